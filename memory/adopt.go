@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"txnode/memory/internal/blockline"
@@ -60,30 +61,51 @@ type scan struct {
 func (s *allocation) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int) (more bool, err error) {
 	for found, round := 0, 0; round < rounds && found < want; round++ {
 		x, done := s.nextScan(a, class, want, round == 0)
-		v := s.ViewOn(c.Thread())
-		switch {
-		case x == nil:
+		if x == nil {
 			return !done, nil
-		case v.Placement(x.seg).N == 0: // it has lost all its copies
-			s.mu.Lock()
-			s.scanned(a, x)
-			s.mu.Unlock()
-		case !x.probed:
-			err = s.probe(c, a, v, x)
-		case x.again:
-			var k int
-			k, err = s.rescan(c, a, v, x)
-			found += k
-		default:
-			var k int
-			k, err = s.scan(c, a, v, x)
-			found += k
 		}
+		k, err := s.lookAt(c, a, x)
 		if err != nil {
 			return true, err
 		}
+		found += k
 	}
 	return true, nil
+}
+
+// lookAt does what is to be done next with what nextScan has returned, and returns how many free blocks it has found.
+func (s *allocation) lookAt(c *rdma.Coro, a *Allocator, x *scan) (found int, err error) {
+	v := s.ViewOn(c.Thread())
+	switch {
+	case v.Placement(x.seg).N == 0: // it has lost all its copies
+		s.mu.Lock()
+		s.scanned(a, x)
+		s.mu.Unlock()
+		return 0, nil
+	case !x.probed:
+		return 0, s.probe(c, a, v, x)
+	case x.again:
+		return s.rescan(c, a, v, x)
+	}
+	return s.scan(c, a, v, x)
+}
+
+// LookThrough looks for the free blocks of segments of earlier sessions, of all classes, as far as that was not done yet, for so many
+// nanoseconds at most. What it finds is in the pools. more: there is more to look through.
+func (a *Allocator) LookThrough(c *rdma.Coro, most int64) (more bool, err error) {
+	a.moved()
+	for class, end := Class(0), c.Thread().Now()+most; class < NumClasses; {
+		if c.Thread().Now() > end {
+			return true, nil
+		}
+		x, _ := a.space.nextScan(a, class, math.MaxInt, true)
+		if x == nil {
+			class++
+		} else if _, err := a.space.lookAt(c, a, x); err != nil {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // scanned notes that an allocator has done with what nextScan had returned, and

@@ -7,7 +7,7 @@ import "sync/atomic"
 // Invariants, under mu:
 //
 //	earlier <= len(layout.Segments)
-//	a block is in a pool, with an allocator, a stray, or an orphan: in one of them at most
+//	a block is in a pool, with an allocator, a stray, an orphan, or in a segment that is leaving: in one of them at most
 //	the pools and extents are of segments that this process owns
 type allocation struct {
 	replicas
@@ -23,6 +23,13 @@ type allocation struct {
 	orphans    map[Addr]*Resolution
 	extents    extentSpace
 	logs       logSpace
+	// leaving are segments of which no block is handed out any more, and wholeSince, by class, those that may be next: since when all of
+	// their blocks are free. See giveback.go.
+	leaving    map[SegmentID]withdrawn
+	wholeSince [NumClasses]map[SegmentID]int64
+	patience   int64 // of the last call of Withdraw
+	// departures grows when segments, with all of their blocks, leave the pools, and when their numbers become vacant.
+	departures uint64
 	// ownerless are segments that have no owner, and have a copy, by purpose.
 	ownerless map[spread][]SegmentID
 }

@@ -58,8 +58,8 @@ func BeginScan(s *Space, a *Allocator, class Class) { s.nextScan(a, class, 1, tr
 // ClaimMoment is how long ClaimStrays keeps the lock of the space.
 func (s *Space) ClaimMoment() time.Duration {
 	owned := s.room()
-	from := time.Now()
-	s.claimStrays(owned)
+	departures, from := s.departed(), time.Now()
+	s.claimStrays(owned, departures)
 	return time.Since(from)
 }
 
@@ -97,4 +97,27 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 		}
 	}
 	return free, unscanned
+}
+
+// Leaves reports whether the segment of an address is withdrawn, or has gone back.
+func (s *Space) Leaves(a Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, leaving := s.leaving[a.Segment()]
+	return leaving || s.layout.Segments[a.Segment()].Vacant
+}
+
+// WithdrawBeside withdraws the segments of a class that are whole, and calls a function when they are known, and reports how many there were,
+// and how many are withdrawn.
+func (s *Space) WithdrawBeside(class Class, fn func()) (whole, withdrawn int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids, _ := s.whole(class)
+	fn()
+	for _, id := range ids {
+		if s.withdraw(id) {
+			withdrawn++
+		}
+	}
+	return len(ids), withdrawn
 }

@@ -161,11 +161,13 @@ func (r *registry) lossOf(l *Layout, old *registry) {
 // or does not go on as if it were registered. Processes whose registrations never end are left out. It takes no lock.
 func (s *membership) LossKnown(process uint32) bool {
 	r := s.regs.Load()
-	if !s.opts.Shared || r.loss == 0 {
-		return true
-	}
+	return !s.opts.Shared || r.loss == 0 || s.knows(process, r, r.loss)
+}
+
+// knows reports whether every other process than one knows an epoch, as far as r says, or does not go on as if it were registered.
+func (s *membership) knows(process uint32, r *registry, e Epoch) bool {
 	for i, id := range r.processes {
-		if id != process && r.ends[i] != 0 && s.fabric.Now() <= r.ends[i] && r.seen[id].knows < r.loss {
+		if id != process && r.ends[i] != 0 && s.fabric.Now() <= r.ends[i] && r.seen[id].knows < e {
 			return false
 		}
 	}

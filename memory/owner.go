@@ -274,15 +274,7 @@ func (s *allocation) takeIn(id SegmentID) {
 	if !s.beginning() {
 		s.publish() // from now on what is freed gets numbers of this process
 	}
-	for _, a := range s.allocators {
-		a.mu.Lock()
-		for _, x := range slices.Clone(a.out.list) {
-			if x != 0 && x.Segment() == id {
-				a.out.remove(x)
-			}
-		}
-		a.mu.Unlock()
-	}
+	s.forgetOut(id)
 	for a, r := range s.orphans {
 		r.foreign = r.foreign || a.Segment() == id
 	}
@@ -294,6 +286,19 @@ func (s *allocation) takeIn(id SegmentID) {
 	}
 	s.owing = true
 	s.sweeps++
+}
+
+// forgetOut takes the blocks of a segment from those that are on their way to or from a session. The caller holds the lock.
+func (s *allocation) forgetOut(id SegmentID) {
+	for _, a := range s.allocators {
+		a.mu.Lock()
+		for _, x := range slices.Clone(a.out.list) {
+			if x != 0 && x.Segment() == id {
+				a.out.remove(x)
+			}
+		}
+		a.mu.Unlock()
+	}
 }
 
 // adoptMore adopts one segment of a class that has no owner, if there is one.
@@ -354,6 +359,8 @@ func (s *allocation) disinherit(old *Layout) {
 		}
 		a.mu.Unlock()
 	}
+	maps.DeleteFunc(s.leaving, func(id SegmentID, _ withdrawn) bool { return lost[id] })
+	s.departures++
 	s.extents.segs = keep(s.extents.segs, func(x *extentSegment) bool { return !lost[x.id] })
 	for id := range lost {
 		delete(s.extents.byID, id)
@@ -399,7 +406,8 @@ func (s *allocation) lookAgain(class Class, most int) bool {
 		p.looked = (p.looked + 1) % n
 		id := SegmentID(p.looked)
 		queued := slices.ContainsFunc(p.again, func(x *scan) bool { return x.seg == id })
-		if g := &s.layout.Segments[id]; g.Kind == KindBlocks && g.Class == class && g.Placement.N > 0 && s.mine(id) && !queued {
+		_, leaving := s.leaving[id]
+		if g := &s.layout.Segments[id]; g.Kind == KindBlocks && g.Class == class && g.Placement.N > 0 && s.mine(id) && !queued && !leaving {
 			s.lookThrough(id)
 		}
 	}
@@ -459,7 +467,9 @@ func (s *allocation) rescan(c *rdma.Coro, a *Allocator, v *View, x *scan) (n int
 	again := func() (int, error) { // another claim came in between, or a coordinator is being recovered
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if x.tries++; x.tries < rescanTries && s.mine(x.seg) {
+		_, leaving := s.leaving[x.seg]
+		there := s.mine(x.seg) && !leaving && x.end*x.class.Size() <= s.layout.Backed(x.seg) // not another one of the number, with less memory
+		if x.tries++; x.tries < rescanTries && there {
 			s.pools[x.class].again = append(s.pools[x.class].again, x)
 		}
 		return 0, nil

@@ -70,24 +70,37 @@ func (s *store) wholes(n uint32) uint32 {
 
 // addInParts adds a segment with memory for need bytes at least, from its start: for as much as
 // the segments of its purpose have together, so that a database of many records grows in few
-// steps; or, where that is too much, for as little as is needed. The caller holds the lock.
+// steps; or, where that is too much, for as little as is needed. It gets a number that is vacant, if there is one of its purpose, and then
+// as much memory as the segment before had: stale addresses lead there. The caller holds the lock.
 func (s *allocation) addInParts(what string, seg Segment, need uint32) (SegmentID, error) {
 	l := s.layout
-	if !s.opts.Parts {
-		return s.addSegments(what, seg)
+	vacant := SegmentID(0)
+	if !s.unrevoked.Load() { // else a late session may follow an address to where the segment of before was
+		vacant = l.VacantSegment(seg.Kind, seg.Class)
 	}
-	all := need
+	if !s.opts.Parts {
+		return s.addSegments(what, vacant, seg)
+	}
+	least := need
+	if vacant != 0 {
+		least = max(need, l.Backed(vacant))
+	}
+	all := least
 	for id := 1; id < len(l.Segments) && all < l.SegmentSize; id++ {
-		if g := &l.Segments[id]; g.Kind == seg.Kind && g.Class == seg.Class {
+		if g := &l.Segments[id]; g.Kind == seg.Kind && g.Class == seg.Class && !g.Vacant {
 			all = max(all, min(all+l.Backed(SegmentID(id)), l.SegmentSize))
 		}
 	}
-	enough := l.Part(need)
+	enough := l.Part(least)
 	seg.Backed = l.Part(all)
-	id, err := s.addSegments(what, seg)
+	id, err := s.addSegments(what, vacant, seg)
 	if errors.Is(err, ErrNoSpace) && seg.Backed != enough {
 		seg.Backed = enough
-		id, err = s.addSegments(what, seg)
+		id, err = s.addSegments(what, vacant, seg)
+	}
+	if errors.Is(err, ErrNoSpace) && least != need {
+		seg.Backed = l.Part(need)
+		id, err = s.addSegments(what, 0, seg)
 	}
 	return id, err
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"txnode/rdma"
@@ -26,6 +27,9 @@ type pool struct {
 	vain int64
 	// adopted is how many segments have been adopted since one was added that can be full.
 	adopted int
+	// back is when segments were withdrawn last, and hasty how often another one was needed soon: see needed.
+	back  int64
+	hasty uint8
 }
 
 // carve hands out the blocks of a segment one after the other.
@@ -50,7 +54,7 @@ func (s *store) blocks(class Class) uint32 { return s.opts.SegmentSize / class.S
 // initPools notes the segments of earlier sessions.
 func (s *allocation) initPools() {
 	for i := range s.layout.Segments {
-		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks && s.mine(SegmentID(i)) {
+		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks && s.mine(SegmentID(i)) && !seg.Vacant {
 			p := &s.pools[seg.Class]
 			used := s.layout.Backed(SegmentID(i)) / seg.Class.Size()
 			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: used})
@@ -96,7 +100,11 @@ func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling,
 		return 0, err
 	}
 	p := &s.pools[class]
-	switch few := min(want, len(p.free)) <= want/4; {
+	few := func() bool { return min(want, len(p.free)) <= want/4 }
+	for few() && s.stays(class) { // blocks of a segment that was to go back
+		s.needed(class)
+	}
+	switch few := few(); {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
 	case few && len(p.open) < s.layout.StayingBlades() && !*added:
@@ -283,6 +291,7 @@ func (s *allocation) openSegment(class Class) error {
 	}
 	p := &s.pools[class]
 	p.open = append(p.open, carve{seg: id, n: s.layout.Backed(id) / class.Size()})
+	s.needed(class)
 	return nil
 }
 
@@ -308,6 +317,11 @@ func (s *allocation) dropLost() {
 			l.free = keep(l.free, func(a Addr) bool { return !lost(a.Segment()) })
 		}
 		a.mu.Unlock()
+	}
+	leaving := len(s.leaving)
+	if maps.DeleteFunc(s.leaving, func(id SegmentID, _ withdrawn) bool { return lost(id) }); len(s.leaving) < leaving {
+		s.departures++ // lost, or gone back by a change that was in doubt: see GiveBack
+		s.strays = nil
 	}
 	for _, x := range s.extents.segs {
 		if pl := v.Placement(x.id); pl.N > 0 {

@@ -488,7 +488,7 @@ func (s *store) LostError(a Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := a.Segment()
-	if a>>AddrBits != 0 || id == 0 || int(id) >= len(s.layout.Segments) || s.layout.Segments[id].Placement.N > 0 {
+	if a>>AddrBits != 0 || id == 0 || int(id) >= len(s.layout.Segments) || s.layout.Segments[id].Placement.N > 0 || s.layout.Segments[id].Vacant {
 		return nil
 	}
 	return s.lostError(id)

@@ -103,11 +103,14 @@ func (s *replicas) Room() []Room {
 // addSegments gives new segments memory, records them in the catalog in one
 // change, and publishes a view that has them. The memory comes first: a crash in
 // between leaves places that are provisioned, blank and still free. The caller
-// holds the lock; it gets the number of the first.
-func (s *allocation) addSegments(what string, segs ...Segment) (SegmentID, error) {
+// holds the lock; it gets the number of the first. One alone can have a number that is vacant; first 0: a new one.
+func (s *allocation) addSegments(what string, first SegmentID, segs ...Segment) (SegmentID, error) {
 	l := s.layout
-	first := SegmentID(len(l.Segments))
-	if len(l.Segments)+len(segs) > MaxSegments {
+	n, again := len(l.Segments), first != 0
+	if !again {
+		first, n = SegmentID(len(l.Segments)), n+len(segs) //nolint:gosec // compared next
+	}
+	if n > MaxSegments {
 		return 0, fmt.Errorf("%w: of segments, of which a database has %d at most", ErrExhausted, MaxSegments)
 	}
 	next := *l
@@ -134,12 +137,17 @@ func (s *allocation) addSegments(what string, segs ...Segment) (SegmentID, error
 			changes = append(changes, layout.EntryOfBlade(rdma.BladeID(b), next.Blades[b]))
 		}
 	}
-	changes = append(changes, l.EntryOfState(len(l.Segments)-1+len(segs), len(l.Tables), len(l.Coordinators)))
+	changes = append(changes, l.EntryOfState(n-1, len(l.Tables), len(l.Coordinators)))
 	if err := s.commit(changes...); err != nil {
 		return 0, err
 	}
 	l.Blades = next.Blades
-	l.Segments = append(l.Segments, segs...)
+	if again {
+		s.leave(first)
+		l.Segments[first] = segs[0]
+	} else {
+		l.Segments = append(l.Segments, segs...)
+	}
 	for i := range segs {
 		s.count(&segs[i])
 	}
@@ -190,7 +198,7 @@ func (s *allocation) addLogRow() error {
 		}
 		segs = append(segs, Segment{Kind: KindLog, Row: uint32(len(s.logs.rows)), Backed: backed, Placement: p})
 	}
-	first, err := s.addSegments(logsOf, segs...)
+	first, err := s.addSegments(logsOf, 0, segs...)
 	if err != nil {
 		return err
 	}

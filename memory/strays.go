@@ -59,11 +59,17 @@ type Strays struct {
 func (s *allocation) ClaimStrays(found []FreeBlock) *Strays {
 	// What was handed out stays so, and what has been looked for does not come to be due.
 	var sifted []FreeBlock
-	for part := range slices.Chunk(found, siftPart) {
-		sifted = append(sifted, s.Sift(part)...)
+	var x *Strays
+	var owned []Addr
+	for ok := false; !ok; {
+		sifted = sifted[:0]
+		departures := s.departed()
+		for part := range slices.Chunk(found, siftPart) {
+			sifted = append(sifted, s.Sift(part)...)
+		}
+		owned = s.room()
+		x, owned, ok = s.claimStrays(owned, departures)
 	}
-	owned := s.room()
-	x, owned := s.claimStrays(owned)
 	if x != nil {
 		n := len(owned) - x.resolving
 		nobodys := without(sifted, owned[:n])
@@ -90,23 +96,33 @@ func (s *allocation) room() []Addr {
 	return owned[:0]
 }
 
-// claimStrays is the moment of ClaimStrays: it notes what somebody has.
-func (s *allocation) claimStrays(owned []Addr) (*Strays, []Addr) {
+// departed is how often segments have left the pools: no stray is in one that has.
+func (s *allocation) departed() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.departures
+}
+
+// claimStrays is the moment of ClaimStrays: it notes what somebody has. ok: no segment has left the pools since departures was noted.
+func (s *allocation) claimStrays(owned []Addr, departures uint64) (x *Strays, all []Addr, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.departures != departures {
+		return nil, nil, false
+	}
 	if s.writable() != nil {
-		return nil, nil
+		return nil, nil, true
 	}
 	for i := range s.layout.Coordinators {
 		if s.layout.Coordinators[i].Recovering {
-			return nil, nil
+			return nil, nil, true
 		}
 	}
 	s.bereave()
 	s.strays = &Strays{space: s, losses: s.losses}
 	owned = s.owned(owned)
 	s.strays.resolving = len(s.orphans) // which are the last ones
-	return s.strays, owned
+	return s.strays, owned, true
 }
 
 // Return ends the claim, and gives those of its blocks to the pool that are strays: ok, by their
@@ -200,8 +216,11 @@ func (s *allocation) sift(found []FreeBlock) []FreeBlock {
 	var x part
 	for _, f := range found {
 		seg := f.Addr.Segment()
-		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != KindBlocks || !s.mine(seg) {
-			continue // another process finds it
+		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != KindBlocks || s.layout.Segments[seg].Vacant || !s.mine(seg) {
+			continue // another process finds it, or it is none any more
+		}
+		if _, leaving := s.leaving[seg]; leaving {
+			continue // all of its blocks are free
 		}
 		if seg != x.seg {
 			x = s.part(seg)

@@ -208,7 +208,7 @@ func (tx *Tx) lockNodes() (moved bool, err error) {
 
 // private gives an item a block that nobody knows of, on a blade if there is room.
 func (tx *Tx) private(it *item, class memory.Class, blade rdma.BladeID) error {
-	a, class, err := tx.s.blockOn(tx.c, class, blade, it.state == record.Node) // the index says of which class its nodes are
+	a, class, err := tx.blockOn(tx.c, class, blade, it.state == record.Node) // the index says of which class its nodes are
 	if err != nil {
 		return tx.s.failed(fmt.Errorf("txn: a block for a new record of table %q: %w", it.table.Name, err))
 	}
@@ -454,10 +454,11 @@ func (tx *Tx) installed(f *flight) error {
 }
 
 // blockOn is block with a blade that the primary should be on. exact: no larger block does.
-func (s *Session) blockOn(c *rdma.Coro, class memory.Class, blade rdma.BladeID, exact bool) (memory.Addr, memory.Class, error) {
-	a, err := s.alloc.AllocOn(c, class, blade)
+func (tx *Tx) blockOn(c *rdma.Coro, class memory.Class, blade rdma.BladeID, exact bool) (memory.Addr, memory.Class, error) {
+	tx.asked |= 1 << class
+	a, err := tx.s.alloc.AllocOn(c, class, blade)
 	if err != nil && !exact {
-		return s.block(c, class)
+		return tx.block(c, class)
 	}
 	return a, class, err
 }

@@ -41,7 +41,7 @@ func (tx *Tx) placeholders(first int) error {
 				return err
 			}
 		}
-		a, class, err := tx.s.block(c, class)
+		a, class, err := tx.block(c, class)
 		if err != nil {
 			return tx.s.failed(fmt.Errorf("txn: a block for a new record of table %q: %w", it.table.Name, err))
 		}

@@ -63,7 +63,7 @@ func (tx *Tx) locate(it *item) {
 	e := cache.First(spot)
 	if e.Is(spot) && tx.view.Valid(e.Addr()) {
 		it.addr, it.class = e.Addr(), e.Class()
-	} else if a, class, ok := cache.Lookup(spot); ok && tx.reaches(a) {
+	} else if a, class, ok := cache.Lookup(spot); ok && !tx.view.Vacant(a) && tx.reaches(a) {
 		it.addr, it.class = a, class
 	} else {
 		it.step = stepSearch

@@ -18,7 +18,7 @@ func (tx *Tx) sealMove(it *item) error {
 	if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
 		return err
 	}
-	to, class, err := tx.s.block(tx.c, class)
+	to, class, err := tx.block(tx.c, class)
 	if err != nil {
 		return tx.s.failed(fmt.Errorf("txn: a larger block for a record of table %q: %w", it.table.Name, err))
 	}

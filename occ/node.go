@@ -176,11 +176,17 @@ func (tx *Tx) dropNode(n *node) {
 	n.locked = false
 }
 
+// vacated reports whether an address, which a cached node leads to, is in a segment that has gone back.
+func (tx *Tx) vacated(a memory.Addr) bool { return tx.view.Vacant(a) && !tx.reaches(a) }
+
 // appendSearch appends what an item of an ordered table needs to be looked up.
 func (tx *Tx) appendSearch(it *item) error {
 	h := it.hop
 	if h.Addr == 0 {
 		h = it.table.Ordered.Find(index.PlaceOf(it.key()))
+	}
+	if tx.vacated(h.Addr) {
+		h = it.table.Ordered.Astray(index.PlaceOf(it.key()))
 	}
 	it.node = int32(tx.node(it.table, h)) + 1
 	n := &tx.nodes[it.node-1]

@@ -276,6 +276,9 @@ func (tx *Tx) publishedNodes(t *Table, n int) {
 // preparePost reads and locks what a change of a higher level needs, and makes items of it. due is false if
 // there is nothing to do.
 func (tx *Tx) preparePost(t *Table, p index.Post) (due bool, err error) {
+	if tx.vacated(p.Child) {
+		return false, nil // it was merged away since
+	}
 	// The child proves that the change is still right: its version is validated.
 	child, _, err := tx.readNode(t, index.Hop{Addr: p.Child}, false)
 	if err != nil || child < 0 {
@@ -329,6 +332,9 @@ func (tx *Tx) grow(t *Table, k int, p index.Post) error {
 func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 	h := t.Ordered.Find(p)
 	for hops, tries := 0, 0; tries < maxSearches && hops < maxHops; hops++ {
+		if tx.vacated(h.Addr) {
+			h, tries = t.Ordered.Astray(p), tries+1
+		}
 		k, stray, err := tx.readNode(t, h, true)
 		if err != nil {
 			return 0, err

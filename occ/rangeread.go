@@ -28,6 +28,9 @@ func (s *Scan) readLeaves() error {
 	if len(o.ahead) == 0 {
 		o.ahead = append(o.ahead, ix.Find(o.place).Addr)
 	}
+	if slices.ContainsFunc(o.ahead, tx.vacated) {
+		o.ahead = append(o.ahead[:0], ix.Astray(o.place).Addr) // which no cached node leads to
+	}
 	most := math.MaxInt
 	if o.limit > 0 { // some may be deleted records
 		if most = max(o.limit-len(s.rows), 1) + (o.limit+7)/8; len(s.rows) == 0 {

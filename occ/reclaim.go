@@ -148,9 +148,29 @@ func (s *Session) Scarce() bool {
 	return s.alloc != nil && s.broken == nil && !s.eng.scarce.Swap(true)
 }
 
+// Plenty ends what [Session.Scarce] has begun: a table was dropped, or segments have gone back.
+func (e *Engine) Plenty() { e.scarce.Store(false) }
+
+// LookThrough looks through what is left of earlier sessions, for so many nanoseconds at most, as [memory.Allocator.LookThrough] does. The
+// caller runs no transaction on the coroutine.
+func (s *Session) LookThrough(c *rdma.Coro, most int64) (more bool, err error) {
+	if s.alloc == nil || s.broken != nil {
+		return false, s.broken
+	}
+	if more, err = s.alloc.LookThrough(c, most); err != nil {
+		err = s.failed(err)
+	}
+	return more, err
+}
+
+// Asked are the classes, by bit, of which the transaction has asked for blocks, or the last attempt did.
+func (tx *Tx) Asked() uint64 { return tx.asked }
+
 // block allocates a block of a class, or, when there is no room, and nothing is deleted that could make some, of
 // a larger one: whose records then may grow in place. It returns its class.
-func (s *Session) block(c *rdma.Coro, class memory.Class) (memory.Addr, memory.Class, error) {
+func (tx *Tx) block(c *rdma.Coro, class memory.Class) (memory.Addr, memory.Class, error) {
+	tx.asked |= 1 << class
+	s := tx.s
 	a, err := s.alloc.Alloc(c, class)
 	if err != nil && s.eng.scarce.Load() && errors.Is(err, memory.ErrNoSpace) {
 		a, larger, e := s.alloc.AllocLarger(c, class)

@@ -144,6 +144,7 @@ type Tx struct {
 
 	stuck  stuck       // what it meets, and has met before
 	met    meeting     // what the last conflict was with
+	asked  uint64      // of which classes blocks were asked for, by bit, since Begin
 	hollow memory.Addr // a block that is free, and a slot led to it
 	ragged meeting     // one of several candidates that could not be read
 	// doubted is such a block that seems to be damaged: see contradicted.
@@ -244,7 +245,7 @@ func (tx *Tx) Begin() error {
 	if err != nil {
 		return err
 	}
-	tx.id, f.seq = id, id.Seq()
+	tx.id, f.seq, tx.asked = id, id.Seq(), 0
 	tx.taps = s.eng.taps.Load()
 	tx.view = v
 	tx.logAt, tx.logCap = f.slab, slabLog

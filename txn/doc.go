@@ -49,8 +49,9 @@
 //   - the records that a transaction touches fit one Options.Arena
 //   - 65,535 tables, dropped ones included, with names of 1 to 255 bytes
 //
-// Blades are cut, as they fill, into blocks of certain sizes, four to each power of two, and stay
-// so. On full blades the room of deleted records is for records of their size or smaller ones.
+// Segments are cut, as blades fill, into blocks of certain sizes, four to each power of two, and stay
+// so until all of their blocks are free: see Options.GiveBack. So on full blades the room of deleted
+// records is for records of their size or smaller ones, as long as others lie beside them.
 // DB.Backup and RestoreDir make a copy without unused blocks.
 //
 // # Listing

@@ -40,7 +40,8 @@ const (
 )
 
 // DropTable drops a table, or returns ErrNoTable. When it returns nil, the table is gone for good, and
-// what its records have taken is free for other tables, as far as these need blocks of such sizes. A
+// what its records have taken is free for other tables, as far as these need blocks of such sizes, and
+// some seconds later for all, or at once if the blades are full: see Options.GiveBack. A
 // transaction that has not used the table yet gets ErrDropped from it, and so do handles for ever. One
 // that has used it may go on with the keys that it has used, and commit. CreateTable makes a new table
 // of the same name, at once.
@@ -96,6 +97,7 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 	if err := db.finishDrops(ctx, w, below, which); err != nil {
 		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
 	}
+	db.engine.Plenty()
 	return nil
 }
 

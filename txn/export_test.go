@@ -9,7 +9,9 @@ import (
 	"time"
 	"unsafe"
 
+	"txnode/index"
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
@@ -167,8 +169,8 @@ func (db *DB) InterruptOnce() error {
 	return db.interrupt(db.ctl.Plain(), func(*memory.Layout) error { return nil })
 }
 
-// Interrupt does that again and again, with pauses of at most so many nanoseconds, until the function is called that it returns. That
-// returns how often it was.
+// Interrupt does that again and again, with pauses of at most so many nanoseconds, or of 4 times what it takes, 30 ms at most, until the function is
+// called that it returns. That returns how often it was.
 func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: keeperThread + 1, Techniques: *db.opts.Techniques, Arena: 4 << 20})
 	if err != nil {
@@ -178,17 +180,19 @@ func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		r := rand.New(rand.NewPCG(1, 2))
-		for {
+		for took := time.Duration(0); ; {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Duration(r.Int64N(max(most.Load(), 1)))):
+			case <-time.After(time.Duration(r.Int64N(max(most.Load(), int64(min(4*took, 30*time.Millisecond)), 1)))):
 			}
+			from := time.Now()
 			if e := db.besideBackups(func() error { return db.interrupt(t.Plain(), func(*memory.Layout) error { return nil }) }); e == nil {
 				n++
 			} else if e = db.reconnect(t.Plain()); e != nil {
 				err = errors.Join(err, e)
 			}
+			took = time.Since(from)
 		}
 	})
 	return func() (int, error) {
@@ -197,3 +201,26 @@ func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 		return n, errors.Join(err, t.Close())
 	}
 }
+
+// Owe notes a separator that the index of an open ordered table owes, and adds what it owes.
+func (w *Worker) Owe(table string, p index.Post) {
+	t := w.db.tables[table]
+	t.Ordered.Owe(p)
+	w.post(t)
+}
+
+// Leaf reads the leaf of an open ordered table that is responsible for a key, outside of transactions.
+func (w *Worker) Leaf(table string, key []byte) error {
+	return w.session.WithSpare(func() error {
+		_, err := w.db.tables[table].Index.(*tree.Tree).Leaf(w.coro, index.PlaceOf(key))
+		return err
+	})
+}
+
+// Leads is the block to which cached nodes of an open ordered table lead for a key.
+func (db *DB) Leads(table string, key []byte) memory.Addr {
+	return db.tables[table].Ordered.Find(index.PlaceOf(key)).Addr
+}
+
+// Owes reports whether the index of an open ordered table owes something.
+func (db *DB) Owes(table string) bool { return db.tables[table].Ordered.Owes() }

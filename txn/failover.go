@@ -33,9 +33,10 @@ type failover struct {
 	failure  atomic.Pointer[error] // what the last step of what can wait has failed with
 	looked   atomic.Uint32         // the epoch in which it was looked whether anything is missing
 	lookAt   int64                 // when to look next whether a blade is back
-	copying  bool                  // this process has the right to take in blades and to build copies
-	gated    memory.Epoch          // in which it was seen last that transactions wait to be decided
-	gatedAt  int64                 // since when
+	giving   giving
+	copying  bool         // this process has the right to take in blades and to build copies
+	gated    memory.Epoch // in which it was seen last that transactions wait to be decided
+	gatedAt  int64        // since when
 	// acknowledged is the last epoch that other processes were told of that this one knows: see acknowledge.
 	acknowledged atomic.Uint32
 

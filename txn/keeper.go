@@ -39,9 +39,14 @@ func (db *DB) startFailover() error {
 			case <-f.kick:
 			case <-wait.C:
 			}
+			db.lookForRoom(f.thread.Now())
 			if !f.degraded.Load() {
-				wait.Reset(time.Hour) // or until the kick
-				due = time.Now().Add(time.Hour)
+				pause := time.Hour // or until the kick
+				if db.opts.GiveBack > 0 {
+					pause = max(db.opts.GiveBack/givePart, time.Millisecond)
+				}
+				wait.Reset(pause)
+				due = time.Now().Add(pause)
 				continue
 			}
 			from := time.Now()
@@ -98,6 +103,7 @@ func (f *failover) ended() bool {
 func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	f := &db.failover
 	db.lookForGaps()
+	db.lookForRoom(c.Thread().Now())
 	if !f.degraded.Load() || !f.keeping.CompareAndSwap(false, true) {
 		return false, nil
 	}
@@ -149,6 +155,9 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		}
 	}
 	if err := db.decide(c); err != nil {
+		return false, err
+	}
+	if err := db.giveBack(c); err != nil {
 		return false, err
 	}
 	if _, unswept := db.space.Unswept(); (unswept || db.space.Loose()) && f.stop != nil {

@@ -9,7 +9,7 @@ import (
 
 // ledger is a table whose records come and go, all of a size.
 type ledger struct {
-	rows   func(tx *txn.Tx) (int, error) // of an ordered one
+	from   func(tx *txn.Tx, k uint64) (int, error) // how many rows there are from a key on; of an ordered one
 	put    func(tx *txn.Tx, k uint64, v []byte) error
 	get    func(tx *txn.Tx, k uint64) ([]byte, bool, error)
 	remove func(tx *txn.Tx, k uint64) error
@@ -34,8 +34,8 @@ func orderedLedger(t *testing.T, db *txn.DB, name string, key txn.Key[uint64]) l
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := func(tx *txn.Tx) (int, error) { return x.Count(tx, txn.Bound[uint64]{}, txn.Bound[uint64]{}) }
-	return ledger{rows, x.Put, x.Lookup, x.Delete}
+	from := func(tx *txn.Tx, k uint64) (int, error) { return x.Count(tx, txn.Including(k), txn.Bound[uint64]{}) }
+	return ledger{from, x.Put, x.Lookup, x.Delete}
 }
 
 // fill puts records of a size with the keys from..to, and returns the first that had no room.
@@ -62,4 +62,21 @@ func (x ledger) fill(t *testing.T, db *txn.DB, from, to uint64, size int, mark b
 		k = n
 	}
 	return to
+}
+
+// clear deletes records with the keys from..to.
+func (x ledger) clear(t *testing.T, db *txn.DB, from, to uint64) {
+	t.Helper()
+	for k := from; k < to; k += 16 {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+			for n := k; n < min(k+16, to); n++ {
+				if err := x.remove(tx, n); err != nil && !errors.Is(err, txn.ErrNotFound) {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

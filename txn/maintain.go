@@ -310,10 +310,15 @@ func (w *Worker) maintainAll(most int64) error {
 	if err := w.maintainOn(&w.sweeper, x); err != nil {
 		return err
 	}
-	return w.session.WithSpare(func() error {
+	err := w.session.WithSpare(func() error {
 		_, err := w.db.keep(w.coro, x)
 		return err
 	})
+	if err == nil && w.db.space.Lease(w.session.Coordinator(), 0) != memory.LeaseLive { // by what has just been done: see interrupt
+		w.session.Break(rdma.ErrStaleKey)
+		return w.session.Broken()
+	}
+	return err
 }
 
 // maintainOn is DB.maintainOn in the name of the worker's coordinator.

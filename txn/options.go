@@ -96,6 +96,12 @@ type Options struct {
 	// LeaseTerm; 0: 0.1. If it is more, live workers are taken for dead, which loses nothing; and a process of a shared database
 	// that has lost the catalog may read old data, for as long, from a blade that was declared dead for its silence.
 	ClockDrift float64
+	// GiveBack is for how long nothing has to be in use of a segment of records before the memory of the segment serves records of other
+	// sizes, and indexes; 0: 10 s, negative: for ever. It is up to 64 times as long when others have gone back lately, and up to 64 times
+	// of a size that has needed another segment soon after; at most a day. Of each size in use one such segment is kept. If the blades
+	// are full, none of that counts, and transactions wait for it, 2 s at most, before they fail with ErrNoSpace. All transactions
+	// under way are decided once then, a pause of milliseconds. A process does so for segments that it has made or adopted.
+	GiveBack time.Duration
 	// Heartbeat is how long the process may stand still until the others that have a shared database open take over from it, which have this
 	// option, too; 0: LeaseTerm. A counter on a blade says that it is alive, with 1 WRITE and 1 READ of 8 KiB
 	// four times in that time, beside the lease, which counts where the counter cannot be read. A process that is late registers
@@ -171,6 +177,8 @@ const (
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
 	DefaultLeaseTerm = 10 * time.Second
+	DefaultGiveBack  = 10 * time.Second
+	maxGiveBack      = 24 * time.Hour
 	MinHeartbeat     = 10 * time.Millisecond
 	// DefaultWorkerWait is longer than thousands of waiting transactions take.
 	DefaultWorkerWait = 10 * time.Second
@@ -203,6 +211,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Workers == 0 {
 		o.Workers = min(4*runtime.GOMAXPROCS(0), maxWorkers)
+	}
+	if o.GiveBack == 0 {
+		o.GiveBack = DefaultGiveBack
 	}
 	if o.LeaseTerm == 0 {
 		o.LeaseTerm = DefaultLeaseTerm
@@ -254,6 +265,7 @@ func (o Options) Validate() error {
 	bad(o.Durability == DurabilityPower && o.Policy == occ.PolicyFORD, "Durability power needs PolicyDefault: FORD's undo log would have to be durable before every image")
 	bad(o.Durability == DurabilityPower && o.Dir == "" && o.Fabric == nil, "Durability power needs Dir: anonymous memory does not survive anything")
 	bad(o.NodeEntries < 0 || o.NodeEntries == 1, "NodeEntries is %d: 0, or from 2 on, are possible", o.NodeEntries)
+	bad(o.GiveBack > maxGiveBack, "GiveBack is %v, and %v at most: for ever is a negative one", o.GiveBack, maxGiveBack)
 	bad(o.ReclaimAfter < 0, "ReclaimAfter is %d: it counts deletes", o.ReclaimAfter)
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
 	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)

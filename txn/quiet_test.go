@@ -32,7 +32,7 @@ func quiet(t tester, db *txn.DB) (live int) {
 	l, v := space.Layout(), space.View()
 	for id := range l.Segments {
 		seg := &l.Segments[id]
-		if seg.Kind != memory.KindBlocks && seg.Kind != memory.KindIndex {
+		if seg.Kind != memory.KindBlocks && seg.Kind != memory.KindIndex || seg.Vacant {
 			continue
 		}
 		step := uint32(chunk)

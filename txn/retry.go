@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -34,7 +35,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if errors.Is(err, ErrCorrupt) && w.tx.ctx.Err() == nil && w.mendDamage(err) && attempt < w.db.opts.Retries {
 		return true, err
 	}
-	if errors.Is(err, ErrNoSpace) && w.makeRoom() && attempt < w.db.opts.Retries {
+	if errors.Is(err, ErrNoSpace) && attempt < w.db.opts.Retries && w.makeRoom(w.tx.ctx, err) {
 		return true, err
 	}
 	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) || isSpent(err) {
@@ -111,15 +112,14 @@ func (w *Worker) giveWay(attempt int) {
 	}
 }
 
-// makeRoom frees, after a transaction has found no space, what deleted records
-// still hold, and reports whether there may be room now.
-func (w *Worker) makeRoom() bool {
-	freed, err := w.session.MakeRoom(w.coro)
-	if err != nil && w.session.Broken() == nil {
-		w.db.opts.Logger.Warn("making room has failed", errField(err))
+// makeRoom frees, after a transaction has failed with err since there was no space, what deleted records still hold, or waits for segments
+// that can go back, or has records put into larger blocks, and reports whether there may be room now.
+func (w *Worker) makeRoom(ctx context.Context, err error) bool {
+	freed, e := w.session.MakeRoom(w.coro)
+	if e != nil && w.session.Broken() == nil {
+		w.db.opts.Logger.Warn("making room has failed", errField(e))
 	}
-	larger := w.session.Scarce()
-	return freed > 0 || larger
+	return freed > 0 || w.awaitRoom(ctx, err) || w.session.Scarce()
 }
 
 // After patientAfter conflicts in a row the reason is hardly another transaction at

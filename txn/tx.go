@@ -318,7 +318,10 @@ func (tx *Tx) rollback() { _ = tx.o.Rollback() }
 func (tx *Tx) release(err error) {
 	w := tx.w
 	if errors.Is(err, ErrNoSpace) {
-		w.makeRoom() // for the next attempt
+		w.makeRoom(tx.ctx, err) // for the next attempt
+		if w.missing {
+			w.missed()
+		}
 	}
 	w.mend()
 	if w.o.HasServed() {

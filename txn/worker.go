@@ -29,6 +29,7 @@ type Worker struct {
 	pooled  bool // of DB.pool
 	closed  bool
 	hungry  bool // DB.hungry is what it waits for
+	missing bool // see miss
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress, of coordinator swept
 	swept   uint32
@@ -205,6 +206,9 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 		w.own.Retries++
+	}
+	if w.missing {
+		w.missed()
 	}
 	if w.o.HasServed() {
 		w.mendServed()

@@ -162,6 +162,9 @@ func (t *Tree) reach(c *rdma.Coro, q *index.Query, p index.Place) (value []byte,
 		if !q.View.Valid(a) {
 			if v := t.space.ViewOn(th); v != q.View && v.Valid(a) {
 				q.View = v
+			} else if looks++; v.Vacant(a) { // a cached node led to one that was freed
+				a = t.Astray(p).Addr
+				continue
 			} else {
 				return nil, a, fmt.Errorf("%w: table %d: node %v is in no segment", index.ErrCorrupt, t.table, a)
 			}

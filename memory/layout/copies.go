@@ -120,7 +120,7 @@ func (l *Layout) Redundancy() (r Redundancy) {
 	}
 	for id := 1; id < len(l.Segments); id++ {
 		s := &l.Segments[id]
-		if s.Kind == KindLog {
+		if s.Kind == KindLog || s.Vacant {
 			continue
 		}
 		r.Segments++

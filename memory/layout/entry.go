@@ -28,6 +28,8 @@ const (
 	// entryVersionOwner is the version of a segment of a process that has joined: it has Segment.Backed, which may be 0,
 	// and Segment.Owner. A program that does not know of owners would hand out what is free in it.
 	entryVersionOwner = 3
+	// entryVersionVacant is the version of a segment that has gone back: it has Segment.Backed, which may be 0, and no copies.
+	entryVersionVacant = 4
 	// entryVersionKeys is the version of a blade of which key and incarnation are noted. A blade
 	// without them, of an earlier program, has no key: whoever opens the database grants one.
 	entryVersionKeys = 2
@@ -148,7 +150,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean) && kind == entryBlade ||
+	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner || v[1] == entryVersionVacant) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean) && kind == entryBlade ||
 		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
@@ -301,6 +303,10 @@ func EntryOfSegment(id SegmentID, s Segment) Entry {
 		p = binary.LittleEndian.AppendUint16(p, uint16(r.Blade))
 		p = binary.LittleEndian.AppendUint64(p, r.Base)
 	}
+	if s.Vacant {
+		p = binary.LittleEndian.AppendUint32(p, s.Backed)
+		return sealAs(entryVersionVacant, KeyOf(prefixSegment, uint32(id)), entrySegment, p)
+	}
 	if s.Owner != 0 {
 		p = binary.LittleEndian.AppendUint32(p, s.Backed)
 		p = binary.LittleEndian.AppendUint32(p, s.Owner)
@@ -333,6 +339,9 @@ func decodeSegment(d *payload) Segment {
 	if d.version == entryVersionParts {
 		s.Backed = d.u32()
 		d.fail = d.fail || s.Backed == 0
+	}
+	if s.Vacant = d.version == entryVersionVacant; s.Vacant {
+		s.Backed = d.u32()
 	}
 	if d.version == entryVersionOwner {
 		s.Backed, s.Owner = d.u32(), d.u32()

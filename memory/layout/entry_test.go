@@ -88,6 +88,9 @@ func randomLayout(r *rand.Rand) *Layout {
 			s = Segment{Kind: KindBlocks, Class: Class(r.IntN(32)), Owner: s.Owner}
 		}
 		add(s, r.Perm(len(l.Blades))[:r.IntN(l.Backups+2)]...)
+		if s.Kind == KindBlocks && r.IntN(4) == 0 {
+			l.GiveBack(SegmentID(len(l.Segments) - 1))
+		}
 	}
 	for i := range r.IntN(4) {
 		t := Table{ID: uint16(i + 1), Name: strings.Repeat("t", i+1)}
@@ -337,8 +340,15 @@ func TestValidateFindsFaults(t *testing.T) {
 		"next coordinator, large": func(l *Layout) { l.NextCoordinator = MaxCoordinators + 1 },
 		"blade overfull":          func(l *Layout) { l.Blades[0].Used = 9 },
 		"blade tiny":              func(l *Layout) { l.Blades[0].Size = 1 },
-		"clean, and in use":       func(l *Layout) { l.Blades[0].Clean = Places("").With(1) },
-		"clean, never used":       func(l *Layout) { l.Blades[0].Clean = Places("").With(3) },
+		"back, with copies":       func(l *Layout) { l.Segments[5].Vacant = true },
+		"back, of an index":       func(l *Layout) { l.Segments[4].Placement = Placement{}; l.Segments[4].Vacant = true },
+		"back, with an owner": func(l *Layout) {
+			share(l, 1, 2)
+			l.GiveBack(5)
+			l.Segments[5].Owner = 2
+		},
+		"clean, and in use": func(l *Layout) { l.Blades[0].Clean = Places("").With(1) },
+		"clean, never used": func(l *Layout) { l.Blades[0].Clean = Places("").With(3) },
 		"clean, and down": func(l *Layout) {
 			l.Blades[2].Used, l.Blades[2].State, l.Blades[2].Clean = 2, BladeDown, Places("").With(1)
 		},

@@ -138,6 +138,27 @@ type Segment struct {
 	// Owner is the process that hands out what is free in it: see ProcessEntry.
 	Owner     uint32
 	Placement Placement
+	// Vacant: it has gone back. Its number is given to another segment of its purpose, with memory for as many bytes as Backed says, at
+	// least: a stale address leads there. See memory/giveback.go.
+	Vacant bool
+}
+
+// GiveBack makes a segment of blocks vacant. It is a change for [Space.AdvanceEpoch].
+func (l *Layout) GiveBack(id SegmentID) {
+	g := &l.Segments[id]
+	*g = Segment{Kind: g.Kind, Class: g.Class, Backed: g.Backed, Vacant: true}
+}
+
+// Rooted reports whether the root of an ordered table is in a segment, as far as the catalog says. It is so until the table is dropped for
+// good, though the block is free before.
+func (l *Layout) Rooted(id SegmentID) bool {
+	return slices.ContainsFunc(l.Tables, func(t Table) bool { return t.Root != 0 && t.Root.Segment() == id })
+}
+
+// VacantSegment is a number that a segment of a purpose can have, the first one; 0: there is none.
+func (l *Layout) VacantSegment(kind SegmentKind, class Class) SegmentID {
+	i := slices.IndexFunc(l.Segments, func(g Segment) bool { return g.Vacant && g.Kind == kind && g.Class == class })
+	return SegmentID(max(i, 0)) //nolint:gosec // of segments there are MaxSegments at most
 }
 
 // CoordinatorEntry is what the catalog knows of a coordinator that was not

@@ -67,3 +67,31 @@ func TestVacancies(t *testing.T) {
 		t.Errorf("%+v", l.Blades[0])
 	}
 }
+
+// TestVacant: a segment that goes back has nothing but its purpose, and its number is for another one of that.
+func TestVacant(t *testing.T) {
+	l := &Layout{Geometry: Geometry{SegmentSize: MinSegmentSize}, Blades: []Blade{{Size: HeaderArea + 6*MinSegmentSize, Used: 2}}}
+	for i := range 2 {
+		l.Segments = append(l.Segments, Segment{Kind: KindBlocks, Class: 7, Owner: 3, Backed: PartUnit, Placement: Placement{N: 1, Replicas: [3]Replica{{0, l.Base(uint32(i))}}}})
+	}
+	l.Segments[0] = Segment{}
+	old := l.View(func(SegmentID) bool { return true })
+	l.GiveBack(1)
+	v := l.View(func(SegmentID) bool { return true })
+	a := MakeAddr(1, 64)
+	if !old.Valid(a) || old.Vacant(a) || v.Valid(a) || !v.Vacant(a) || v.Lost(a) || v.Copies(a) != 0 {
+		t.Errorf("before: valid %v, vacant %v; now: valid %v, vacant %v, lost %v", old.Valid(a), old.Vacant(a), v.Valid(a), v.Vacant(a), v.Lost(a))
+	}
+	if r := l.Redundancy(); r.Segments != 0 || r.Lost != 0 {
+		t.Errorf("%+v", r)
+	}
+	if got := l.Dirty(0); !slices.Equal(got, []uint64{l.Base(0), l.Base(1)}) {
+		t.Errorf("dirty: %x", got)
+	}
+	if x, y, z := l.VacantSegment(KindBlocks, 7), l.VacantSegment(KindBlocks, 8), l.VacantSegment(KindIndex, 0); x != 1 || y != 0 || z != 0 {
+		t.Errorf("vacant numbers: %d, %d, %d", x, y, z)
+	}
+	if got := l.Backed(1); got != PartUnit {
+		t.Errorf("stale addresses lead to %d bytes", got)
+	}
+}

@@ -88,7 +88,7 @@ func (l *Layout) validateOwners() error {
 	}
 	for i := range l.Segments {
 		s := &l.Segments[i]
-		if owned := l.Shared && (s.Kind == KindIndex || s.Kind == KindBlocks); owned != (s.Owner != 0) || s.Owner >= l.NextCoordinator {
+		if owned := l.Shared && (s.Kind == KindIndex || s.Kind == KindBlocks) && !s.Vacant; owned != (s.Owner != 0) || s.Owner >= l.NextCoordinator {
 			return unsound("segment %d, of %v: its owner is %d, and the next number is %d", i, s.Kind, s.Owner, l.NextCoordinator)
 		}
 	}

@@ -72,6 +72,9 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 			return nil, unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
 				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}
+		if s.Vacant && *s != (Segment{Kind: KindBlocks, Class: s.Class, Backed: s.Backed, Vacant: true}) {
+			return nil, unsound("segment %d, of %v, has gone back, and has %d copies, and owner %d", i, s.Kind, s.Placement.Written(), s.Owner)
+		}
 		if s.Backed%PartUnit != 0 || s.Backed >= l.SegmentSize {
 			return nil, unsound("segment %d: %d of %d bytes have memory", i, s.Backed, l.SegmentSize)
 		}
@@ -121,7 +124,7 @@ func (l *Layout) ValidRoot(t *Table) bool {
 		kind = KindBlocks
 	}
 	return root == 0 || root>>AddrBits == 0 && int(root.Segment()) < len(l.Segments) &&
-		l.Segments[root.Segment()].Kind == kind && root.Offset() < l.SegmentSize
+		l.Segments[root.Segment()].Kind == kind && !l.Segments[root.Segment()].Vacant && root.Offset() < l.SegmentSize
 }
 
 func (l *Layout) validateTables() error {

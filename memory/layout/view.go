@@ -73,7 +73,8 @@ type segment struct {
 	w      uint32                       // those that are written
 	bereft bool                         // see Bereft
 	mine   bool                         // this process hands out what is free in it
-	_      [6]byte                      // to 64 bytes
+	vacant bool                         // it has gone back
+	_      [5]byte                      // to 64 bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
@@ -106,7 +107,7 @@ func (l *Layout) View(mine func(SegmentID) bool) *View {
 	v := NewView(l.Epoch, segs, keys)
 	v.Size = l.SegmentSize
 	for i := range v.segs {
-		v.segs[i].mine = mine(SegmentID(i))
+		v.segs[i].mine, v.segs[i].vacant = mine(SegmentID(i)), l.Segments[i].Vacant
 	}
 	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.StayingBlades()
 	for b := range l.Blades {
@@ -143,7 +144,13 @@ func (v *View) Bereft(a Addr) bool {
 // Lost reports whether an address lies in a segment of which no copy is left.
 func (v *View) Lost(a Addr) bool {
 	s := a >> OffsetBits
-	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0
+	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0 && !v.segs[s].vacant
+}
+
+// Vacant reports whether the segment of an address has gone back: a block that is there, as a cache says, was freed since.
+func (v *View) Vacant(a Addr) bool {
+	s := a >> OffsetBits
+	return s < Addr(len(v.segs)) && v.segs[s].vacant
 }
 
 // Mine reports whether this process hands out what is free in the segment of an address.

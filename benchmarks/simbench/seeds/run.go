@@ -144,6 +144,9 @@ func Run(seed uint64, o Options) (Result, error) {
 	return r, nil
 }
 
+// giveBack is so short that segments go back within a run, which takes some 10 ms.
+const giveBack = 200 * time.Microsecond
+
 // Sizes: small, so that segments fill, logs wrap and tables grow.
 const (
 	bladeSize   = 1 << 30
@@ -251,9 +254,11 @@ func (b *bench) openDB() error {
 
 // openOn opens the database in a process.
 func (b *bench) openOn(q *process) error {
-	lease := time.Duration(-1) // nobody is declared dead but by whoever opens the database
+	lease, back := time.Duration(-1), giveBack // nobody is declared dead but by whoever opens the database
 	if b.survive || b.processes > 1 {
 		lease = b.lease
+	} else if b.faults != nil {
+		back = -1 // others would wait for ever for a worker that stops while it decides their transactions
 	}
 	durability := txn.DurabilityProcess
 	if b.durable {
@@ -262,7 +267,7 @@ func (b *bench) openOn(q *process) error {
 	store, err := engine.Open(context.Background(), txn.Options{
 		LeaseTerm: lease, Durability: durability, Shared: b.processes > 1,
 		Fabric: q.fabric(b.world), Catalog: b.world.handles[q.slot], Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
-		ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
+		GiveBack: back, ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
 		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{b}),
 	})
 	if err != nil {

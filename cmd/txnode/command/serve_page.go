@@ -208,6 +208,9 @@ func (p *statusPage) database() {
 	copies := make([]int, len(db.Blades))
 	for id := 1; id < len(db.Segments); id++ {
 		g := &db.Segments[id]
+		if g.Vacant {
+			continue
+		}
 		pl := &g.Placement
 		row := segmentRow{ID: id, Kind: g.Kind.String()}
 		switch g.Kind {
