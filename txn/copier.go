@@ -20,7 +20,8 @@ const (
 	copyBatch  = 32      // blocks that are read in one round trip
 	copyProbe  = 1 << 10 // bytes of each that are read at first
 	patience   = 64      // rereads of a locked block before a transaction is sent to it
-	maxWalks   = 16      // walks over an index that was mended meanwhile
+	maxWalks   = 16      // walks over an index that was mended meanwhile, or in whose time the epoch has moved,
+	maxWalksNs = 60e9    // for so long at least, if it was the epoch
 	maxStrange = 64      // looks at a slot and what it leads to that do not go together
 	maxStill   = 1 << 10 // looks at an image that is not locked, and that stays torn,
 	maxStillNs = 2e9     // for so long at least
@@ -107,6 +108,7 @@ func (s *copier) hashed() (err error) {
 	defer th.Free(s.buf, copyBatch*copyProbe)
 	// Where the index was mended from another copy the walk begins again. What was copied before is
 	// copied once more, as it is if a split carries it meanwhile.
+	from := th.Now()
 	for again, failed := 0, 0; ; again++ {
 		s.todo = s.todo[:0]
 		err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
@@ -119,11 +121,11 @@ func (s *copier) hashed() (err error) {
 		if err == nil {
 			err = s.flush()
 		}
-		if s.goesOn(err) && failed < maxWalks {
+		if s.goesOn(err) && (failed < maxWalks || th.Now()-from < maxWalksNs) {
 			failed++
 			continue
 		}
-		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again == maxWalks || !s.w.mendIndex(s.t, c.Addr) {
+		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again-failed >= maxWalks || !s.w.mendIndex(s.t, c.Addr) {
 			break
 		}
 	}

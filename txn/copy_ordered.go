@@ -37,7 +37,7 @@ type pageRow struct {
 func (s *copier) ordered(ix *tree.Tree) error {
 	var p page
 	limit := pageRecords
-	failed := 0
+	failed, begun := 0, s.w.Now()
 	for from := (index.Bound{}); ; {
 		err := s.stands()
 		if err == nil {
@@ -48,7 +48,7 @@ func (s *copier) ordered(ix *tree.Tree) error {
 			s.w.coro.Sleep(patience * 1000)
 			continue
 		case s.skipDamaged != nil && errors.Is(err, ErrCorrupt) && !errors.Is(err, rdma.ErrVerb):
-			if p.more, err = s.beside(ix, &from, err); s.goesOn(err) && failed < maxWalks {
+			if p.more, err = s.beside(ix, &from, err); s.goesOn(err) && (failed < maxWalks || s.w.Now()-begun < maxWalksNs) {
 				failed++
 				continue // the leaf comes once more
 			}
