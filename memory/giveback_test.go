@@ -38,6 +38,14 @@ func withdraw(t *testing.T, s *memory.Space) bool {
 	return must(s.Withdraw(memory.Search{}))(t)
 }
 
+// reclaimAll clears all places that are dirty.
+func reclaimAll(t *testing.T, s *memory.Space, c *rdma.Coro) {
+	t.Helper()
+	for more := true; more; {
+		more = must(s.Reclaim(c))(t)
+	}
+}
+
 // decided claims and forgets all coordinators.
 func decided(t *testing.T, s *memory.Space) {
 	t.Helper()
@@ -119,9 +127,7 @@ func TestGiveBack(t *testing.T) {
 		if got := s.Redundancy().Dirty; got != n*(f+1) {
 			t.Errorf("%d places are to be cleared of %d copies", got, n*(f+1))
 		}
-		for more := true; more; {
-			more = must(s.Reclaim(c))(t)
-		}
+		reclaimAll(t, s, c)
 		for blade := range rdma.BladeID(3) {
 			b.unused(s.Layout(), blade)
 		}
@@ -134,9 +140,7 @@ func TestGiveBack(t *testing.T) {
 		withdraw(t, s)
 		decided(t, s)
 		must(s.GiveBack())(t)
-		for more := true; more; {
-			more = must(s.Reclaim(c))(t)
-		}
+		reclaimAll(t, s, c)
 		fillClass(t, c, a, large, n-1)
 		check(t, s.Layout().Validate())
 		check(t, a.Close(c))
@@ -502,9 +506,7 @@ func TestCrashWhileGivingBack(t *testing.T) {
 			if must(s.GiveBack())(t) == 0 {
 				t.Fatalf("crash at step %d: nothing goes back", n)
 			}
-			for more := true; more; {
-				more = must(s.Reclaim(c))(t)
-			}
+			reclaimAll(t, s, c)
 			l := s.Layout()
 			for blade := range l.Blades {
 				b.unused(l, rdma.BladeID(blade))
@@ -651,9 +653,7 @@ func TestGiveBackLateFree(t *testing.T) {
 	p.recover(t, first)
 	q.recover(t, first)
 	n := must(first.GiveBack())(t)
-	for more := true; more; {
-		more = must(first.Reclaim(c))(t)
-	}
+	reclaimAll(t, first, c)
 	check(t, second.Follow())
 	r := newProcess(t, b, second, c2, k) // another session of the second process
 	in := map[memory.Addr]bool{}

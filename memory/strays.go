@@ -103,7 +103,7 @@ func (s *allocation) departed() uint64 {
 	return s.departures
 }
 
-// claimStrays is the moment of ClaimStrays: it notes what somebody has. ok: no segment has left the pools since departures was noted.
+// claimStrays is the moment of ClaimStrays: it notes what allocators and resolutions have. ok: no segment has left the pools since departures was noted.
 func (s *allocation) claimStrays(owned []Addr, departures uint64) (x *Strays, all []Addr, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -172,8 +172,9 @@ func TestSegmentsGoBack(t *testing.T) {
 // TestFullBladesWait: the blades are full, and a table is emptied or dropped whose segments are not to go back for a long time. The next
 // records, of another size, are put at once, and have room all the same.
 func TestFullBladesWait(t *testing.T) {
-	for _, drop := range []bool{false, true} {
-		t.Run(fmt.Sprintf("drop=%v", drop), func(t *testing.T) {
+	for _, how := range []string{"cleared", "dropped", "opened again"} {
+		drop, again := how != "cleared", how == "opened again" // then what is free is known only when it was looked for
+		t.Run(how, func(t *testing.T) {
 			o := sharedOf(t, 3, 4<<20)
 			o.Backups, o.GiveBack, o.Shared = txn.F(1), time.Hour, false
 			db := mustOpen(t, o)
@@ -190,6 +191,12 @@ func TestFullBladesWait(t *testing.T) {
 					}
 				} else {
 					x.clear(t, db, 0, n)
+				}
+				if again {
+					if err := db.Close(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					db = mustOpen(t, o)
 				}
 			}
 			if stored[1] < stored[0]/2 || stored[2] < stored[0]*3/4 {

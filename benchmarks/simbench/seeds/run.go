@@ -254,7 +254,7 @@ func (b *bench) openDB() error {
 
 // openOn opens the database in a process.
 func (b *bench) openOn(q *process) error {
-	lease, back := time.Duration(-1), giveBack // nobody is declared dead but by whoever opens the database
+	lease, back := time.Duration(-1), giveBack // only opening the database declares sessions dead
 	if b.survive || b.processes > 1 {
 		lease = b.lease
 	} else if b.faults != nil {
