@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -78,11 +77,35 @@ func (b *bed) relay(name, server string) *relay {
 }
 
 // TestCutOff: nothing comes to a process from all blades, or from so many that data would be lost without them. It declares none of
-// these dead. One alone it declares dead, but not again when another process has taken it in. The other process goes on, also with what
-// the first one has locked, and the first one goes on when it is reached again.
+// these dead. One alone it declares dead, and another process takes it in again; if it is needed for everything, it is not declared dead
+// again. The other process goes on, also with what the first one has locked, and the first one goes on when it is reached again.
 func TestCutOff(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		blade int  // the first one of those that it is cut off
+		n, f  int  // how many these are; backups
+		told  bool // it cannot go on without them
+		short bool
+	}{
+		{"all blades", 0, 3, 1, true, true},
+		{"two of three, one backup", 0, 2, 1, true, false},
+		{"one of three, two backups", 0, 1, 2, true, false},
+		{"one of three, one backup", 1, 1, 1, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if !c.short && testing.Short() {
+				t.Skip("takes time")
+			}
+			cutOff(t, c.blade, c.n, c.f, c.told)
+		})
+	}
+}
+
+// cutOff cuts a process off some of three blades of a database with f backups, until it is told so, or until the other process has taken in
+// again what it has declared dead.
+func cutOff(t *testing.T, blade, n, f int, told bool) {
 	b := newBed(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	b.catalogFile("c")()
 	var addresses []string
@@ -93,7 +116,8 @@ func TestCutOff(t *testing.T) {
 		relays = append(relays, b.relay("r"+name, name))
 		addresses = append(addresses, b.address("r"+name))
 	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	g := cluster.Geometry{Backups: &f, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), g, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	o := txn.Options{LeaseTerm: time.Second, Workers: 1, IndexGroups: 16}
@@ -137,61 +161,48 @@ func TestCutOff(t *testing.T) {
 			}
 		}
 	}
-	cuts := [][]*relay{relays, relays[:2], relays[:1], relays[1:2], relays[2:]}
-	if testing.Short() {
-		cuts = cuts[:1]
+	for range 20 {
+		add(near, numbers, 1)
+		add(far, farNumbers, 1)
 	}
-	single := false // it was told so of one blade; of others it may need none
-	for _, cut := range cuts {
-		if single {
-			break
-		}
-		what := fmt.Sprintf("%d blades", len(cut))
-		for range 20 {
-			add(near, numbers, 1)
-			add(far, farNumbers, 1)
-		}
-		for _, r := range cut {
-			r.mu.Lock()
-		}
-		told := false
-		for done := 0; ctx.Err() == nil && !told && (len(cut) > 1 || done < 1000); done++ {
-			tried := make(chan error, 1)
-			go func() {
-				tried <- far.Update(ctx, func(tx *txn.Tx) error { return farNumbers.Put(tx, 2, 2) })
-			}()
-			select {
-			case err := <-tried:
-				told = errors.Is(err, txn.ErrCutOff)
-			case <-ctx.Done():
-				for _, r := range cut {
-					r.mu.Unlock()
-				}
-				r := near.Redundancy()
-				t.Fatalf("%s: the process that is cut off tries for ever; %d segments are lost, and blades %v are down", what, r.Lost, r.Down)
-			}
-		}
-		single = single || told && len(cut) == 1
-		if !told && len(cut) > 1 {
-			t.Errorf("%s: the process that is cut off was not told so", what)
-		}
-		if len(cut) == len(relays) {
-			add(near, numbers, 2)
-		} else {
-			add(near, numbers, 3)
-		}
-		if r := near.Redundancy(); r.Lost > 0 || len(cut) > 1 && len(r.Down) > 0 {
-			t.Errorf("%s: %d segments are lost, and blades %v are down", what, r.Lost, r.Down)
-		}
+	cut := relays[blade : blade+n]
+	for _, r := range cut {
+		r.mu.Lock()
+	}
+	heal := sync.OnceFunc(func() {
 		for _, r := range cut {
 			r.mu.Unlock()
 		}
-		add(far, farNumbers, 1)
-		add(near, numbers, 1)
+	})
+	t.Cleanup(heal) // before the relays end
+	back := func() bool {
+		outages := near.Redundancy().Outages
+		return len(outages) > 0 && outages[0].Back != 0
 	}
-	if !single && !testing.Short() {
-		t.Error("the process that is cut off one blade has it declared dead again and again")
+	for over := false; !over; {
+		tried := make(chan error, 1)
+		go func() {
+			tried <- far.Update(ctx, func(tx *txn.Tx) error { return farNumbers.Put(tx, 2, 2) })
+		}()
+		select {
+		case err := <-tried:
+			over = errors.Is(err, txn.ErrCutOff) || !told && back()
+		case <-ctx.Done():
+			heal()
+			t.Fatalf("the process that is cut off goes on and on: %+v", near.Redundancy())
+		}
 	}
+	add(near, numbers, 2)
+	add(near, numbers, 3)
+	if r := near.Redundancy(); r.Lost > 0 || len(r.Down) > 0 {
+		t.Errorf("%d segments are lost, and blades %v are down", r.Lost, r.Down)
+	}
+	if outages := near.Redundancy().Outages; len(outages) > 0 != (n == 1) {
+		t.Errorf("blades were declared dead: %+v", outages)
+	}
+	heal()
+	add(far, farNumbers, 1)
+	add(near, numbers, 1)
 	if err := errors.Join(far.Close(ctx), o.Catalog.Close(), o.Fabric.Close(), near.Close(ctx)); err != nil {
 		t.Error(err)
 	}

@@ -84,6 +84,14 @@ func (s *membership) HasMend(of uint32) bool {
 	return ok && (!s.opts.Shared || s.process != 0 && s.layout.Mender(of) == s.process)
 }
 
+// MendElsewhere reports whether another process has a right, by what this one knows.
+func (s *membership) MendElsewhere(of uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.layout.Mender(of)
+	return p != 0 && p != s.process
+}
+
 // EndMend ends what BeginMend has begun. If the catalog cannot be changed, no other process has the right
 // before this one has had it again, or is gone.
 func (s *membership) EndMend(of uint32) {

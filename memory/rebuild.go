@@ -105,6 +105,19 @@ func (s *replicas) CanBuild() int {
 	return n
 }
 
+// CanMend reports whether the right of MendCopies is of use although no blade is back: copies are being built, can be, or are to
+// move, or places of blades that are up are to be cleared.
+func (s *replicas) CanMend() bool {
+	r := s.Redundancy()
+	if r.Building > 0 || r.Moving > 0 || len(r.Leaving) > 0 || s.CanBuild() > 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _, dirty := s.dirtyPlace()
+	return dirty
+}
+
 // builder adds copies to be built to a layout that is about to be the next. It is for a change: the
 // caller holds the lock.
 type builder struct {

@@ -14,6 +14,7 @@ import (
 	"txnode/memory/catalog"
 	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/rdma/inproc"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
@@ -79,7 +80,7 @@ func TestDoomed(t *testing.T) {
 
 // hushed is a fabric on which nothing is heard of a blade.
 type hushed struct {
-	*rdmatest.Fabric
+	rdma.Fabric
 	blade atomic.Int32 // -1: none
 	asked atomic.Int32 // how often it was asked for, each time for as long as the fabric waits
 }
@@ -106,9 +107,10 @@ func (p *hushedPort) Reset(b rdma.BladeID) error {
 // has heard of it: the next attempt declares it dead.
 func TestDeclaredInVain(t *testing.T) {
 	raced.Skip(t)
-	f := &hushed{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}
+	under := rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})
+	f := &hushed{Fabric: under}
 	f.blade.Store(-1)
-	f.Fail(func(w *rdma.WR) rdma.Status {
+	under.Fail(func(w *rdma.WR) rdma.Status {
 		if int32(w.Blade) == f.blade.Load() {
 			return rdma.StatusTimeout
 		}
@@ -163,5 +165,60 @@ func TestSilentOnce(t *testing.T) {
 	}
 	if err := th.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKeptOut: a process that hears nothing of a blade that was dead and is back does not keep others from taking it in, neither one that
+// has nothing to do for the copies nor one that has built some meanwhile.
+func TestKeptOut(t *testing.T) {
+	for f := 1; f <= 2; f++ {
+		t.Run(fmt.Sprintf("f=%d", f), func(t *testing.T) {
+			const blade = 1
+			o := sharedOf(t, 3, 8<<20)
+			under := o.Fabric.(*inproc.Fabric)
+			deaf := &hushed{Fabric: under}
+			deaf.blade.Store(-1)
+			o.Backups, o.SegmentSize, o.Workers = txn.F(f), 256<<10, 1
+			o.Fabric = deaf
+			far := mustOpen(t, o)
+			words, err := txn.CreateTable(far, "words", txn.Uint64, txn.Plain[uint64]())
+			if err != nil {
+				t.Fatal(err)
+			}
+			put := func() (err error) {
+				for k := uint64(0); k < 3000 && err == nil; k++ { // segments on all blades
+					err = far.Update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) })
+				}
+				return err
+			}
+			if err := put(); err != nil {
+				t.Fatal(err)
+			}
+			if err := under.StopBlade(blade); err != nil {
+				t.Fatal(err)
+			}
+			deaf.blade.Store(blade)
+			if err := put(); err != nil || far.Space().View().Up(blade) {
+				t.Fatalf("the blade takes part: %v, %v", far.Space().View().Up(blade), err)
+			}
+			if err := under.RestartBlade(blade, false); err != nil {
+				t.Fatal(err)
+			}
+			await := func(what string, done func() bool) {
+				t.Helper()
+				for from := time.Now(); !done(); time.Sleep(time.Millisecond) {
+					if time.Since(from) > time.Minute {
+						t.Fatalf("%s: %+v", what, far.Redundancy())
+					}
+				}
+			}
+			asked := deaf.asked.Load() + 5
+			await("it is not looked for the blade", func() bool { return deaf.asked.Load() >= asked })
+			o.Fabric = under
+			near := mustOpen(t, o)
+			await("the blade is not taken in again", func() bool { return near.Space().View().Up(blade) })
+			await("there are copies missing", func() bool { r := near.Redundancy(); return r.Missing+r.Building == 0 })
+			deaf.blade.Store(-1)
+		})
 	}
 }

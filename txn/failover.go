@@ -35,6 +35,9 @@ type failover struct {
 	lookAt   int64                 // when to look next whether a blade is back
 	giving   giving
 	copying  bool         // this process has the right to take in blades and to build copies
+	useless  memory.Epoch // in which it had no use for it, and leaves it to others
+	usefulAt int64        // until then
+	rest     int64        // for how long, the last time
 	gated    memory.Epoch // in which it was seen last that transactions wait to be decided
 	gatedAt  int64        // since when
 	// acknowledged is the last epoch that other processes were told of that this one knows: see acknowledge.
@@ -121,6 +124,8 @@ const (
 	awaitPauseNs   = int64(10_000)
 	gatePauseNs    = int64(500_000)       // between two looks whether another process has decided transactions
 	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
+	restLooks      = 4                    // at least, for which a process leaves copies to others that has no use for the right to build them
+	maxRestNs      = int64(3_200_000_000) // at most
 	gatePatienceNs = int64(200_000_000)   // with the recovery that decides transactions after the loss of a blade, in one epoch
 	keepSteps      = 8                    // of a copier in a row
 	keepTime       = 2 * time.Millisecond // of the goroutine in a row, or half of the time that it waited for its turn: some 10 ms where all processors are at work

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -136,7 +137,8 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	}()
 	if now := c.Thread().Now(); now >= f.lookAt {
 		f.lookAt, looked = now+lookPauseNs, true
-		err := db.copyHere()
+		err := db.copyHere(c)
+		epoch := db.space.View().Epoch
 		if err == nil && f.copying {
 			err = db.welcome(c)
 		}
@@ -153,6 +155,7 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		db.copyElsewhere(now, epoch)
 	}
 	if err := db.decide(c); err != nil {
 		return false, err
@@ -195,17 +198,47 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	return true, nil
 }
 
-// copyHere gets this process the right to take in blades and to build copies, or notes that another one has it.
-func (db *DB) copyHere() error {
-	f := &db.failover
+// copyHere gets this process the right to take in blades and to build copies, or notes that another one has it. A process that
+// has no use for it does not get it: blades are down that it hears nothing of, and others may hear of them.
+func (db *DB) copyHere(c *rdma.Coro) error {
+	f, s := &db.failover, db.space
 	if f.copying {
 		return nil
 	}
-	if err := db.space.Follow(); err != nil { // what others have copied meanwhile
+	if err := s.Follow(); err != nil { // what others have copied meanwhile
 		return err
 	}
-	f.copying = db.space.BeginMend(memory.MendCopies)
+	if s.Shared() {
+		useless := s.View().Epoch == f.useless && c.Thread().Now() < f.usefulAt
+		if useless || s.MendElsewhere(memory.MendCopies) || !s.CanMend() && !db.answers(c) {
+			return nil
+		}
+	}
+	f.copying = s.BeginMend(memory.MendCopies)
 	return nil
+}
+
+// answers reports whether a blade answers that is down.
+func (db *DB) answers(c *rdma.Coro) bool {
+	return slices.ContainsFunc(db.space.Redundancy().Down, func(b rdma.BladeID) bool { return c.Thread().Reconnect(b) == nil })
+}
+
+// copyElsewhere gives back the right of copyHere if this process has found nothing to do in an epoch, or could not do it: no blade was
+// taken in, no copy is being built. Others get it meanwhile. All its verbs have been answered, but those to blades that are down, by a key
+// of its own.
+func (db *DB) copyElsewhere(now int64, epoch memory.Epoch) {
+	f, s := &db.failover, db.space
+	switch {
+	case !f.copying || !s.Shared():
+		return
+	case s.Gated() || s.View().Epoch != epoch || s.Redundancy().Building > 0:
+		f.rest = 0
+		return
+	}
+	f.copying = false
+	s.EndMend(memory.MendCopies)
+	f.rest = min(max(2*f.rest, restLooks*lookPauseNs), maxRestNs)
+	f.useless, f.usefulAt = epoch, now+f.rest
 }
 
 // suspect tells of blocks that were copied though they look locked.
