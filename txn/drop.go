@@ -35,8 +35,7 @@ const (
 	dropLook    = record.LineSize + record.MaxKey // bytes of each: the key is among them
 	dropRecords = 128                             // that a transaction deletes
 	dropPauseNs = int64(1_000_000)
-	dropIdle    = 50                   // passes in a row without progress, after which it is left to the next opening
-	dropRestNs  = int64(2_000_000_000) // wait for transactions that may have used the table
+	dropRestNs  = int64(2_000_000_000) // wait for transactions that may have used the table, and for locks on its blocks
 )
 
 // DropTable drops a table, or returns ErrNoTable. When it returns nil, the table is gone for good, and
@@ -276,12 +275,7 @@ func (d *dropper) drop() error {
 			if _, unswept := db.space.Unswept(); !unswept || db.space.Spared() {
 				break
 			}
-			if !d.sweeps && w.thread.Now()-d.since > dropRestNs/2 { // the process may be dead that sweeps for all
-				d.sweeps = true
-				db.space.OweSweep(true)
-			}
-			db.hurry() // a sweep may be at the index, and an ordered one may lead to what it unlocks
-			w.maintain()
+			d.sweep(d.since) // a sweep may be at the index, and an ordered one may lead to what it unlocks
 		}
 		if d.ctx.Err() != nil {
 			return canceled(d.ctx)
@@ -304,28 +298,40 @@ func (d *dropper) drop() error {
 	return d.forget()
 }
 
-// empty deletes and frees all records, and the nodes of an ordered index.
+// sweep has a sweep go on that has been waited for since a time.
+func (d *dropper) sweep(since int64) {
+	db, w := d.w.db, d.w
+	if !d.sweeps && w.thread.Now()-since > dropRestNs/2 { // the process may be dead that sweeps for all
+		d.sweeps = true
+		db.space.OweSweep(true)
+	}
+	db.hurry()
+	w.maintain()
+}
+
+// empty deletes and frees all records, and the nodes of an ordered index. It waits for blocks that are locked: by transactions, or until
+// a sweep unlocks them.
 func (d *dropper) empty() error {
 	pass := d.pass
 	if d.meta.Ordered() {
 		pass = d.vacate
 	}
-	for idle, before := 0, -1; ; {
+	for before, since := -1, int64(0); ; {
 		if err := pass(); err != nil {
 			return err
 		}
 		if d.left == 0 {
 			return nil
 		}
-		if idle++; d.left != before {
-			idle = 0
+		if d.left != before {
+			before, since = d.left, d.w.thread.Now()
+			continue
 		}
-		if before = d.left; idle > dropIdle {
+		if d.w.thread.Now()-since > dropRestNs {
 			return fmt.Errorf("%w: %d of its blocks are locked", ErrConflict, d.left)
 		}
-		if idle > 1 {
-			d.w.coro.Sleep(dropPauseNs)
-		}
+		d.sweep(since)
+		d.w.coro.Sleep(dropPauseNs)
 	}
 }
 
