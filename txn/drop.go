@@ -330,6 +330,9 @@ func (d *dropper) empty() error {
 		if d.w.thread.Now()-since > dropRestNs {
 			return fmt.Errorf("%w: %d of its blocks are locked", ErrConflict, d.left)
 		}
+		if d.ctx.Err() != nil {
+			return canceled(d.ctx)
+		}
 		d.sweep(since)
 		d.w.coro.Sleep(dropPauseNs)
 	}
