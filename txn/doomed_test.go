@@ -103,6 +103,15 @@ func (p *hushedPort) Reset(b rdma.BladeID) error {
 	return p.Port.Reset(b)
 }
 
+// putEverywhere puts so many records that there are segments on all blades.
+func putEverywhere(t *testing.T, update func(context.Context, func(*txn.Tx) error) error, words *txn.Table[uint64, uint64]) (err error) {
+	t.Helper()
+	for k := uint64(0); k < 3000 && err == nil; k++ {
+		err = update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) })
+	}
+	return err
+}
+
 // TestDeclaredInVain: the catalog is away when a silent blade is to be declared dead. That the blade was not is no sign that another process
 // has heard of it: the next attempt declares it dead.
 func TestDeclaredInVain(t *testing.T) {
@@ -125,12 +134,7 @@ func TestDeclaredInVain(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorker(t, db)
-	put := func() (err error) {
-		for k := uint64(0); k < 3000 && err == nil; k++ { // segments on all blades
-			err = w.Update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) })
-		}
-		return err
-	}
+	put := func() error { return putEverywhere(t, w.Update, words) }
 	if err := put(); err != nil {
 		t.Fatal(err)
 	}
@@ -185,12 +189,7 @@ func TestKeptOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			put := func() (err error) {
-				for k := uint64(0); k < 3000 && err == nil; k++ { // segments on all blades
-					err = far.Update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) })
-				}
-				return err
-			}
+			put := func() error { return putEverywhere(t, far.Update, words) }
 			if err := put(); err != nil {
 				t.Fatal(err)
 			}

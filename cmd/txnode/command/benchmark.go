@@ -139,7 +139,7 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	}
 	if len(res.Runs) == 0 {
 		if b.o.Store.Cluster != "" && (errors.Is(err, workload.ErrExists) || errors.Is(err, workload.ErrForeign)) {
-			err = fmt.Errorf("%w; if another process is loading them, start this one when that one measures", err)
+			err = fmt.Errorf("%w; if another process is loading the same tables, start this one when that one measures", err)
 		}
 		return nil, err
 	}
