@@ -111,7 +111,8 @@ type Metrics struct {
 	Workers  WorkerMetrics
 	Recovery RecoveryMetrics
 	Blades   []BladeMetrics // by number
-	Tables   []TableMetrics // every table that was opened or made since Open, by name
+	// Tables are sorted by name and have one entry for each name of a table that was opened or made since Open.
+	Tables []TableMetrics
 }
 
 // WorkerMetrics are the figures of the workers that Update, View and Begin borrow, but for Own.
@@ -143,7 +144,8 @@ type BladeMetrics struct {
 	Down              bool // it was declared dead, and is not back; then Free is 0
 }
 
-// TableMetrics are the figures of one table.
+// TableMetrics are the figures of one name. A table that was dropped and made again under its name goes on counting, so
+// the figures never go back.
 type TableMetrics struct {
 	Table string
 	TableCounts
@@ -299,17 +301,23 @@ func (n *tableNames) name(id uint16) string {
 	return ""
 }
 
-// metrics are the figures of all tables that were opened: counts are by number.
+// metrics are the figures of all tables that were opened, by name: counts are by number. Tables of one name were made one
+// after another.
 func (n *tableNames) metrics(counts []TableCounts) []TableMetrics {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	tables := make([]TableMetrics, 0, len(n.byID))
+	at := make(map[string]int, len(n.byID))
 	for id, t := range n.byID {
-		m := TableMetrics{Table: t.Name}
-		if int(id) < len(counts) {
-			m.TableCounts = counts[id]
+		i, ok := at[t.Name]
+		if !ok {
+			i = len(tables)
+			at[t.Name] = i
+			tables = append(tables, TableMetrics{Table: t.Name})
 		}
-		tables = append(tables, m)
+		if int(id) < len(counts) {
+			tables[i].Add(&counts[id])
+		}
 	}
 	slices.SortFunc(tables, func(a, b TableMetrics) int { return strings.Compare(a.Table, b.Table) })
 	return tables

@@ -162,6 +162,27 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestMetricsOfTableMadeAgain: tables of one name, each made after the one before was dropped, have one entry, whose
+// figures go on.
+func TestMetricsOfTableMadeAgain(t *testing.T) {
+	db := mustOpen(t, tiny())
+	for n := uint64(1); n <= 3; n++ {
+		tab := table(t, db, "daily")
+		if m := db.Metrics(); len(m.Tables) != 1 {
+			t.Fatalf("made %d times: %+v", n, m.Tables)
+		}
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 1, val(1)) }); err != nil {
+			t.Fatal(err)
+		}
+		if got := tableOf(t, db.Metrics(), "daily"); got.Inserts != n {
+			t.Errorf("made %d times: %+v", n, got)
+		}
+		if err := db.DropTable(t.Context(), "daily"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestMetricsDefaultSample: in memory one transaction in 61 is timed; some of those that pause are among them.
 func TestMetricsDefaultSample(t *testing.T) {
 	db := mustOpen(t, tiny())

@@ -186,6 +186,28 @@ func TestCollector(t *testing.T) {
 	}
 }
 
+// TestTableMadeAgain: a table that is dropped and made again under its name has one series of each kind, which goes on.
+func TestTableMadeAgain(t *testing.T) {
+	db := open(t, small())
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(prom.NewCollector(db, prom.Options{}))
+	for n := 1; n <= 2; n++ {
+		tab, err := txn.CreateTable(db, "daily", txn.Uint64, txn.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 1, nil) }); err != nil {
+			t.Fatal(err)
+		}
+		if got := scrape(t, registry)["txnode_table_operations_total{operation=insert,table=daily}"]; got != float64(n) {
+			t.Errorf("made %d times: %v inserts", n, got)
+		}
+		if err := db.DropTable(t.Context(), "daily"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestNothingIsForgotten: a field of Metrics that is new in package txn fails here until it has a metric,
 // which TestCollector then compares.
 func TestNothingIsForgotten(t *testing.T) {
