@@ -100,7 +100,8 @@ type Table struct {
 	// Ordered is Index if that is ordered; else nil.
 	Ordered index.Ordered
 
-	dropped atomic.Bool
+	dropped  atomic.Bool
+	reserved atomic.Pointer[error]
 }
 
 // Drop makes every further use of the table by a transaction ErrDropped. What a transaction has staged
@@ -109,6 +110,16 @@ func (t *Table) Drop() { t.dropped.Store(true) }
 
 // Dropped reports whether Drop was called.
 func (t *Table) Dropped() bool { return t.dropped.Load() }
+
+// Reserve makes a write of the table the error err, unless its transaction is allowed to write reserved tables: see
+// Tx.AllowReserved. nil: every transaction may write the table. A write that is staged already goes on.
+func (t *Table) Reserve(err error) {
+	if err == nil {
+		t.reserved.Store(nil)
+		return
+	}
+	t.reserved.Store(&err)
+}
 
 // Engine is what all sessions of a process share. Safe for concurrent use.
 type Engine struct {

@@ -100,7 +100,9 @@ type state struct {
 	edits   bool  // the commit changes nodes of ordered indexes
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
-	keeps     uint32 // the cut of a backup for which it keeps what it replaces; 0: none. See keep
+	// reserved: it may write reserved tables: see AllowReserved.
+	reserved bool
+	keeps    uint32 // the cut of a backup for which it keeps what it replaces; 0: none. See keep
 }
 
 // Tx is a transaction on a coroutine, reused for one after another. All byte

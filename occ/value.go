@@ -86,7 +86,7 @@ func (tx *Tx) PutAt(i int, t *Table, k uint64, value []byte) bool {
 
 // setShort is setImage for the first value of a locked item, if that fits a line.
 func (tx *Tx) setShort(it *item, value []byte) bool {
-	if len(value) > record.ShortValue || !it.locked || it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
+	if len(value) > record.ShortValue || !it.locked || it.table.reserved.Load() != nil || it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
 		return false
 	}
 	at := tx.logAt + uint32(tx.log.Len())
@@ -207,8 +207,16 @@ func (tx *Tx) Delete(i int) error {
 	return tx.setImage(i, writeDelete, nil)
 }
 
+// AllowReserved says whether the transaction may write reserved tables from now on. Begin sets that to false. The
+// caller keeps such tables and what depends on them alike.
+func (tx *Tx) AllowReserved(allow bool) { tx.reserved = allow }
+
+// setImage stages a write: the place where all of them are staged, but for the short ones of setShort.
 func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it := &tx.items[i]
+	if err := it.table.reserved.Load(); err != nil && !tx.reserved {
+		return *err
+	}
 	n := record.Size(int(it.klen), len(value))
 	if it.w < 0 || log.Room(tx.logBytes(), int(it.w)) < n {
 		if err := tx.place(it, n); err != nil {

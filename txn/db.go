@@ -50,7 +50,6 @@ type DB struct {
 
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
-	knowMu     sync.Mutex                   // of changes of known
 	beating    beating
 	unrenew    func()                     // ends renewing; nil: it has not begun
 	renewed    atomic.Pointer[occ.Engine] // whose sessions are renewed; nil: there are none yet

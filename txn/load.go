@@ -127,6 +127,7 @@ type loader struct {
 	w          *Worker
 	progress   func(uint64)
 	rows, size int
+	restores   bool // what it loads are tables and their indexes alike
 
 	done    uint64
 	bytes   []byte
@@ -169,6 +170,7 @@ func (l *loader) load(records []pendingRecord) error {
 		return nil
 	}
 	err := l.w.Update(l.ctx, func(tx *Tx) error {
+		tx.o.AllowReserved(l.restores)
 		for _, p := range records {
 			if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
 				return err

@@ -166,6 +166,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		if t, err = db.orderedTable(w, meta); err != nil {
 			return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 		}
+		db.reserve(t, has.Of)
 		db.tables[name] = t
 		db.names.add(t)
 		return t, nil
@@ -195,6 +196,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
 	t = &occ.Table{ID: meta.ID, Name: name, Index: ix}
+	db.reserve(t, has.Of)
 	db.tables[name] = t
 	db.names.add(t)
 	return t, nil

@@ -96,9 +96,6 @@ func (r *RawTable) Has(tx *Tx, key []byte) (bool, error) {
 
 // Put sets the value of key, whether it has one or not. Both are copied.
 func (r *RawTable) Put(tx *Tx, key, value []byte) error {
-	if err := r.db.lacking(r.t, nil); err != nil {
-		return err
-	}
 	if tx.open == r.db && !tx.readOnly {
 		return tx.note(tx.o.Set(r.t, key, value))
 	}
@@ -107,17 +104,11 @@ func (r *RawTable) Put(tx *Tx, key, value []byte) error {
 
 // Insert sets the value of a key that has none, or returns ErrExists.
 func (r *RawTable) Insert(tx *Tx, key, value []byte) error {
-	if err := r.db.lacking(r.t, nil); err != nil {
-		return err
-	}
 	return tx.insert(r.t, r.key(tx, key), value)
 }
 
 // Delete removes key, or returns ErrNotFound.
 func (r *RawTable) Delete(tx *Tx, key []byte) error {
-	if err := r.db.lacking(r.t, nil); err != nil {
-		return err
-	}
 	return tx.delete(r.t, r.key(tx, key))
 }
 

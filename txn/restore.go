@@ -370,7 +370,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }() // also when o.Progress panics
-	l := loader{ctx: ctx, w: w, progress: o.Progress, rows: restoreRecords, size: restoreBytes}
+	l := loader{ctx: ctx, w: w, progress: o.Progress, rows: restoreRecords, size: restoreBytes, restores: true}
 	add := func(table uint16, key, value []byte) error { return l.add(tables[table], key, value) }
 	if err := r.Records(nil, add); err != nil {
 		return err

@@ -19,8 +19,9 @@ var (
 	// ErrIndex: the function of an index has panicked, or has returned a key that is empty or too long. The message
 	// names the index and the record.
 	ErrIndex = errors.New("txn: an index cannot be kept")
-	// ErrIndexes: the table has an index that this handle was opened without, and so cannot write.
-	ErrIndexes = errors.New("txn: the table has indexes that the handle was opened without: open it with them, or drop them")
+	// ErrIndexes: the write would leave a table and its indexes different. The table has an index that this handle was
+	// opened without, or it is the table of an index itself.
+	ErrIndexes = errors.New("txn: the write would leave a table and its indexes different: open the table with all its indexes and write by that handle, or drop them")
 	// ErrBuilding: the index does not know all records yet; Index.Build makes it.
 	ErrBuilding = errors.New("txn: the index is not built yet; call its Build")
 )

@@ -55,9 +55,6 @@ func (db *DB) built(table, name string) bool {
 
 // lacking is ErrIndexes if a table has an index that is not one of names.
 func (db *DB) lacking(t *occ.Table, names map[string]bool) error {
-	if db.known.Load() == nil {
-		return nil
-	}
 	for _, x := range db.indexes(t.Name) {
 		if !names[x.Name] {
 			return fmt.Errorf("%w: table %q, index %q", ErrIndexes, t.Name, x.Name)
@@ -66,10 +63,18 @@ func (db *DB) lacking(t *occ.Table, names map[string]bool) error {
 	return nil
 }
 
-// know notes the indexes of a table.
+// reserve leaves the writes of a table to handles that know all its indexes, if it has any, and those of the table of
+// an index to the writes of the table that it is an index of; of: the name of that. db.ctlMu is held.
+func (db *DB) reserve(t *occ.Table, of string) {
+	if of != "" {
+		t.Reserve(fmt.Errorf("%w: table %q is an index of table %q", ErrIndexes, t.Name, of))
+		return
+	}
+	t.Reserve(db.lacking(t, nil))
+}
+
+// know notes the indexes of a table. db.ctlMu is held.
 func (db *DB) know(table string, list []indexOptions) {
-	db.knowMu.Lock()
-	defer db.knowMu.Unlock()
 	if len(list) == 0 && db.indexes(table) == nil {
 		return
 	}
@@ -79,6 +84,9 @@ func (db *DB) know(table string, list []indexOptions) {
 	}
 	all[table] = list
 	db.known.Store(&all)
+	if t := db.tables[table]; t != nil {
+		db.reserve(t, "")
+	}
 }
 
 // changeIndexes changes what the catalog knows of the indexes of a table. The indexes that drop names are dropped

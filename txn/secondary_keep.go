@@ -89,6 +89,9 @@ func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
 		}
 		all = append(all, changes...)
 	}
+	o := tx.o
+	o.AllowReserved(true)
+	defer o.AllowReserved(false)
 	if err := tx.fetchEntries(all); err != nil {
 		return tx.halted(err)
 	}
@@ -233,11 +236,13 @@ func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) er
 	if err := t.keep(tx, k, old, now); err != nil {
 		return err
 	}
+	tx.o.AllowReserved(true)
 	if now == nil {
 		err = tx.o.Delete(i)
 	} else {
 		err = tx.o.Put(i, value)
 	}
+	tx.o.AllowReserved(false)
 	if err != nil {
 		return tx.halted(err)
 	}

@@ -161,10 +161,9 @@ func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, e
 	return fmt.Errorf("%w: a function of Update of table %q returned Change %d: Keep, Store and Remove are possible", ErrOptions, t.t.Name, change)
 }
 
-// keeps reports whether the table has indexes, as far as the process knows.
-func (t *Table[K, V]) keeps() bool {
-	return t.db.known.Load() != nil && (len(t.indexes) > 0 || t.db.indexes(t.t.Name) != nil)
-}
+// keeps reports whether the handle keeps indexes. Writes of a handle that does not know those of its table are refused
+// where they are staged: see DB.reserve.
+func (t *Table[K, V]) keeps() bool { return len(t.indexes) > 0 }
 
 func (t *Table[K, V]) decode(k K, p []byte) (V, error) {
 	v, err := t.value.Decode(p)
