@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"txnode/history"
+	"txnode/internal/logsink"
 	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/memory/embedded"
@@ -55,6 +56,8 @@ type DB struct {
 	renewed    atomic.Pointer[occ.Engine] // whose sessions are renewed; nil: there are none yet
 	recoveries recoveryCounters
 
+	log *logsink.Sink // behind opts.Logger; nil: lines are written at once
+
 	mu      sync.Mutex
 	workers map[*Worker]struct{}
 	own     int    // sessions that are not the pool's, those being made included
@@ -79,7 +82,16 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 		return nil, canceled(ctx)
 	}
 	o = o.withDefaults()
-	db = &DB{opts: o, fabric: o.Fabric, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
+	var log *logsink.Sink
+	if o.Fabric == nil || o.Fabric.Caps().RealTime { // where time is virtual, a second of the log is none of the database's
+		o.Logger, log = logsink.New(o.Logger)
+		defer func() {
+			if !opened {
+				log.Flush(logFlush)
+			}
+		}()
+	}
+	db = &DB{opts: o, fabric: o.Fabric, log: log, tables: map[string]*occ.Table{}, workers: map[*Worker]struct{}{}}
 	if db.fabric == nil {
 		if err := o.checkRoom(); err != nil {
 			return nil, err
@@ -258,6 +270,9 @@ func (db *DB) start() error {
 	db.startWatching()
 	return nil
 }
+
+// logFlush is how long closing a database waits at most for its lines of the log to be written.
+const logFlush = time.Second
 
 // controlThread is the index of the control path's thread.
 const controlThread = 1 << 16

@@ -157,7 +157,9 @@ type Options struct {
 	// History records what every committed transaction read and wrote, for package
 	// check. It costs memory without bound.
 	History *history.Recorder
-	// Logger of rare events; nil: none. SlogLogger makes one of a *slog.Logger.
+	// Logger of rare events; nil: none. SlogLogger makes one of a *slog.Logger. A goroutine of the database calls it, and nothing waits
+	// for it but DB.Close, for up to a second. Lines that find 256 others waiting are left out, and so are those of a kind of which there
+	// were 10 in the same second; a line tells how many. On a fabric with virtual time all lines are written at once.
 	Logger *zap.Logger
 }
 

@@ -287,6 +287,9 @@ func (db *DB) Close(ctx context.Context) error {
 	if db.opts.Closer != nil {
 		errs = append(errs, db.opts.Closer.Close())
 	}
+	if db.log != nil {
+		db.log.Flush(logFlush)
+	}
 	return errors.Join(errs...)
 }
 

@@ -129,3 +129,40 @@ func TestDatabaseLogsToSlog(t *testing.T) {
 	}
 	t.Errorf("no line tells of blade 1")
 }
+
+// gated is a handler of a log that takes no line until a channel is closed.
+type gated struct {
+	slog.Handler
+	open chan struct{}
+}
+
+// Handle implements slog.Handler.
+func (g gated) Handle(ctx context.Context, r slog.Record) error {
+	<-g.open
+	return g.Handler.Handle(ctx, r)
+}
+
+// TestLogThatBlocks: transactions, and what replaces a lost blade, go on while the log takes no line.
+func TestLogThatBlocks(t *testing.T) {
+	var b bytes.Buffer
+	open := make(chan struct{})
+	o := tiny()
+	o.Logger = txn.SlogLogger(slog.New(gated{slog.NewJSONHandler(&b, nil), open}))
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	if err := stopper(t, db).StopBlade(rdma.BladeID(1)); err != nil {
+		t.Fatal(err)
+	}
+	for k := range uint64(20) {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(1)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(open)
+	if err := db.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "declared dead") {
+		t.Errorf("the log, when it can be written: %s", b.String())
+	}
+}

@@ -48,11 +48,15 @@ func TestOperateNamesAll(t *testing.T) {
 	}
 }
 
-// TestOperationsNamesFlags: the page about clusters names every flag of the daemon, and of what sets clusters up.
+// TestOperationsNamesFlags: the pages about clusters and daemons name every flag of the daemon, and of what sets clusters up.
 func TestOperationsNamesFlags(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
+	var page []byte
+	for _, name := range []string{"operations.md", "daemons.md"} {
+		p, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = append(page, p...)
 	}
 	for _, args := range [][]string{{"serve"}, {"cluster", "init"}, {"cluster", "status"}} {
 		cmd, _, err := command.Root().Find(args)
@@ -61,7 +65,7 @@ func TestOperationsNamesFlags(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !regexp.MustCompile(`--` + f.Name + `\b`).Match(page) {
-				t.Errorf("docs/operations.md does not name --%s of %s", f.Name, cmd.CommandPath())
+				t.Errorf("docs/operations.md and docs/daemons.md do not name --%s of %s", f.Name, cmd.CommandPath())
 			}
 		})
 	}

@@ -93,7 +93,7 @@ type ServerOptions struct {
 	// service it bounds each part, of which there are a few hundred at most.
 	Timeout time.Duration
 	// Report is told of each connection that was refused, or that ended for another reason than
-	// its client's closing it. It may be called by several goroutines at once. nil: nothing is.
+	// its client's closing it. It may be called by several goroutines at once, and must not block: accepting waits for it. nil: nothing is.
 	Report func(client string, err error)
 }
 

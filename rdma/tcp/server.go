@@ -176,10 +176,11 @@ func (s *Server) begin(c net.Conn) {
 			s.ended.Refused++
 		}
 		s.mu.Unlock()
-		if flood {
-			s.report(clientOf(c), fmt.Errorf("%w: %v", ErrRefused, refusedBusy))
-		}
+		name := clientOf(c)
 		_ = c.Close()
+		if flood {
+			s.report(name, fmt.Errorf("%w: %v", ErrRefused, refusedBusy))
+		}
 		return
 	}
 	s.conns[c] = false
@@ -202,10 +203,11 @@ func (s *Server) begin(c net.Conn) {
 			s.ended.Failed++
 		}
 		s.mu.Unlock()
-		if told {
-			s.report(clientOf(c), err)
-		}
+		name := clientOf(c)
 		_ = c.Close() // its end is known already
+		if told {
+			s.report(name, err)
+		}
 	}()
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/cluster"
+	"txnode/internal/logsink"
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
 	"txnode/rdma/region"
@@ -42,6 +44,7 @@ type daemon struct {
 	ending atomic.Bool // it waits for clients to take their replies
 
 	log    *zap.Logger
+	sink   *logsink.Sink // behind log
 	notify notifier
 }
 
@@ -55,13 +58,19 @@ func runServe(ctx context.Context, w *World, o *serveOptions) error {
 		}()
 		ctx = until
 	}
-	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now(), log: o.logger(w.Stderr), notify: newNotifier(w.Getenv)}
+	signal.Ignore(unix.SIGPIPE) // an output that was closed is an error of a write, and no end
+	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now(), notify: newNotifier(w.Getenv)}
+	d.log, d.sink = logsink.New(o.logger(w.Stderr))
+	defer d.sink.Flush(logFlush)
 	err := d.open()
 	if err == nil {
 		err = d.serve(ctx)
 	}
 	return errors.Join(err, d.close())
 }
+
+// logFlush is how long the end of a daemon waits at most for its lines of the log to be written.
+const logFlush = time.Second
 
 // report tells of a connection that was refused or has failed.
 func (d *daemon) report(client string, err error) {
@@ -231,8 +240,8 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		what += "; status: " + h.at
 		serving.Go(func() { failed <- h.serve(ctx, l) })
 	}
-	if _, err := fmt.Fprintln(d.w.Stdout, what); err != nil {
-		return err
+	if err := say(d.w.Stdout, "%s\n", what); err != nil {
+		d.log.Warn("standard output is of no use", zap.Error(err))
 	}
 	d.log.Info("serving", zap.String("what", what))
 	d.told(d.notify.tell("READY=1\nSTATUS=" + what))

@@ -34,7 +34,7 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil && out.err != nil { // help, which nobody looks after
-		fmt.Fprintf(w.Stderr, "txnode: %s\n", oneLine(out.err))
+		_ = say(w.Stderr, "txnode: %s\n", oneLine(out.err)) // there is nothing else to say it on
 		return ExitFailure
 	}
 	if err == nil {
@@ -57,7 +57,7 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	if code == ExitVerification {
 		verdict = "verification failed: "
 	}
-	fmt.Fprintf(w.Stderr, "txnode: %s%s\n", verdict, inFlags(cmd, oneLine(err)))
+	_ = say(w.Stderr, "txnode: %s%s\n", verdict, inFlags(cmd, oneLine(err))) // the exit code says it, too
 	return code
 }
 

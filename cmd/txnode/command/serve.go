@@ -223,7 +223,8 @@ the environment, that before the file, and that before defaults.
 
 When all addresses are served a line says so, and systemd is told (Type=notify; a
 watchdog is answered). The log is on standard error: clients that were refused, or
-that broke the protocol.`,
+that broke the protocol. It holds nothing up: lines that cannot be written, or of
+which there are more than 10 of a kind in a second, are left out and counted.`,
 		Example: `  txnode serve --listen unix:/tmp/blade0 --memory 4GiB
   txnode serve --listen tcp:127.0.0.1:7000 --secret-file secret
   txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
