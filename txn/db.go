@@ -168,6 +168,9 @@ func (db *DB) openSpace() error {
 		if err := faults.Err(ErrOptions); err != nil {
 			return err
 		}
+		if o.ReadOnly && (l == nil || !l.Formatted) {
+			return fmt.Errorf("%w: catalog %s has no database yet: open it once for writing", memory.ErrNotFormatted, o.Catalog.Name())
+		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
 		mo.Until, mo.ClockDrift = db.fabric.Now()+int64(o.LeaseTerm), o.ClockDrift
 		mo.GiveUp, mo.Anew, mo.Damaged = o.ReplaceLost, db.anew, db.leaveDamaged
@@ -287,6 +290,10 @@ func (db *DB) Now() int64 {
 
 // isClosed reports whether the database was closed, or never opened.
 func (db *DB) isClosed() bool { return !db.open.Load() }
+
+// readOnly reports whether the database was opened ReadOnly: no table, index or record of it is made or changed. The space
+// of a shared one is written even then, as by every process that registers.
+func (db *DB) readOnly() bool { return db.opts.ReadOnly || db.space.ReadOnly() }
 
 // Record makes workers that are created from now on record their transactions into r; nil ends
 // that. It is Options.History for a part of a database's life.

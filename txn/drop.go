@@ -69,7 +69,7 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 	if db.isClosed() {
 		return ErrClosed
 	}
-	if db.opts.ReadOnly || db.space.ReadOnly() {
+	if db.readOnly() {
 		return fmt.Errorf("%w: table %q can not be dropped", ErrReadOnly, name)
 	}
 	w, err := db.NewWorker()
@@ -177,7 +177,7 @@ func (db *DB) finishDrops(ctx context.Context, w *Worker, below uint32, which fu
 // resumeDrops goes on with tables that a process was dropping before. That it cannot is no reason not
 // to open the database.
 func (db *DB) resumeDrops(ctx context.Context) {
-	if db.opts.ReadOnly || db.space.ReadOnly() {
+	if db.readOnly() {
 		return
 	}
 	err := db.markUnmade()

@@ -111,7 +111,7 @@ func (db *DB) usable() error {
 	switch {
 	case db.isClosed():
 		return ErrClosed
-	case db.space.ReadOnly():
+	case db.readOnly():
 		return fmt.Errorf("%w: nothing can be moved in it", ErrReadOnly)
 	}
 	return nil

@@ -124,7 +124,7 @@ func (db *DB) Tables() ([]string, error) {
 // their inserts would make it, since the blades may have room for no more.
 func (db *DB) table(name string, want tableOptions, create bool, records uint64) (t *occ.Table, err error) {
 	var w *Worker // makes an ordered index, whose nodes are committed
-	if create && want.Index == indexOrdered && !db.opts.ReadOnly && !db.space.ReadOnly() {
+	if create && want.Index == indexOrdered && !db.readOnly() {
 		if _, e := db.findTable(name, want, false); errors.Is(e, ErrNoTable) {
 			if w, err = db.NewWorker(); err != nil {
 				return nil, err
@@ -137,15 +137,10 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	if db.isClosed() {
 		return nil, ErrClosed
 	}
-	if create && db.opts.ReadOnly {
-		if _, err := db.findTable(name, want, false); errors.Is(err, ErrNoTable) {
-			return nil, fmt.Errorf("%w: table %q can not be created", ErrReadOnly, name)
-		}
-	}
-	meta, made, err := db.makeTable(name, want, create)
+	meta, made, err := db.makeTable(name, want, create && !db.readOnly())
 	defer made()
-	if errors.Is(err, memory.ErrReadOnly) {
-		return nil, fmt.Errorf("%w: table %q can not be created: %w", ErrReadOnly, name, err)
+	if create && db.readOnly() && errors.Is(err, ErrNoTable) {
+		return nil, fmt.Errorf("%w: table %q can not be created", ErrReadOnly, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("txn: table %q: %w", name, err)

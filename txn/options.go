@@ -42,7 +42,9 @@ type Options struct {
 	// HugePages uses explicit huge pages, which must be reserved. Transparent ones
 	// are used anyway.
 	HugePages bool
-	// ReadOnly opens Dir without writing to it.
+	// ReadOnly opens Dir without writing to it: no file is made or changed. A database that others share by a Fabric gets no
+	// table, index or record of this process, which registers and does its part of recovery. Where there is no database
+	// yet, none is made.
 	ReadOnly bool
 	// ReplaceLost opens a database in Dir although region files are missing or blank, which is
 	// refused otherwise. The blades of such files count as lost, begin anew with blank files, and

@@ -104,7 +104,7 @@ func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 	}
 	x.primary = t.key
 	// If the process that made it stopped here, there is no table yet.
-	if create = create || !t.db.built(t.t.Name, x.name) && !t.db.opts.ReadOnly && !t.db.space.ReadOnly(); create {
+	if create = create || !t.db.built(t.t.Name, x.name) && !t.db.readOnly(); create {
 		want.MaxKey = indexMaxKey
 	}
 	ts, err := t.db.table(name, want, create, 0)

@@ -19,7 +19,7 @@ const buildRestNs = int64(10_000_000_000)
 // begin builds the index if the table has no record yet: of one that has, Build may take long.
 func (x *Index[K, V, I]) begin() error {
 	t, ctx := x.table, context.Background()
-	if t.db.built(t.t.Name, x.name) || t.db.opts.ReadOnly {
+	if t.db.built(t.t.Name, x.name) || t.db.readOnly() {
 		return nil
 	}
 	empty := true
@@ -48,6 +48,9 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	t, db := x.table, x.table.db
 	if db.built(t.t.Name, x.name) {
 		return nil
+	}
+	if db.readOnly() {
+		return fmt.Errorf("%w: index %q of table %q can not be built", ErrReadOnly, x.name, t.t.Name)
 	}
 	w, err := db.NewWorker()
 	if err != nil {

@@ -146,6 +146,8 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err er
 	}) {
 		create = false // the catalog had them all when the table was opened
 	}
+	refused := create && db.readOnly()
+	create = create && !refused
 	if create {
 		if err := db.space.BeginAlone(); err != nil {
 			return err
@@ -159,6 +161,8 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err er
 			case i >= 0 && (list[i].Key != x.Key || list[i].Unique != x.Unique):
 				return nil, nil, fmt.Errorf("index %q: %w: it has keys %s, unique %v; asked for %s, %v", x.Name, ErrTableType, list[i].Key, list[i].Unique, x.Key, x.Unique)
 			case i >= 0:
+			case refused:
+				return nil, nil, fmt.Errorf("%w: index %q can not be made", ErrReadOnly, x.Name)
 			case !create:
 				return nil, nil, fmt.Errorf("index %q: %w: the table has no such index; CreateTable makes it", x.Name, ErrNoTable)
 			case liveTable(ts, indexTable(table, x.Name)) != nil:
@@ -170,7 +174,7 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err er
 		}
 		return list, nil, nil
 	})
-	if err != nil {
+	if err != nil || db.readOnly() {
 		return err
 	}
 	// From now on no transaction begins in this process that does not know of them.

@@ -189,6 +189,20 @@ func TestTableOfTwo(t *testing.T) {
 	}
 }
 
+// TestReaderMakesNoDatabase: a process that only reads makes no database where there is none yet.
+func TestReaderMakesNoDatabase(t *testing.T) {
+	o := sharedOn(t, 2)
+	reader := o
+	reader.ReadOnly = true
+	_, err := txn.Open(t.Context(), reader)
+	says(t, "a reader", err, memory.ErrNotFormatted, "for writing")
+	if l, err := memory.LoadLayout(o.Catalog); err != nil || l != nil {
+		t.Errorf("the catalog has %+v, %v", l, err)
+	}
+	close1(t, mustOpen(t, o))
+	close1(t, mustOpen(t, reader))
+}
+
 // TestNeedsToBeAlone: what one process at a time can do, and what no process can, says so; and works when the others have
 // closed the database.
 func TestNeedsToBeAlone(t *testing.T) {
@@ -255,6 +269,9 @@ func TestNeedsToBeAlone(t *testing.T) {
 	if err := as(t, r, func(tx *txn.Tx) error { return seen.Put(tx, "one", 2) }); !errors.Is(err, txn.ErrReadOnly) {
 		t.Errorf("a reader writes: %v", err)
 	}
+	_, err = txn.CreateTable(r, "words", txn.String, txn.Plain[uint64](), byValue())
+	says(t, "an index of a reader", err, txn.ErrReadOnly, `"value"`)
+	says(t, "a reader drains a blade", r.Drain(ctx, 0, nil), txn.ErrReadOnly)
 	if err := errors.Join(r.Close(ctx), b.Close(ctx)); err != nil {
 		t.Fatal(err)
 	}

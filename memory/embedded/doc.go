@@ -11,9 +11,8 @@
 //	                  power, when they are opened next; it may be removed
 //
 // The directory is locked with flock: exclusively, or shared by read-only
-// openers. A later opener gets [ErrLocked] at once. A read-only opener that finds no LOCK and
-// cannot make one, as on a file system that is read-only, has the lock on the catalog alone,
-// which all others have, too.
+// openers. A later opener gets [ErrLocked] at once. A read-only opener makes and changes no file.
+// Where it finds no LOCK it has the lock on the catalog alone, which all others have, too.
 //
 // # Caveats
 //

@@ -311,8 +311,17 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeDB(t, d)
-	// What a process has left that died names nobody who is there.
-	if err := os.WriteFile(filepath.Join(o.Dir, "LOCK"), []byte("process 7\n"), 0o644); err != nil {
+	// Readers make no LOCK, so that the owner of the directory can go on after root has looked at it.
+	lock := filepath.Join(o.Dir, "LOCK")
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, open(t, ro))
+	if _, err := os.Lstat(lock); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("LOCK of a reader: %v", err)
+	}
+	// What a process has left that died names nobody who is there, and stays as it is.
+	if err := os.WriteFile(lock, []byte("process 7\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	first, second := open(t, ro), open(t, ro)
@@ -327,6 +336,13 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		closeDB(t, d)
+	}
+	if p, err := os.ReadFile(lock); err != nil || string(p) != "process 7\n" {
+		t.Errorf("LOCK is %q, %v", p, err)
+	}
+	none := filepath.Join(o.Dir, "none")
+	if _, err := os.Lstat(none); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that was not there: %v", err)
 	}
 }
 

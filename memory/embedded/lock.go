@@ -18,22 +18,31 @@ const lockName = "LOCK"
 
 // dirLock is the lock on a directory. It is released with the process, too.
 type dirLock struct {
-	file   *os.File
-	shared bool
+	file  *os.File
+	named bool // the name of this process is in it
 }
 
-// lockDir locks the directory without waiting. Who has it to itself writes his
-// name into the file, and takes it out again; so do those who share it with what a
-// process has left that died. Who shares it where there is no LOCK and none can be made, as in a copy on a
-// file system that is read-only, goes without (nil): the catalog is locked in the same way, by everybody
-// who has the database open, and for as long.
+// lockDir locks the directory without waiting. A process that has the directory to itself writes its name into the file, and
+// takes it out again; the name of one that has died may stay. A process that shares the directory makes and changes nothing. Where there
+// is no LOCK it goes without (nil): the catalog is locked in the same way, by every process that has the database open, and
+// for as long.
 func lockDir(dir string, shared bool) (*dirLock, error) {
 	path := filepath.Join(dir, lockName)
-	f, err := makeLock(path, os.O_RDWR|os.O_CREATE, 0o644)
-	writable := err == nil
-	if err != nil && shared {
-		if f, err = os.Open(path); errors.Is(err, fs.ErrNotExist) {
+	if shared {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil //nolint:nilnil // it is unlocked
+		}
+		if err != nil {
+			return nil, fmt.Errorf("memory: lock: %w", err)
+		}
+		return lock(f, dir, unix.LOCK_SH)
+	}
+	f, err := makeLock(path, os.O_RDWR|os.O_CREATE, 0o644)
+	named := err == nil
+	if errors.Is(err, fs.ErrPermission) { // another user has made it, as root; what can be read can be locked
+		if r, e := os.Open(path); e == nil {
+			f, err = r, nil
 		}
 	}
 	if errors.Is(err, unix.EROFS) {
@@ -42,33 +51,37 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory: lock: %w", err)
 	}
-	how := unix.LOCK_EX
-	if shared {
-		how = unix.LOCK_SH
+	l, err := lock(f, dir, unix.LOCK_EX)
+	if err != nil || !named {
+		return l, err
 	}
-	err = eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		owner, _ := io.ReadAll(io.LimitReader(f, 64))
-		_ = f.Close()
-		return nil, fmt.Errorf("%w: %s is open%s; close it there first", ErrLocked, dir, by(owner))
+	l.named = true
+	if err = f.Truncate(0); err == nil {
+		err = writeOwner(f)
 	}
-	switch {
-	case err != nil:
-	case !shared:
-		if err = f.Truncate(0); err == nil {
-			err = writeOwner(f)
-		}
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-			err = nil // it is locked without a name: on a full disk somebody wants to delete something
-		}
-	case writable:
-		err = f.Truncate(0)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) { // on a full disk, where something is to be deleted, it has no name
 		_ = f.Close()
 		return nil, fmt.Errorf("memory: lock %s: %w", path, err)
 	}
-	return &dirLock{f, shared}, nil
+	return l, nil
+}
+
+// lock locks LOCK of a directory, or closes it.
+func lock(f *os.File, dir string, how int) (*dirLock, error) {
+	err := eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		var owner []byte
+		if how == unix.LOCK_SH || unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil { // else readers share it, and the name is that of a process that has died
+			owner, _ = io.ReadAll(io.LimitReader(f, 64))
+		}
+		_ = f.Close()
+		return nil, fmt.Errorf("%w: %s is open%s; close it there first", ErrLocked, dir, by(owner))
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("memory: lock %s: %w", f.Name(), err)
+	}
+	return &dirLock{file: f}, nil
 }
 
 // makeLock opens LOCK, or makes it, but in tests.
@@ -83,16 +96,16 @@ var writeOwner = func(f *os.File) error {
 // release unlocks the directory.
 func (l *dirLock) release() error {
 	var err error
-	if !l.shared {
+	if l.named {
 		err = l.file.Truncate(0)
 	}
 	return errors.Join(err, l.file.Close())
 }
 
-// by says who has the lock, if he has written it.
+// by says what has the lock, if that has written its name.
 func by(owner []byte) string {
 	if s := strings.TrimSpace(string(owner)); strings.HasPrefix(s, "process ") {
 		return " in " + s
 	}
-	return " elsewhere, perhaps by several who read it"
+	return " elsewhere, perhaps by several that read it"
 }

@@ -36,6 +36,41 @@ func TestLockOnFullDisk(t *testing.T) {
 	}
 }
 
+// TestLockOfAnotherUser: a directory whose LOCK can only be read, since root has made it, is locked for writing. The file
+// stays as it is.
+func TestLockOfAnotherUser(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockName)
+	if err := os.WriteFile(path, []byte("process 7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { makeLock = os.OpenFile }()
+	makeLock = func(name string, _ int, _ fs.FileMode) (*os.File, error) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EACCES}
+	}
+	l, err := lockDir(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shared := range []bool{false, true} {
+		if _, err := lockDir(dir, shared); !errors.Is(err, ErrLocked) {
+			t.Errorf("shared %v, beside a writer: %v", shared, err)
+		}
+	}
+	if err := l.release(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := os.ReadFile(path); err != nil || string(p) != "process 7\n" {
+		t.Errorf("LOCK is %q, %v", p, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockDir(dir, false); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a directory that cannot be written to: %v", err)
+	}
+}
+
 // TestReadOnlyWithoutLock: a copy of a database without its LOCK, on a file system that is read-only, can be
 // read, by several, and by nobody beside a writer.
 func TestReadOnlyWithoutLock(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -240,6 +242,44 @@ func TestDump(t *testing.T) {
 	}
 	if want := map[string]string{"ann": "ann", "annabel": "annabel", "ben": "ben", "b\tx": "b\tx"}; !maps.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestReadersChangeNoFile: commands that only look at a directory leave each of its files as it was, and make none, not even
+// a lock.
+func TestReadersChangeNoFile(t *testing.T) {
+	b := newBed(t)
+	makeTables(t, b)
+	dir := filepath.Join(b.dir, "data")
+	if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
+		t.Fatal(err)
+	}
+	files := func() (all []string) {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			st, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, fmt.Sprint(e.Name(), st.Size(), st.Mode(), st.ModTime().UnixNano()))
+		}
+		return all
+	}
+	was := files()
+	for _, args := range [][]string{
+		{"tables", "$DIR/data"}, {"stats", "$DIR/data"}, {"get", "$DIR/data", "counts", "1"}, {"scan", "$DIR/data", "users"}, {"dump", "$DIR/data"},
+		{"check", "$DIR/data"}, {"inspect", "region", "$DIR/data", "0"}, {"inspect", "record", "$DIR/data", "--table", "counts", "--key", "1"},
+	} {
+		if code, out, stderr := b.run(args...); code != 0 {
+			t.Errorf("%q: exit code %d, %s%s", args, code, out, stderr)
+		}
+		if now := files(); !slices.Equal(now, was) {
+			t.Errorf("%q: %q instead of %q", args, now, was)
+		}
 	}
 }
 
