@@ -11,7 +11,7 @@
 //
 // Of cluster.Options, these count for the catalog:
 //
-//	TCP.TLS      connections to all members use it, and show its certificate
+//	TCP.TLS      connections to all members use it, and show its certificate; so do TCP.Credentials
 //	TCP.Control  bounds the connecting, and each request
 //
 // The secret of cluster.Options is for blades. An etcd with users takes the common name of the certificate as the user

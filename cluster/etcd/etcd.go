@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,9 @@ func dial(ctx context.Context, address string, o cluster.Options) (memory.Catalo
 		return nil, err
 	}
 	eo.TLS, eo.Control = o.TCP.TLS, o.TCP.Control
+	if current := o.TCP.Credentials; current != nil && current().TLS != nil {
+		eo.Credentials = func() *tls.Config { return current().TLS }
+	}
 	c, err := etcd.Open(ctx, eo)
 	if errors.Is(err, etcd.ErrOptions) {
 		err = fmt.Errorf("%w: %w", cluster.ErrOptions, err)

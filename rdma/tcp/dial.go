@@ -11,8 +11,8 @@ import (
 
 // dialer makes connections of all purposes.
 type dialer struct {
-	o   Options
-	tls *tls.Config
+	o      Options
+	wallet *wallet
 }
 
 // newDialer checks options and completes them.
@@ -20,11 +20,7 @@ func newDialer(o Options) (dialer, error) {
 	if err := o.complete(); err != nil {
 		return dialer{}, err
 	}
-	d := dialer{o: o}
-	if o.TLS != nil {
-		d.tls = atLeast13(o.TLS)
-	}
-	return d, nil
+	return dialer{o, &wallet{fixed: Credentials{o.Secret, o.TLS}, ask: o.Credentials, faults: (*Credentials).ofClient}}, nil
 }
 
 // target is the address of a server.
@@ -80,13 +76,17 @@ func (d *dialer) greet(c net.Conn, at *target, h hello, until time.Time) (net.Co
 	if err := c.SetDeadline(until); err != nil {
 		return nil, nil, err
 	}
+	creds, err := d.wallet.now()
+	if err != nil {
+		return nil, nil, err
+	}
 	stream := c
 	switch {
 	case at.network == "unix":
-	case d.tls == nil && !loopback(c.RemoteAddr()):
+	case creds.TLS == nil && !loopback(c.RemoteAddr()):
 		return nil, nil, fmt.Errorf("%w: %v is another host: set TLS", ErrInsecure, c.RemoteAddr())
-	case d.tls != nil:
-		conf := d.tls
+	case creds.TLS != nil:
+		conf := creds.TLS
 		if conf.ServerName == "" {
 			conf = conf.Clone()
 			conf.ServerName = at.host
@@ -98,7 +98,7 @@ func (d *dialer) greet(c net.Conn, at *target, h hello, until time.Time) (net.Co
 		}
 		stream = t
 	}
-	w, err := greet(stream, d.o.Secret, h)
+	w, err := greet(stream, creds.Secret, h)
 	if err != nil {
 		return nil, nil, err
 	}

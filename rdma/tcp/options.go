@@ -23,6 +23,9 @@ type Options struct {
 	// and the authority of the servers' (RootCAs). TLS 1.3 is the oldest version. The name that
 	// a server's certificate must have is ServerName, by default the host of its address.
 	TLS *tls.Config
+	// Credentials are asked for each connection that is made, instead of Secret and TLS: certificates and secrets can be replaced while the
+	// process runs (Files). Several goroutines may call it at once. nil: Secret and TLS.
+	Credentials func() Credentials
 	// Absent are the sizes of the blades of each server, in the order of the addresses, for servers that do not answer Dial:
 	// such a server is taken to have these blades, which are in incarnation 0 until it answers. One server must answer.
 	// nil: all must. With Absent an address may be "": a place for a server that Fabric.Locate tells of later.
@@ -57,11 +60,11 @@ func (o *Options) complete() error {
 			*d.d = d.or
 		}
 	}
-	f.Check(o.Secret == nil || len(o.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed", len(o.Secret), minSecret)
-	if o.TLS != nil {
-		f.Check(len(o.TLS.Certificates) > 0 || o.TLS.GetClientCertificate != nil, "TLS has no certificate of the client: servers ask for one")
-		f.Check(!o.TLS.InsecureSkipVerify, "TLS must not skip the verification of servers")
+	c := Credentials{o.Secret, o.TLS}
+	if f.Check(o.Credentials == nil || c.Secret == nil && c.TLS == nil, "Credentials, and Secret or TLS: only one is possible"); o.Credentials != nil {
+		c = o.Credentials()
 	}
+	c.ofClient(&f)
 	return f.Err(ErrOptions)
 }
 
@@ -81,6 +84,9 @@ type ServerOptions struct {
 	// (ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs). TLS 1.3 is the oldest version. It
 	// is for TCP only.
 	TLS *tls.Config
+	// Credentials are asked for each connection that comes, instead of Secret and TLS, as Options.Credentials. Whether there is a secret, and whether there is TLS, must
+	// not change.
+	Credentials func() Credentials
 	// Services that the server has beside blades, by name: 1 to 16 characters of ASCII without spaces.
 	Services map[string]Service
 	// Connections bounds how many there are at a time, each with Memory bytes of buffers, or with a
@@ -115,13 +121,11 @@ func (o *ServerOptions) complete() error {
 	}
 	f.Check(o.Depth >= 0 && o.Depth <= maxDepth, "a depth of %d requests: between 1 and %d are possible", o.Depth, maxDepth)
 	f.Check(o.Timeout >= 0, "Timeout is %v: a duration of 0 or more is possible", o.Timeout)
-	f.Check(o.Secret == nil || len(o.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed", len(o.Secret), minSecret)
-	if t := o.TLS; t != nil {
-		f.Check(t.ClientAuth == tls.RequireAndVerifyClientCert, "TLS must demand and verify the clients' certificates: ClientAuth is %v", t.ClientAuth)
-		f.Check(t.ClientCAs != nil, "TLS has no authority of the clients' certificates (ClientCAs)")
-		f.Check(len(t.Certificates) > 0 || t.GetCertificate != nil, "TLS has no certificate of the server")
-		f.Check(t.GetConfigForClient == nil, "TLS must be the same for all clients: GetConfigForClient is set")
+	c := Credentials{o.Secret, o.TLS}
+	if f.Check(o.Credentials == nil || c.Secret == nil && c.TLS == nil, "Credentials, and Secret or TLS: only one is possible"); o.Credentials != nil {
+		c = o.Credentials()
 	}
+	c.ofServer(&f)
 	if o.Connections == 0 {
 		o.Connections = defaultConnections
 	}

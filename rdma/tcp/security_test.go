@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,6 +227,34 @@ func TestSecret(t *testing.T) {
 	}
 	if !t.Failed() {
 		r.await(2, tcp.ErrRefused)
+	}
+}
+
+// TestCredentials: each connection has the secret of the moment, those that there are stay, and a server whose secret is gone lets no client in.
+func TestCredentials(t *testing.T) {
+	one, two := []byte("the first secret of the two"), []byte("the second secret of the two")
+	var server atomic.Pointer[[]byte]
+	server.Store(&one)
+	o := tcp.ServerOptions{Credentials: func() tcp.Credentials { return tcp.Credentials{Secret: *server.Load()} }}
+	h := serve(t, "unix", regions(1, 1<<16), o)
+	before := thread(t, dial(t, tcp.Options{Secret: one}, h.addr))
+	defer before.close()
+	before.mustAdd(before.at(0, 0))
+
+	server.Store(&two)
+	dial(t, tcp.Options{Credentials: func() tcp.Credentials { return tcp.Credentials{Secret: two} }}, h.addr).Close()
+	if _, err := tcp.Dial(t.Context(), []string{h.addr}, tcp.Options{Secret: one}); !errors.Is(err, tcp.ErrRefused) {
+		t.Errorf("the secret of before: %v", err)
+	}
+	before.mustAdd(before.at(0, 0))
+
+	server.Store(new([]byte))
+	if f, err := tcp.Dial(t.Context(), []string{h.addr}, tcp.Options{}); err == nil {
+		_ = f.Close()
+		t.Error("a client without a secret is let in when the secret of the server is gone")
+	}
+	if _, err := tcp.NewServer(nil, tcp.ServerOptions{Secret: one, Credentials: o.Credentials}); !errors.Is(err, tcp.ErrOptions) {
+		t.Errorf("two secrets: %v", err)
 	}
 }
 

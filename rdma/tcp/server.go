@@ -26,7 +26,7 @@ type Server struct {
 	set    *region.Set
 	blades int
 	o      ServerOptions
-	tls    *tls.Config
+	wallet *wallet
 
 	mu        sync.Mutex
 	stopped   bool
@@ -57,9 +57,7 @@ func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
 		return nil, fmt.Errorf("%w: a server without blades and without services", ErrOptions)
 	}
 	s.ended.Blades = make([]BladeStats, s.blades)
-	if o.TLS != nil {
-		s.tls = atLeast13(o.TLS)
-	}
+	s.wallet = &wallet{fixed: Credentials{o.Secret, o.TLS}, ask: o.Credentials, faults: (*Credentials).ofServer}
 	return s, nil
 }
 
@@ -105,17 +103,21 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Admissible returns the error with which Serve refuses a listener of this address; nil: it serves.
 func (s *Server) Admissible(a net.Addr) error {
+	c, err := s.wallet.now()
+	if err != nil {
+		return err
+	}
 	switch a.(type) {
 	case *net.UnixAddr:
 		switch {
-		case s.o.Secret == nil && !peercred.Known:
+		case c.Secret == nil && !peercred.Known:
 			return fmt.Errorf("%w: this system does not tell which user connects to %v: set a shared secret", ErrInsecure, a)
 		case s.o.Users != nil && !peercred.Known:
 			return fmt.Errorf("%w: users: this system does not tell which user connects to %v", ErrOptions, a)
 		}
 		return nil
 	case *net.TCPAddr:
-		if s.tls == nil && !loopback(a) {
+		if c.TLS == nil && !loopback(a) {
 			return fmt.Errorf("%w: %v can be reached from other hosts: set TLS, or listen on 127.0.0.1, [::1] or a unix socket", ErrInsecure, a)
 		}
 		return nil
@@ -216,19 +218,23 @@ func (s *Server) handle(c net.Conn) error {
 	if err := s.deadline(c, time.Now().Add(s.o.Timeout)); err != nil {
 		return err
 	}
-	refused, err := s.inspect(c)
+	creds, err := s.wallet.now()
+	if err != nil {
+		return err
+	}
+	refused, err := s.inspect(c, &creds)
 	if err != nil {
 		return err
 	}
 	stream := c
-	if s.tls != nil && !isUnix(c) {
-		t := tls.Server(c, s.tls)
+	if creds.TLS != nil && !isUnix(c) {
+		t := tls.Server(c, creds.TLS)
 		if err := t.Handshake(); err != nil {
 			return fmt.Errorf("tcp: TLS: %w", err)
 		}
 		stream = t
 	}
-	h, w, err := receive(stream, s.o.Secret, refused)
+	h, w, err := receive(stream, creds.Secret, refused)
 	if errors.Is(err, io.EOF) { // the client has gone, with nothing half said
 		return nil
 	}
@@ -294,15 +300,15 @@ func (s *Server) deadline(c net.Conn, at time.Time) error {
 }
 
 // inspect decides by what the system knows of a client.
-func (s *Server) inspect(c net.Conn) (refusal, error) {
+func (s *Server) inspect(c net.Conn, creds *Credentials) (refusal, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		if s.tls == nil && !loopback(c.RemoteAddr()) {
+		if creds.TLS == nil && !loopback(c.RemoteAddr()) {
 			return 0, fmt.Errorf("%w: a client from another host, without TLS", ErrInsecure)
 		}
 		return 0, nil
 	}
-	if !peercred.Known || s.o.Users == nil && s.o.Secret != nil {
+	if !peercred.Known || s.o.Users == nil && creds.Secret != nil {
 		return 0, nil
 	}
 	user, err := peercred.UserOf(u)

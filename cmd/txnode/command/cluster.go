@@ -72,10 +72,15 @@ func (o *accessOptions) options() (c cluster.Options, err error) {
 	if faults := o.TLS.faults(); faults != nil {
 		return c, usagef("%s", strings.Join(faults, "; "))
 	}
-	if c.TCP.TLS, err = o.TLS.client(); err == nil && o.SecretFile != "" {
-		c.TCP.Secret, err = readSecret(o.SecretFile)
+	if o.SecretFile == "" && !o.TLS.given() {
+		return c, nil
 	}
-	return c, err
+	files, err := o.TLS.files(o.SecretFile)
+	if err != nil {
+		return c, err
+	}
+	c.TCP.Credentials = files.Client
+	return c, nil
 }
 
 // Validate finds faults.

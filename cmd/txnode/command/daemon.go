@@ -34,6 +34,7 @@ type daemon struct {
 	o *serveOptions
 
 	sizes   []byteSize     // of the blades
+	files   *tcp.Files     // certificates and the secret
 	dir     *bladeDir      // that keeps them; nil: memory
 	catalog memory.Catalog // nil: none
 	set     *region.Set    // of blades on sockets; nil: none
@@ -84,6 +85,22 @@ func (d *daemon) told(err error) {
 	}
 }
 
+// reload reads certificates and the secret again.
+func (d *daemon) reload() { d.reloaded(d.files.Load()) }
+
+// reloaded logs that certificates or the secret were replaced, or that what is there cannot be used.
+func (d *daemon) reloaded(err error) {
+	if err != nil {
+		d.log.Error("certificates or the secret cannot be used as they are now: connections have those of before", zap.String("error", oneLine(err)))
+		return
+	}
+	fields := []zap.Field{}
+	if c := d.files.Certificate(); c != nil {
+		fields = append(fields, zap.Time("certificate until", c.NotAfter))
+	}
+	d.log.Info("certificates and the secret were read again", fields...)
+}
+
 // logger writes to standard error, in the format and from the level on that were asked for.
 func (o *serveOptions) logger(w io.Writer) *zap.Logger {
 	c := zap.NewProductionEncoderConfig()
@@ -100,14 +117,11 @@ func (o *serveOptions) logger(w io.Writer) *zap.Logger {
 func (d *daemon) open() (err error) {
 	o := d.o
 	so := tcp.ServerOptions{Connections: o.Connections, Report: d.report}
-	if so.TLS, err = o.TLS.server(); err != nil {
+	if d.files, err = o.TLS.files(o.SecretFile); err != nil {
 		return err
 	}
-	if o.SecretFile != "" {
-		if so.Secret, err = readSecret(o.SecretFile); err != nil {
-			return err
-		}
-	}
+	d.files.Changed = d.reloaded
+	so.Credentials = d.files.Server
 	reporter := cluster.NewReporter(d.reportOf(o))
 	so.Services = map[string]tcp.Service{cluster.ReportService: reporter.Answer}
 	if o.Catalog != "" {
@@ -248,12 +262,19 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	serving.Go(func() { d.notify.watch(watching, func() { d.look(time.Now()) }) })
-	select {
-	case <-ctx.Done():
-		d.log.Info("ending: connections execute what they have received")
-		return nil
-	case err := <-failed:
-		return err
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, unix.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			d.log.Info("ending: connections execute what they have received")
+			return nil
+		case <-hangup:
+			d.reload()
+		case err := <-failed:
+			return err
+		}
 	}
 }
 

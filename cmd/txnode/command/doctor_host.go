@@ -18,6 +18,7 @@ import (
 	"txnode/cluster"
 	"txnode/internal/eintr"
 	"txnode/memory"
+	"txnode/rdma/tcp"
 	"txnode/rdma"
 )
 
@@ -183,12 +184,12 @@ func (e *exam) checkFiles() bool {
 	if !o.given() {
 		return true
 	}
-	cert, _, err := o.load()
+	files, err := o.files("")
 	if err != nil {
 		e.bad(healthFail, "issue a certificate for both uses, as docs/operations.md has it; what there is: openssl x509 -noout -subject -dates -in "+o.Cert, "TLS files", "", "%s", oneLine(err))
 		return false
 	}
-	c := cert.Leaf
+	c := files.Certificate()
 	if !authenticates(c, x509.ExtKeyUsageClientAuth) {
 		e.bad(healthFail, "issue it with extendedKeyUsage=serverAuth,clientAuth", "TLS files", "", "--tls-cert %s: the certificate is not for clients", o.Cert)
 		return false
@@ -215,7 +216,7 @@ func (e *exam) expiry(check, subject string, c *x509.Certificate) {
 		of = strings.Join(names, ", ")
 	}
 	if time.Until(c.NotAfter) < soon {
-		e.bad(healthWarn, "issue a new certificate, and restart the process before that", check, subject, "the certificate of %s ends on %s", shown(of), c.NotAfter.Format(day))
+		e.bad(healthWarn, "issue a new certificate, and replace the files before that", check, subject, "the certificate of %s ends on %s", shown(of), c.NotAfter.Format(day))
 		return
 	}
 	e.ok(check, subject, "the certificate of %s is good until %s", shown(of), c.NotAfter.Format(day))
@@ -224,15 +225,23 @@ func (e *exam) expiry(check, subject string, c *x509.Certificate) {
 // remembering are options of connections to one server, which note its certificate.
 func (e *exam) remembering(seen **x509.Certificate) cluster.Options {
 	o := e.options
-	if o.TCP.TLS == nil {
+	current := o.TCP.Credentials
+	if current == nil {
 		return o
 	}
-	o.TCP.TLS = o.TCP.TLS.Clone()
-	o.TCP.TLS.VerifyConnection = func(s tls.ConnectionState) error {
-		if len(s.PeerCertificates) > 0 {
-			*seen = s.PeerCertificates[0]
+	o.TCP.Credentials = func() tcp.Credentials {
+		c := current()
+		if c.TLS == nil {
+			return c
 		}
-		return nil
+		c.TLS = c.TLS.Clone()
+		c.TLS.VerifyConnection = func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) > 0 {
+				*seen = s.PeerCertificates[0]
+			}
+			return nil
+		}
+		return c
 	}
 	return o
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -211,7 +210,8 @@ With --shm, --listen is where the catalog is served.
 A unix socket is for the user that runs the command and root, or, with
 --secret-file, for all that have the secret. Other hosts are served with TLS only:
 --tls-cert, --tls-key and --tls-ca. Then a client on TCP must have a certificate of
-that authority, too. TLS 1.3 is the oldest version.
+that authority, too. TLS 1.3 is the oldest version. Files of certificates and secrets
+that are replaced count for the next connection; SIGHUP reads them at once.
 
 With --http, a browser shows blades, rates and, with --catalog, where the copies of
 the database are; Prometheus reads /metrics. /healthz answers 200, or 503 and why.
@@ -245,15 +245,6 @@ which there are more than 10 of a kind in a second, are left out and counted.`,
 	}
 	o.AddFlags(cmd)
 	return cmd
-}
-
-// readSecret reads the secret of a file, without the end of its last line.
-func readSecret(file string) ([]byte, error) {
-	p, err := os.ReadFile(file)
-	if err != nil {
-		return nil, failf("the secret: %w", err)
-	}
-	return bytes.TrimSuffix(bytes.TrimSuffix(p, []byte("\n")), []byte("\r")), nil
 }
 
 // catalogInMemory is the --catalog that no file keeps.

@@ -31,23 +31,22 @@ type httpServer struct {
 // listenHTTP listens on an address, on loopback or, with TLS, on any: then clients must have a certificate, as those
 // of blades must.
 func (d *daemon) listenHTTP(address string) (*httpServer, net.Listener, error) {
-	conf, err := d.o.TLS.server()
-	if err != nil {
-		return nil, nil, err
-	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, nil, failf("--http %s: %w", address, err)
 	}
 	h := &httpServer{d: d, watch: newWatch(d), at: "http://" + l.Addr().String() + "/"}
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-		if conf == nil {
+		if !d.o.TLS.given() {
 			_ = l.Close() // the other error says more
 			return nil, nil, failf("--http %s: other hosts reach %v: give TLS files, or an address of 127.0.0.1 or [::1]", address, l.Addr())
 		}
 		h.at = "https://" + l.Addr().String() + "/"
-		conf.NextProtos = []string{"http/1.1"}
-		l = tls.NewListener(l, conf)
+		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			conf := d.files.Server().TLS.Clone() // of the moment
+			conf.NextProtos = []string{"http/1.1"}
+			return conf, nil
+		}})
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", h.metrics)

@@ -1,15 +1,14 @@
 package command
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"txnode/rdma/tcp"
 )
 
 // tlsOptions are the flags of connections over TCP that are encrypted, and of which both sides prove by a
@@ -52,53 +51,13 @@ func (o *tlsOptions) faults() (faults []string) {
 	return faults
 }
 
-// server is the configuration of a server, nil without flags.
-func (o *tlsOptions) server() (*tls.Config, error) {
-	if !o.given() {
-		return nil, nil //nolint:nilnil // no TLS
-	}
-	cert, pool, err := o.load()
-	if err != nil {
+// files are the credentials that the flags name, with a secret or none, as they are now.
+func (o *tlsOptions) files(secret string) (*tcp.Files, error) {
+	f := &tcp.Files{Cert: o.Cert, Key: o.Key, CA: o.CA, ServerName: o.Name, Secret: secret}
+	if err := f.Load(); err != nil {
 		return nil, err
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}, nil
-}
-
-// client is the configuration of a client, nil without flags.
-func (o *tlsOptions) client() (*tls.Config, error) {
-	if !o.given() {
-		return nil, nil //nolint:nilnil // no TLS
-	}
-	cert, pool, err := o.load()
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, RootCAs: pool, ServerName: o.Name}, nil
-}
-
-// load reads the files. A certificate that no peer would accept today is an error here and not at each peer.
-func (o *tlsOptions) load() (cert tls.Certificate, pool *x509.CertPool, err error) {
-	var pem [3][]byte
-	for i, x := range []struct{ flag, file string }{{"--tls-cert", o.Cert}, {"--tls-key", o.Key}, {"--tls-ca", o.CA}} {
-		if pem[i], err = os.ReadFile(x.file); err != nil {
-			return cert, nil, failf("%s: %w", x.flag, err)
-		}
-	}
-	if cert, err = tls.X509KeyPair(pem[0], pem[1]); err != nil {
-		return cert, nil, failf("--tls-cert %s with --tls-key %s: %w", o.Cert, o.Key, err)
-	}
-
-	switch now, c := time.Now(), cert.Leaf; {
-	case now.After(c.NotAfter):
-		return cert, nil, failf("--tls-cert %s: the certificate has expired on %s: issue a new one", o.Cert, c.NotAfter.Format(day))
-	case now.Before(c.NotBefore):
-		return cert, nil, failf("--tls-cert %s: the certificate is valid from %s on: is the clock of this host right?", o.Cert, c.NotBefore.Format(day))
-	}
-	pool = x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem[2]) {
-		return cert, nil, failf("--tls-ca %s: there is no certificate in the file; PEM is expected", o.CA)
-	}
-	return cert, pool, nil
+	return f, nil
 }
 
 // explainTLS adds to an error of a connection what to do about a certificate that has another name.

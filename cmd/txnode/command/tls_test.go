@@ -13,8 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"txnode/cluster"
+	"txnode/rdma/tcp"
 )
 
 // authority issues certificates into files of a directory.
@@ -164,13 +168,102 @@ func TestServeTLS(t *testing.T) {
 		server := flags("server")
 		own("expired", 1, "has expired on", flags("expired")...)
 		own("not yet valid", 1, "clock of this host", flags("future")...)
-		own("no file", 1, "--tls-cert: open "+filepath.Join(dir, "none.crt")+": no such file", flags("none")...)
+		own("no file", 1, "the certificate: open "+filepath.Join(dir, "none.crt")+": no such file", flags("none")...)
 		own("another key", 1, "private key does not match", server[0], server[1], "--tls-key", filepath.Join(dir, "client.key"), server[4], server[5])
-		own("a key as an authority", 1, "no certificate in the file", server[0], server[1], server[2], server[3], "--tls-ca", server[3])
+		own("a key as an authority", 1, "no certificate of an authority in the file", server[0], server[1], server[2], server[3], "--tls-ca", server[3])
 		own("an empty certificate", 1, "empty.crt", "--tls-cert", filepath.Join(dir, "empty.crt"), server[2], server[3], server[4], server[5])
 		own("no key", 2, "--tls-key missing", server[0], server[1], server[4], server[5])
 		own("one file", 2, "--tls-cert and --tls-key missing", server[4], server[5])
 	}
 	one("a name without certificates", 2, "--tls-name is for", "cluster", "status", "tcp:127.0.0.1:1", "--tls-name", "x")
 	one("no TCP", 2, "--tls-cert is for TCP", with(flags("server"), "serve", "--listen", "unix:"+filepath.Join(dir, "s"))...)
+}
+
+// move puts files of one directory into another one, each as a whole.
+func move(t *testing.T, from, to string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := os.Rename(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestServeReload: certificates, authorities and the secret are replaced while a daemon and a client run, at the next connection or by SIGHUP.
+// Files that do not fit each other yet change nothing, and connections that there are stay.
+func TestServeReload(t *testing.T) {
+	dir, old, next := socketDir(t), t.TempDir(), t.TempDir()
+	issue := func(dir, secret string) {
+		ca := newAuthority(t, dir, "ca")
+		ca.leaf(t, "server", true, -time.Hour, time.Hour)
+		ca.leaf(t, "client", true, -time.Hour, time.Hour)
+		if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(secret+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	issue(dir, "the first secret of all")
+	if err := os.CopyFS(filepath.Join(old, "x"), os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	old = filepath.Join(old, "x")
+	files := func(dir string) *tcp.Files {
+		at := func(name string) string { return filepath.Join(dir, name) }
+		f := &tcp.Files{Cert: at("client.crt"), Key: at("client.key"), CA: at("ca.crt"), Secret: at("secret")}
+		if err := f.Load(); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	line, end := startServe(t, append(tlsFlags(dir, "server", "ca"), "--listen", "tcp:127.0.0.1:0", "--memory", "0", "--catalog", "memory", "--secret-file", filepath.Join(dir, "secret"), "--log-level", "info")...)
+	address := served(t, line)
+	client := files(dir)
+	dial := func(f *tcp.Files) (*tcp.Caller, error) {
+		return tcp.DialService(t.Context(), address, cluster.ReportService, tcp.Options{Credentials: f.Client})
+	}
+	stays, err := dial(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stays.Close()
+	works := func(what string, f *tcp.Files) {
+		t.Helper()
+		c, err := dial(f)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		c.Close()
+	}
+
+	issue(next, "the second secret of all")
+	move(t, next, dir, "server.crt") // and not its key yet
+	works("a certificate without its key", client)
+	move(t, next, dir, "server.key", "ca.crt", "client.crt", "client.key", "secret")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		c, err := dial(client)
+		if err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after SIGHUP: %v", err)
+		}
+	}
+	if c, err := dial(files(old)); err == nil {
+		c.Close()
+		t.Error("the certificates of before still do")
+	}
+	if _, err := stays.Call(t.Context(), nil); err != nil {
+		t.Errorf("a connection from before: %v", err)
+	}
+
+	issue(next, "the third secret of all")
+	move(t, next, dir, "secret", "ca.crt", "client.crt", "client.key", "server.crt", "server.key")
+	works("files that were replaced", client)
+	code, log := end()
+	if code != 0 || !strings.Contains(log, "connections have those of before") || strings.Count(log, "were read again") < 2 {
+		t.Errorf("exit code %d: %s", code, log)
+	}
 }

@@ -78,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		MinConnectTimeout: o.Control,
 	})}
 	if o.TLS != nil && !strings.HasPrefix(o.Endpoints[0], "http://") {
-		dial = append(dial, grpc.WithTransportCredentials(newHandshakes(o.TLS, &c.handshake)))
+		dial = append(dial, grpc.WithTransportCredentials(newHandshakes(&c.o, &c.handshake)))
 	}
 	var err error
 	c.etcd, err = clientv3.New(clientv3.Config{

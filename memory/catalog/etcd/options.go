@@ -18,6 +18,9 @@ type Options struct {
 	// TLS is for endpoints that need it; nil: plain connections, and the system's authorities for https. The name that a
 	// member's certificate must have is ServerName, by default the host of its endpoint.
 	TLS *tls.Config
+	// Credentials is asked for each connection, instead of TLS: certificates can be replaced while the process runs. Several goroutines
+	// may call it at once. nil: TLS.
+	Credentials func() *tls.Config
 	// Username and Password are for an etcd with authentication.
 	Username, Password string
 	// Control bounds each request, of which a Load is one, and an Apply of up to 1 MiB too; 0: DefaultControl.
@@ -37,6 +40,9 @@ func (o *Options) complete() error {
 		f.Check(e != "" && !strings.ContainsAny(e, ", \t\n"), "endpoint %q: it must be HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:///PATH", e)
 	}
 	f.Check(len(o.Prefix) <= maxPrefix, "a prefix of %d bytes: at most %d are possible", len(o.Prefix), maxPrefix)
+	if f.Check(o.Credentials == nil || o.TLS == nil, "Credentials and TLS: only one is possible"); o.Credentials != nil {
+		o.TLS = o.Credentials()
+	}
 	f.Check(o.Username != "" || o.Password == "", "a password without a user")
 	f.Check(o.Control >= 0, "Control is %v: a duration of 0 or more is possible", o.Control)
 	if o.Prefix == "" {

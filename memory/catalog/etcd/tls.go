@@ -12,22 +12,27 @@ import (
 // handshakes are gRPC's TLS, with the name of the configuration: gRPC itself demands the host of each endpoint, whatever
 // tls.Config.ServerName is. They keep the error of the last handshake, which the errors of requests do not have.
 type handshakes struct {
-	credentials.TransportCredentials
+	credentials.TransportCredentials // with the configuration of the beginning
 
-	name   string // that certificates of members must have; "": the host of each endpoint
-	failed *atomic.Pointer[error]
+	current func() *tls.Config
+	failed  *atomic.Pointer[error]
 }
 
-func newHandshakes(c *tls.Config, failed *atomic.Pointer[error]) *handshakes {
-	return &handshakes{credentials.NewTLS(c), c.ServerName, failed}
+func newHandshakes(o *Options, failed *atomic.Pointer[error]) *handshakes {
+	current := o.Credentials
+	if current == nil {
+		current = func() *tls.Config { return o.TLS }
+	}
+	return &handshakes{credentials.NewTLS(o.TLS), current, failed}
 }
 
 // ClientHandshake makes the handshake with a member at an authority, its host and port.
 func (h *handshakes) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if h.name != "" {
-		authority = h.name
+	c := h.current()
+	if c.ServerName != "" {
+		authority = c.ServerName
 	}
-	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, conn)
+	conn, info, err := credentials.NewTLS(c).ClientHandshake(ctx, authority, conn)
 	if err != nil {
 		h.failed.Store(&err)
 	} else {
@@ -38,5 +43,5 @@ func (h *handshakes) ClientHandshake(ctx context.Context, authority string, conn
 
 // Clone returns a copy.
 func (h *handshakes) Clone() credentials.TransportCredentials {
-	return &handshakes{h.TransportCredentials.Clone(), h.name, h.failed}
+	return &handshakes{h.TransportCredentials.Clone(), h.current, h.failed}
 }

@@ -59,6 +59,17 @@ func TestTLS(t *testing.T) {
 	if have, now := mustLoad(t, c); !same(have, entries(1, 1, 'a')) || now != rev {
 		t.Errorf("%d entries at %d", len(have), now)
 	}
+	stale, fresh := o("etcd.example", clientCA).TLS, o("etcd.example", serverCA).TLS
+	asked := 0
+	renewed := etcd.Options{Endpoints: []string{s.Address}, Control: time.Minute, Credentials: func() *tls.Config {
+		if asked++; asked < 3 { // when the options are looked at, and in the first handshake
+			return stale
+		}
+		return fresh
+	}}
+	if have, _ := mustLoad(t, open(t, renewed)); !same(have, entries(1, 1, 'a')) {
+		t.Errorf("%d entries after the authority was replaced", len(have))
+	}
 	plain := etcd.Options{Endpoints: []string{s.Address}}
 	for _, x := range []struct {
 		o    etcd.Options
