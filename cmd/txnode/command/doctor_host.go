@@ -18,8 +18,8 @@ import (
 	"txnode/cluster"
 	"txnode/internal/eintr"
 	"txnode/memory"
-	"txnode/rdma/tcp"
 	"txnode/rdma"
+	"txnode/rdma/tcp"
 )
 
 // hostFacts are what a host says of itself.

@@ -92,7 +92,7 @@ func TestServeSettingsErrors(t *testing.T) {
 func TestDeploy(t *testing.T) {
 	deploy := filepath.Join("..", "..", "..", "deploy")
 	b := newBed(t)
-	if code, _, stderr := b.run("serve", "--config", filepath.Join(deploy, "serve.yaml")); code != 1 || !strings.Contains(stderr, "--tls-cert: open /etc/txnode/tls.crt") {
+	if code, _, stderr := b.run("serve", "--config", filepath.Join(deploy, "serve.yaml")); code != 1 || !strings.Contains(stderr, "the certificate: open /etc/txnode/tls.crt") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	unit, err := os.ReadFile(filepath.Join(deploy, "txnode.service"))
