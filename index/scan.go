@@ -12,12 +12,33 @@ type Scanner interface {
 	NewScan() Scan
 }
 
+// Linked is a place of an index that leads to a block.
+type Linked struct {
+	At memory.Addr
+	Candidate
+}
+
 // Walker is an index that can list its blocks outside of transactions.
 type Walker interface {
 	Index
-	// Walk calls fn for each block that is linked, and where the link is, until fn returns an error, which it
-	// returns. A block that is linked all the time is met at least once; changes meanwhile may be met or not.
-	Walk(c *rdma.Coro, fn func(at memory.Addr, x Candidate) error) error
+	// Pieces reads the index piece by piece, and calls fn with the links of each, until fn returns an error, which it returns.
+	// A block that is linked all the time is met at least once; changes meanwhile may be met or not. The next piece is
+	// read when fn has returned, so fn can meet each key that has a record all the time: it follows a link that by then leads
+	// to another block, and one that leads nowhere was moved to a piece that is still to come, or its key was deleted. fn may use
+	// the coroutine, and does not keep links.
+	Pieces(c *rdma.Coro, fn func(links []Linked) error) error
+}
+
+// Each is a function for Pieces that calls fn for each link.
+func Each(fn func(at memory.Addr, x Candidate) error) func(links []Linked) error {
+	return func(links []Linked) error {
+		for _, x := range links {
+			if err := fn(x.At, x.Candidate); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // Scan walks over an index piece by piece, and notes what it has read. It belongs to one coroutine.

@@ -188,7 +188,7 @@ func (s *copier) kept() (err error) {
 		s.count()
 		return nil
 	}
-	return s.hashed()
+	return s.walk()
 }
 
 // joined is the value of a kept record that has a rest.
@@ -224,7 +224,7 @@ func (db *DB) clearKept(ctx context.Context, w *Worker) (err error) {
 		keys = keys[:0]
 		return err
 	}
-	if err := s.hashed(); err != nil || len(keys) == 0 {
+	if err := s.walk(); err != nil || len(keys) == 0 {
 		return err
 	}
 	return s.unkeep(keys)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/index"
 	"txnode/index/race"
@@ -28,7 +29,9 @@ const (
 	reportStep = 1 << 8
 )
 
-// copier copies the records of tables.
+// copier reads all records of tables beside transactions, and copies them, or gives them to each. A key that has a record from the
+// beginning to the end of the walk is met, whatever replaces the record meanwhile; others may be met or not. A key may be
+// met more than once.
 type copier struct {
 	ctx      context.Context
 	w        *Worker
@@ -38,7 +41,7 @@ type copier struct {
 	// cut, of a backup beside several processes, is the number of its cut: records of versions that are not below are left out. Verbs
 	// that have failed are repeated then.
 	cut uint32
-	// each, if not nil, gets the records of a hash table instead of out.
+	// each, if not nil, gets the records instead of out. It may use the worker, and does not keep the slices.
 	each func(key, value []byte) error
 
 	skipDamaged func(Skipped) // nil: damage ends the copy
@@ -48,7 +51,8 @@ type copier struct {
 	batch rdma.Batch
 	buf   uint32       // copyBatch * copyProbe
 	img   record.Image // what was read last of a block
-	todo  []slotBlock
+
+	words uint32 // copyBatch words: the slots of todo, once more
 	// foreign: the image that was looked at last is a sound one of another table.
 	foreign bool
 	// torn is the image that was looked at last, if its checksum does not match, and it is not
@@ -56,12 +60,6 @@ type copier struct {
 	torn  []byte
 	still int
 	since int64
-}
-
-// slotBlock is a block and the slot that leads to it.
-type slotBlock struct {
-	at memory.Addr
-	c  index.Candidate
 }
 
 // tables copies tables.
@@ -89,13 +87,18 @@ func (s *copier) table(t memory.Table) error {
 	if s.t, err = s.w.db.table(t.Name, o, false, 0); err != nil {
 		return err
 	}
+	return s.walk()
+}
+
+// walk reads the records of the table s.t.
+func (s *copier) walk() error {
 	if ix, ok := s.t.Index.(*tree.Tree); ok {
 		return s.ordered(ix)
 	}
 	return s.hashed()
 }
 
-// hashed copies the records of a table with a hash index.
+// hashed is walk of a table with a hash index.
 func (s *copier) hashed() (err error) {
 	ix, ok := s.t.Index.(index.Walker)
 	if !ok {
@@ -106,21 +109,22 @@ func (s *copier) hashed() (err error) {
 		return err
 	}
 	defer th.Free(s.buf, copyBatch*copyProbe)
+	if s.words, err = th.Alloc(copyBatch * 8); err != nil {
+		return err
+	}
+	defer th.Free(s.words, copyBatch*8)
 	// Where the index was mended from another copy the walk begins again. What was copied before is
 	// copied once more, as it is if a split carries it meanwhile.
 	from := th.Now()
 	for again, failed := 0, 0; ; again++ {
-		s.todo = s.todo[:0]
-		err = ix.Walk(s.w.coro, func(at memory.Addr, c index.Candidate) error {
-			s.todo = append(s.todo, slotBlock{at, c})
-			if len(s.todo) < copyBatch {
-				return nil
+		err = ix.Pieces(s.w.coro, func(links []index.Linked) error {
+			for part := range slices.Chunk(links, copyBatch) {
+				if err := s.copy(part); err != nil {
+					return err
+				}
 			}
-			return s.flush()
+			return nil
 		})
-		if err == nil {
-			err = s.flush()
-		}
 		if s.goesOn(err) && (failed < maxWalks || th.Now()-from < maxWalksNs) {
 			failed++
 			continue
@@ -129,13 +133,7 @@ func (s *copier) hashed() (err error) {
 			break
 		}
 	}
-	if err != nil {
-		if s.skipDamaged != nil && errors.Is(err, ErrCorrupt) {
-			err = errors.Join(err, s.flush()) // what the index led to before
-		}
-		return err
-	}
-	return nil
+	return err
 }
 
 // goesOn reports whether the copy can go on after an error, from the beginning of the walk: the epoch has moved, since a process or a blade has
@@ -171,19 +169,19 @@ func (s *copier) skip(x Skipped) bool {
 }
 
 // skipRecord is skip for the record that a slot leads to.
-func (s *copier) skipRecord(e slotBlock, err error) bool {
+func (s *copier) skipRecord(e index.Linked, err error) bool {
 	if s.skipDamaged == nil || !errors.Is(err, ErrCorrupt) {
 		return false
 	}
-	x := Skipped{Table: s.t.Name, Block: e.c.Addr, Err: err}
+	x := Skipped{Table: s.t.Name, Block: e.Addr, Err: err}
 	v := s.view()
-	if !v.Valid(e.c.Addr) {
+	if !v.Valid(e.Addr) {
 		x.Block = 0
 		return s.skip(x)
 	}
-	for k := range v.Copies(e.c.Addr) {
-		size := min(e.c.Class.Size(), record.LineSize+record.MaxKey)
-		img, err := s.fetch(nil, v.At(e.c.Addr, k), int(size))
+	for k := range v.Copies(e.Addr) {
+		size := min(e.Class.Size(), record.LineSize+record.MaxKey)
+		img, err := s.fetch(nil, v.At(e.Addr, k), int(size))
 		if err != nil {
 			return false
 		}
@@ -204,8 +202,12 @@ func (s *copier) view() *memory.View {
 	return s.w.db.space.ViewOn(s.w.thread)
 }
 
-// flush reads the collected blocks, and writes the records that are in them.
-func (s *copier) flush() error {
+// copy copies what links of one piece of the index lead to.
+//
+// A slot may lead to another block by the time at which its block is read, and that may have the record of another key by then,
+// which is sound. So the slot is read once more, behind the block. If it leads to the same block still, it did all the time: a
+// slot never gets a word again that it has had (package race).
+func (s *copier) copy(links []index.Linked) error {
 	if s.ctx.Err() != nil {
 		return canceled(s.ctx)
 	}
@@ -214,35 +216,42 @@ func (s *copier) flush() error {
 	}
 	th, b, v := s.w.thread, &s.batch, s.view()
 	b.Reset()
-	for i, e := range s.todo {
-		if !v.Valid(e.c.Addr) {
+	for i, e := range links {
+		if !v.Valid(e.Addr) {
 			continue // a segment that is younger than the view; copied one by one below
 		}
-		b.Read(v.At(e.c.Addr, 0), s.buf+uint32(i*copyProbe), min(e.c.Class.Size(), copyProbe))
+		b.Read(v.At(e.Addr, 0), s.buf+uint32(i*copyProbe), min(e.Class.Size(), copyProbe))
 	}
 	if b.Len() > 0 {
 		if err := s.w.coro.Do(b); err != nil {
 			return err
 		}
 	}
-	for i, e := range s.todo {
-		if v.Valid(e.c.Addr) {
-			img := record.Image(th.Bytes(s.buf+uint32(i*copyProbe), min(e.c.Class.Size(), copyProbe)))
-			if done, _, err := s.take(img, e.c.Addr); err != nil {
+	b.Reset()
+	for i, e := range links {
+		b.Read(v.At(e.At, 0), s.words+uint32(8*i), 8)
+	}
+	if err := s.w.coro.Do(b); err != nil {
+		return err
+	}
+	for i, e := range links {
+		slot := race.Slot(th.Word(s.words + uint32(8*i)))
+		if v.Valid(e.Addr) && slot.Addr() == e.Addr {
+			img := record.Image(th.Bytes(s.buf+uint32(i*copyProbe), min(e.Class.Size(), copyProbe)))
+			if done, _, err := s.take(img, e.Addr); err != nil {
 				return err
 			} else if done {
 				continue
 			}
 		}
 		err := s.one(e)
-		if errors.Is(err, ErrCorrupt) && s.w.mendIndex(s.t, e.at) {
+		if errors.Is(err, ErrCorrupt) && s.w.mendIndex(s.t, e.At) {
 			err = s.one(e)
 		}
 		if err != nil && !s.skipRecord(e, err) {
 			return err
 		}
 	}
-	s.todo = s.todo[:0]
 	return nil
 }
 
@@ -261,9 +270,6 @@ func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err
 		if s.later(img.Version()) {
 			return true, need, nil
 		}
-		if s.each != nil {
-			return true, need, s.each(img.Key(), img.Value())
-		}
 		return true, need, s.base(img.Key(), img.Value())
 	}
 	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
@@ -276,6 +282,9 @@ func (s *copier) later(v record.TxID) bool {
 
 // base writes a record.
 func (s *copier) base(key, value []byte) error {
+	if s.each != nil {
+		return s.each(key, value)
+	}
 	if err := s.out.Base(s.t.ID, key, value); err != nil {
 		return err
 	}
@@ -292,13 +301,13 @@ func (s *copier) count() {
 }
 
 // one copies what a slot leads to, and waits until it is not locked.
-func (s *copier) one(e slotBlock) error {
+func (s *copier) one(e index.Linked) error {
 	word, err := s.w.thread.Alloc(8)
 	if err != nil {
 		return err
 	}
 	defer s.w.thread.Free(word, 8)
-	p := pursuit{copier: s, at: e.at, c: e.c, word: word, size: copyProbe}
+	p := pursuit{copier: s, at: e.At, c: e.Candidate, word: word, size: copyProbe}
 	s.torn, s.still = s.torn[:0], 0
 	for tries := 1; ; tries++ {
 		if s.ctx.Err() != nil {
@@ -351,15 +360,13 @@ const (
 
 // look reads the slot, and then the block that it leads to, and copies the record if it can.
 func (p *pursuit) look() (seen, error) {
-	th, b, v := p.w.thread, &p.batch, p.view()
-	b.Reset()
-	b.Read(v.At(p.at, 0), p.word, 8)
-	if err := p.w.coro.Do(b); err != nil {
+	v := p.view()
+	slot, err := p.slot(v)
+	if err != nil {
 		return unclear, err
 	}
-	slot := race.Slot(th.Word(p.word))
 	if slot.Empty() {
-		return copied, nil // deleted; or moved to a sub-table that Walk comes to
+		return copied, nil // deleted; or moved to a sub-table that the walk comes to
 	}
 	if err := slot.Check(); err != nil {
 		return unclear, fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -378,7 +385,13 @@ func (p *pursuit) look() (seen, error) {
 	}
 	room := int(p.c.Class.Size())
 	p.size = min(p.size, room)
-	done, need, key, err := p.read(v, p.c, p.size)
+	if p.img, err = p.fetch(p.img[:0], v.At(p.c.Addr, 0), p.size); err != nil {
+		return unclear, err
+	}
+	if slot, err = p.slot(v); err != nil || slot.Addr() != p.c.Addr { // the block may be another key's by now: see copy
+		return unclear, err
+	}
+	done, need, key, err := p.read(p.c, p.size)
 	switch p.key = key; {
 	case err != nil:
 		return unclear, err
@@ -391,6 +404,14 @@ func (p *pursuit) look() (seen, error) {
 		p.strange = 0
 	}
 	return unclear, nil
+}
+
+// slot reads the slot.
+func (p *pursuit) slot(v *memory.View) (race.Slot, error) {
+	p.batch.Reset()
+	p.batch.Read(v.At(p.at, 0), p.word, 8)
+	err := p.w.coro.Do(&p.batch)
+	return race.Slot(p.w.thread.Word(p.word)), err
 }
 
 // newer replaces a map that does not have the block's segment by one that has it, since another process may have added that.
@@ -499,12 +520,9 @@ func (p *pursuit) fromCopy() (done bool, err error) {
 	return done, nil
 }
 
-// read reads size bytes of a block. If they are a record that is locked, it
+// read takes the first size bytes of a block, which were read. If they are a record that is locked, it
 // returns its key.
-func (s *copier) read(v *memory.View, cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
-	if s.img, err = s.fetch(s.img[:0], v.At(cand.Addr, 0), size); err != nil {
-		return false, 0, nil, err
-	}
+func (s *copier) read(cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
 	th, img := s.w.thread, s.img
 	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {
 		return done, need, nil, err

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/index/tree"
-	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -159,19 +159,17 @@ func (h *heads) walk(ix index.Index) error {
 		return err
 	}
 	defer th.Free(h.buf, headsAtOnce*record.LineSize)
-	var blocks []index.Candidate
-	err = walker.Walk(h.w.coro, func(_ memory.Addr, c index.Candidate) error {
-		if blocks = append(blocks, c); len(blocks) < headsAtOnce {
-			return nil
+	return walker.Pieces(h.w.coro, func(links []index.Linked) error {
+		for part := range slices.Chunk(links, headsAtOnce) {
+			if err := h.read(part); err != nil {
+				return err
+			}
 		}
-		err := h.read(blocks)
-		blocks = blocks[:0]
-		return err
+		return nil
 	})
-	return errors.Join(err, h.read(blocks))
 }
 
-func (h *heads) read(blocks []index.Candidate) error {
+func (h *heads) read(blocks []index.Linked) error {
 	if h.ctx.Err() != nil {
 		return canceled(h.ctx)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"txnode/internal/validate"
 	"txnode/occ"
@@ -89,6 +90,7 @@ func (t *Table[K, V]) loadIndexed(l *loader, seq iter.Seq2[K, V]) error {
 	var pending []pair
 	flush := func() error {
 		err := l.w.Update(l.ctx, func(tx *Tx) error {
+			tx.o.AllowReserved(l.restores)
 			for _, p := range pending {
 				if err := t.Put(tx, p.k, p.v); err != nil {
 					return err
@@ -166,31 +168,43 @@ func (l *loader) flush() error {
 // load loads records in one transaction, or in several if they do not fit the log, or the
 // arena: they may have been written one by one.
 func (l *loader) load(records []pendingRecord) error {
-	if len(records) == 0 {
-		return nil
-	}
-	err := l.w.Update(l.ctx, func(tx *Tx) error {
-		tx.o.AllowReserved(l.restores)
-		for _, p := range records {
-			if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
-				return err
+	return inHalves(records, func(records []pendingRecord) error {
+		err := l.w.Update(l.ctx, func(tx *Tx) error {
+			tx.o.AllowReserved(l.restores)
+			for _, p := range records {
+				if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if errors.Is(err, ErrTooLarge) {
+			l.rows = min(l.rows, max(len(records)/2, 1))
+		}
+		if err != nil {
+			return err
+		}
+		l.done += uint64(len(records))
+		if l.progress != nil {
+			l.progress(l.done)
 		}
 		return nil
-	})
-	if half := len(records) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
-		l.rows = min(l.rows, half)
-		if err = l.load(records[:half]); err == nil {
-			err = l.load(records[half:])
-		}
+	}, ErrTooLarge)
+}
+
+// inHalves calls fn with a list, unless that is empty. If the error is one of those that are named, it calls fn with one half
+// after the other.
+func inHalves[T any](list []T, fn func(part []T) error, at ...error) error {
+	if len(list) == 0 {
+		return nil
+	}
+	err := fn(list)
+	half := len(list) / 2
+	if half == 0 || !slices.ContainsFunc(at, func(e error) bool { return errors.Is(err, e) }) {
 		return err
 	}
-	if err != nil {
-		return err
+	if err = inHalves(list[:half], fn, at...); err == nil {
+		err = inHalves(list[half:], fn, at...)
 	}
-	l.done += uint64(len(records))
-	if l.progress != nil {
-		l.progress(l.done)
-	}
-	return nil
+	return err
 }

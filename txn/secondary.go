@@ -69,6 +69,10 @@ type TableIndex[K, V any] interface {
 	alive() error // ErrDropped: it was dropped
 	// change appends what becomes of the index by a change of a record; nil: it has no value.
 	change(tx *Tx, k K, old, now *V) ([]indexChange, error)
+	label() string                                // its name
+	entries() *occ.Table                          // the table that it is
+	keys(k K, v *V) (entries [][]byte, err error) // the entries of a record, in order; nil: it has no value
+	leads(entry, value []byte) (K, error)         // the key of the record that an entry leads to
 }
 
 // NewIndex defines an index in which several records may have a key. of returns the keys of a record in the index, none
@@ -113,6 +117,18 @@ func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 	}
 	x.table, x.t = t, ts
 	return nil
+}
+
+func (x *Index[K, V, I]) label() string { return x.name }
+
+func (x *Index[K, V, I]) entries() *occ.Table { return x.t }
+
+func (x *Index[K, V, I]) leads(entry, value []byte) (k K, err error) {
+	if x.unique {
+		return x.primary.Decode(value)
+	}
+	p, err := x.pair().Decode(entry)
+	return p.B, err
 }
 
 func (x *Index[K, V, I]) alive() error {

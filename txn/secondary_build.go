@@ -1,16 +1,12 @@
 package txn
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
-	"txnode/index"
 	"txnode/memory"
-	"txnode/memory/record"
 	"txnode/occ"
-	"txnode/rdma"
 )
 
 // buildRestNs bounds how long Build waits for workers of other processes.
@@ -34,6 +30,13 @@ func (x *Index[K, V, I]) begin() error {
 	}
 	return x.Build(ctx, nil)
 }
+
+// An index has all entries when Build returns nil, and no others, whatever is written meanwhile:
+//
+//  1. No transaction is under way any more that does not keep the index. Since the catalog has the index, none begins.
+//  2. A transaction of before may have changed a record behind one that keeps the index. The entry that it left is deleted.
+//  3. The walk over the table meets each key that has had a record since step 1 (see copier), and adds its entries. Other
+//     records are inserted by transactions that keep the index, with all of their entries.
 
 // Build makes an index that was defined when the table had records. It goes on beside transactions, in small ones of its own;
 // progress, if not nil, is told how many records it has looked at. If it is stopped, or the process dies, another call begins
@@ -74,94 +77,16 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 			return fmt.Errorf("%w: index %q of table %q: workers of other processes have been at work since before it was defined: let the process build it that has defined it, or close that", memory.ErrShared, x.name, t.t.Name)
 		}
 	}
-	var keys []K
-	done := uint64(0)
-	flush := func() error {
-		err := w.Update(ctx, func(tx *Tx) error {
-			if err := t.StageAll(tx, ForUpdate, keys...); err != nil {
-				return err
+	c := comparison[K, V]{ctx: ctx, w: w, t: t, indexes: []TableIndex[K, V]{x}, progress: progress, mend: true, blank: true,
+		report: func(f IndexFault) error {
+			if f.Repaired {
+				return nil
 			}
-			for _, k := range keys {
-				v, found, err := t.Lookup(tx, k)
-				if err != nil {
-					return err
-				}
-				if !found {
-					continue
-				}
-				if err := (&Table[K, V]{t: t.t, db: db, key: t.key, value: t.value, indexes: []TableIndex[K, V]{x}}).keep(tx, k, nil, &v); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		done += uint64(len(keys))
-		keys = keys[:0]
-		if err == nil && progress != nil {
-			progress(done)
-		}
-		return err
-	}
-	walker, ok := t.t.Index.(index.Walker)
-	if !ok {
-		return fmt.Errorf("%w: table %q", occ.ErrNoScan, t.t.Name)
-	}
-	heads := keyReader{w: w, table: t.t}
-	walk := func(_ memory.Addr, c index.Candidate) error {
-		p, err := heads.key(c)
-		if err != nil || p == nil {
-			return err
-		}
-		k, err := t.decodeKey(p)
-		if err != nil {
-			return err
-		}
-		if keys = append(keys, k); len(keys) < rowsAtOnce {
-			return nil
-		}
-		return flush()
-	}
-	err = w.insist(ctx, func() error {
-		keys = keys[:0]
-		return walker.Walk(w.coro, walk)
-	})
-	if err == nil {
-		err = flush()
-	}
+			return f.Err
+		}}
+	err = c.run()
 	if err != nil {
 		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
 	}
 	return db.noteBuilt(t.t.Name, x.name, x.alive)
-}
-
-// keyReader reads keys of records outside of transactions.
-type keyReader struct {
-	w     *Worker
-	table *occ.Table
-}
-
-// key returns the key of the record in a block, nil: it is none of the table's just now.
-func (r *keyReader) key(c index.Candidate) ([]byte, error) {
-	th, v := r.w.thread, r.w.db.space.ViewOn(r.w.thread)
-	if !v.Valid(c.Addr) {
-		return nil, nil
-	}
-	n := int(min(c.Class.Size(), record.LineSize+record.MaxKey))
-	buf, err := th.Alloc(n)
-	if err != nil {
-		return nil, err
-	}
-	defer th.Free(buf, n)
-	var b rdma.Batch
-	b.Read(v.At(c.Addr, 0), buf, uint32(n))
-	if err := r.w.coro.Do(&b); err != nil {
-		return nil, err
-	}
-	img := record.Image(th.Bytes(buf, uint32(n)))
-	m := img.Meta()
-	at := record.KeyAt(m.KeyLen())
-	if m.State() != record.Live || m.Table() != r.table.ID || at+m.KeyLen() > n {
-		return nil, nil
-	}
-	return bytes.Clone(img[at : at+m.KeyLen()]), nil
 }

@@ -21,7 +21,6 @@ type indexChange struct {
 	staged bool  // its insert was staged with the fetch
 }
 
-// keys are the entries of a record, in order.
 func (x *Index[K, V, I]) keys(k K, v *V) (keys [][]byte, err error) {
 	if v == nil {
 		return nil, nil

@@ -67,7 +67,7 @@ func (r *rig) slots(t *testing.T) map[memory.Addr]bool {
 			out[x.Addr()] = true
 		}
 		return nil
-	})
+	}, func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestVacatedSlotBack(t *testing.T) {
 						}
 					}
 					return nil
-				}); err != nil {
+				}, func() error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 				r.f.Stop(0, n)

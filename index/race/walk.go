@@ -1,19 +1,30 @@
 package race
 
 import (
+	"errors"
+
 	"txnode/index"
 	"txnode/memory"
 	"txnode/rdma"
 )
 
-// walkGroups is how many bucket groups Walk reads at once.
+// walkGroups is how many bucket groups a walk reads at once.
 const walkGroups = 64
+
+var _ index.Walker = (*Index)(nil)
 
 // Walk calls fn for every slot in use, with its address and the block that it
 // points to, sub-table by sub-table. A block that is linked throughout is visited
 // at least once, and a second time perhaps when a split moves it meanwhile. fn
 // may use the coroutine. Walk ends with the first error of fn.
 func (ix *Index) Walk(c *rdma.Coro, fn func(at memory.Addr, b index.Candidate) error) error {
+	return ix.Pieces(c, index.Each(fn))
+}
+
+// Pieces is what index.Walker says. A split moves a slot to a sub-table that comes after the one that it splits, both in the
+// directory and here.
+func (ix *Index) Pieces(c *rdma.Coro, fn func(links []index.Linked) error) error {
+	var links []index.Linked
 	return ix.walk(c, func(at memory.Addr, b *Bucket) error {
 		for j, s := range b.Slots {
 			if s.Empty() {
@@ -22,17 +33,19 @@ func (ix *Index) Walk(c *rdma.Coro, fn func(at memory.Addr, b index.Candidate) e
 			if err := s.Check(); err != nil {
 				return ix.corrupt(at+memory.Addr(8*j), "%w", err)
 			}
-			if err := fn(at+memory.Addr(8*j), index.Candidate{Addr: s.Addr(), Class: s.Class()}); err != nil {
-				return err
-			}
+			links = append(links, index.Linked{At: at + memory.Addr(8*j), Candidate: index.Candidate{Addr: s.Addr(), Class: s.Class()}})
 		}
 		return nil
+	}, func() error {
+		err := fn(links)
+		links = links[:0]
+		return err
 	})
 }
 
-// walk calls fn for every bucket. Sub-tables that appear meanwhile come last:
+// walk calls fn for every bucket, and done after those of each READ. Sub-tables that appear meanwhile come last:
 // what a split has moved to them was either met before, or is met there.
-func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error) error {
+func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error, done func() error) error {
 	seen := map[memory.Addr]bool{}
 	for {
 		d, err := ix.readDirectory(c, ix.dir.Load())
@@ -46,7 +59,7 @@ func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error) er
 				continue
 			}
 			seen[a], more = true, true
-			if err := ix.walkTable(c, a, fn); err != nil {
+			if err := ix.walkTable(c, a, fn, done); err != nil {
 				return err
 			}
 		}
@@ -56,7 +69,7 @@ func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error) er
 	}
 }
 
-func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Addr, b *Bucket) error) error {
+func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Addr, b *Bucket) error, done func() error) error {
 	t := c.Thread()
 	size := int(min(walkGroups, ix.geo.Groups) * groupSize)
 	buf, err := t.Alloc(size)
@@ -77,12 +90,17 @@ func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Ad
 		for l := uint32(0); l < n; l += lineSize {
 			b = parseBucket(t.Bytes(buf+l, lineSize))
 			at := table + memory.Addr(o+l)
-			if err := b.Header.Check(ix.geo.Table); err != nil {
-				return ix.corrupt(at+headerOff, "%w", err)
+			if err = b.Header.Check(ix.geo.Table); err != nil {
+				err = ix.corrupt(at+headerOff, "%w", err)
+			} else {
+				err = fn(at, &b)
 			}
-			if err := fn(at, &b); err != nil {
-				return err
+			if err != nil {
+				return errors.Join(done(), err) // of what comes before
 			}
+		}
+		if err := done(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -121,7 +139,7 @@ func (ix *Index) Stats(c *rdma.Coro) (Stats, error) {
 			}
 		}
 		return nil
-	})
+	}, func() error { return nil })
 	if err != nil {
 		return s, err
 	}

@@ -17,15 +17,20 @@ var _ index.Walker = (*Tree)(nil)
 // Walk calls fn for each block that a leaf links, in the order of the keys. Leaves are read one by one; one that is
 // locked serves, too. It needs an arena of one node.
 func (t *Tree) Walk(c *rdma.Coro, fn func(at memory.Addr, x index.Candidate) error) error {
+	return t.Pieces(c, index.Each(fn))
+}
+
+// Pieces is Walk, leaf by leaf. A leaf is the place of all of its links.
+func (t *Tree) Pieces(c *rdma.Coro, fn func(links []index.Linked) error) error {
 	var blocks []index.Candidate
+	var links []index.Linked
 	return t.Leaves(c, func(at memory.Addr, value []byte) error {
 		blocks, _, _ = t.Entries(blocks[:0], value, index.Bound{}, index.Bound{End: true}, false, math.MaxInt)
+		links = links[:0]
 		for _, x := range blocks {
-			if err := fn(at, x); err != nil {
-				return err
-			}
+			links = append(links, index.Linked{At: at, Candidate: x})
 		}
-		return nil
+		return fn(links)
 	})
 }
 
