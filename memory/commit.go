@@ -53,7 +53,12 @@ func (s *store) updateAs(u *update, fn func() error) error {
 		}
 		err := s.try(u, fn)
 		if err != nil && !errors.Is(err, errAgain) {
-			if rev := s.rev; s.behind() { // it may be so no more
+			rev := s.rev
+			behind, askErr := s.behind() // it may be so no more
+			if askErr != nil {
+				return further(err, "and whether that is so still is not known", askErr)
+			}
+			if behind {
 				if err = errAgain; s.rev == rev {
 					err = s.reload()
 				}
@@ -76,19 +81,30 @@ func (s *store) updateAs(u *update, fn func() error) error {
 
 // behind reports whether another process has changed the catalog since this one has looked. The caller
 // holds the lock, which is not held while the catalog is asked.
-func (s *store) behind() (is bool) {
+func (s *store) behind() (is bool, err error) {
 	if s.closed != nil || s.doubt != nil || s.view.Load() == nil {
-		return false
+		return false, nil
 	}
 	rev := s.rev
-	s.unlocked(func() { is = s.newer(rev) })
-	return is
+	s.unlocked(func() { is, err = s.newer(rev) })
+	return is, err
 }
 
-// newer reports whether the catalog has a later revision. The caller does not hold the lock.
-func (s *store) newer(rev Revision) bool {
-	now, _ := s.cat.Await(ended, rev)
-	return now > rev
+// newer reports whether the catalog has a later revision; an error if it does not say. The caller does not hold the lock.
+func (s *store) newer(rev Revision) (bool, error) {
+	now, err := s.cat.Revision()
+	if err != nil {
+		return false, s.unheard(err)
+	}
+	return now > rev, nil
+}
+
+// unheard is the error of a catalog that was asked for its revision.
+func (s *store) unheard(err error) error {
+	if errors.Is(err, ErrAway) || errors.Is(err, ErrClosed) {
+		return fmt.Errorf("memory: asking the catalog %s: %w", s.cat.Name(), err)
+	}
+	return fmt.Errorf("memory: asking the catalog %s: %w: %w", s.cat.Name(), ErrAway, err)
 }
 
 // try calls fn as the change that is being made. The caller holds the lock.
@@ -331,23 +347,22 @@ func (s *store) Await(ctx context.Context) error {
 	return s.Follow()
 }
 
-// ended is over: Catalog.Await does not wait.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // Follow takes over what other processes have changed in the catalog, if it has another revision than
 // this process knows: coordinators, segments, blades. It begins an epoch that another process has made,
 // and publishes the view. It does not wait for a change. Without one it costs a question to the
-// catalog. Safe for concurrent use.
+// catalog. When it returns nil, this process knows all that was changed before the call. An error that matches ErrAway: the
+// catalog has not answered, and what other processes have changed is not known. Safe for concurrent use.
 func (s *store) Follow() error {
 	s.mu.Lock()
 	err, rev, settled := s.closed, s.rev, s.doubt == nil && !s.beginning()
 	s.mu.Unlock()
-	if err != nil || settled && !s.newer(rev) {
+	if err != nil {
 		return err
+	}
+	if settled {
+		if newer, err := s.newer(rev); err != nil || !newer {
+			return err
+		}
 	}
 	return s.update(func() error {
 		if s.closed != nil {
@@ -362,26 +377,6 @@ func (s *store) Follow() error {
 		}
 		return s.reload()
 	})
-}
-
-// FollowNow is Follow, and fails if the catalog does not answer: ErrAway. Safe for concurrent use.
-func (s *store) FollowNow() error {
-	s.mu.Lock()
-	rev := s.rev
-	s.mu.Unlock()
-	now, err := s.cat.Await(ended, rev)
-	if now == 0 {
-		return fmt.Errorf("memory: asking the catalog %s: %w", s.cat.Name(), errors.Join(ErrAway, err))
-	}
-	if err := s.Follow(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rev < now {
-		return fmt.Errorf("%w: it was at revision %d, and %d is known", ErrAway, now, s.rev)
-	}
-	return nil
 }
 
 // reload loads the layout from the catalog, which other processes have changed. It returns errAgain

@@ -277,7 +277,7 @@ type cat struct {
 	applying func()
 	// fail makes Apply fail; when also lie is set, after having made the change.
 	fail, lie bool
-	// deaf makes Load fail.
+	// deaf makes all questions fail.
 	deaf bool
 	// failed, if not nil, is called after an Apply that has failed so.
 	failed func()
@@ -324,15 +324,28 @@ func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 	return 0, errStopped
 }
 
-func (c *cat) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+func (c *cat) Revision() (memory.Revision, error) {
 	if c.awaited != nil {
 		c.awaited()
+	}
+	if c.unheard() {
+		return 0, errStopped
+	}
+	return c.Catalog.Revision()
+}
+
+func (c *cat) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+	if c.unheard() {
+		return 0, errStopped
 	}
 	return c.Catalog.Await(ctx, rev)
 }
 
+// unheard reports whether nothing is heard of the catalog.
+func (c *cat) unheard() bool { return c.deaf || c.stop != nil && c.stop.left == 0 }
+
 func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {
-	if c.deaf || c.stop != nil && c.stop.left == 0 {
+	if c.unheard() {
 		return nil, 0, errStopped
 	}
 	c.arrive()

@@ -34,7 +34,7 @@ func (s *membership) Fresh(v *View, t *rdma.Thread) bool {
 
 // FreshNow is Fresh when this process counts as gone: the catalog is asked. ErrAway: it does not answer.
 func (s *membership) FreshNow(v *View) (bool, error) {
-	if err := s.FollowNow(); err != nil {
+	if err := s.Follow(); err != nil {
 		return false, err
 	}
 	return s.regs.Load().epoch == v.Epoch, nil

@@ -61,7 +61,7 @@ func (s *allocation) Withdraw(o Search) (some bool, err error) {
 		return false, nil
 	}
 	if s.opts.Shared {
-		if err := s.FollowNow(); err != nil { // coordinators may have been registered that this process does not know
+		if err := s.Follow(); err != nil { // coordinators may have been registered that this process does not know
 			return true, err
 		}
 	}

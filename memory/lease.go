@@ -149,23 +149,23 @@ const (
 	LeaseLive                      // it has a lease, or needs none
 	LeaseExpired                   // it may be declared dead
 	LeaseClaimed                   // it is being recovered
+	LeaseUnknown                   // it may have been registered, or renewed, and the catalog has not answered
 )
 
 // Lease says how things stand with a coordinator at a time of the fabric's clock.
 // A claim that has expired is LeaseExpired. It takes no lock, unless another process may have
 // registered the coordinator, or renewed its lease, since this one has looked at the catalog: then it follows.
-// If the catalog cannot be asked, a coordinator that this process does not know counts as alive.
+// If the catalog cannot be asked for that, it is LeaseUnknown.
 func (s *membership) Lease(id uint32, now int64) LeaseState {
 	r := s.regs.Load()
 	state := r.lease(id, now)
-	switch unheard := id >= r.next; {
-	case state != LeaseExpired && !unheard:
-	case s.Follow() == nil:
-		state = s.regs.Load().lease(id, now)
-	case unheard:
-		state = LeaseLive
+	if state != LeaseExpired && id < r.next {
+		return state
 	}
-	return state
+	if s.Follow() != nil {
+		return LeaseUnknown
+	}
+	return s.regs.Load().lease(id, now)
 }
 
 func (r *registry) lease(id uint32, now int64) LeaseState {
@@ -192,13 +192,12 @@ func (s *membership) NextCoordinator() uint32 { return s.regs.Load().next }
 func (s *membership) Gated() bool { return s.regs.Load().gated }
 
 // Expired lists the coordinators whose lease, or the claim on them, has expired. If there seem to be any
-// it follows, since another process may have renewed their leases.
+// it follows, since another process may have renewed their leases. If the catalog cannot be asked, none is known to have expired.
 func (s *membership) Expired(now int64) []uint32 {
-	out := s.regs.Load().expired(now)
-	if len(out) > 0 && s.Follow() == nil {
-		out = s.regs.Load().expired(now)
+	if len(s.regs.Load().expired(now)) == 0 || s.Follow() != nil {
+		return nil
 	}
-	return out
+	return s.regs.Load().expired(now)
 }
 
 func (r *registry) expired(now int64) (out []uint32) {

@@ -10,6 +10,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/catalog/catalogtest"
 	"txnode/rdma"
 )
 
@@ -311,33 +312,20 @@ func TestMissingHere(t *testing.T) {
 	}
 }
 
-// deafCat is a catalog that one process cannot reach.
-type deafCat struct {
-	memory.Catalog
-	deaf bool
-}
-
-func (c *deafCat) Load() ([]memory.Entry, memory.Revision, error) {
-	if c.deaf {
-		return nil, 0, errStopped
-	}
-	return c.Catalog.Load()
-}
-
 // TestMissingUnheard: as long as a process cannot ask the catalog whether another one has added a segment, nothing is called
 // damaged.
 func TestMissingUnheard(t *testing.T) {
 	b := newSharedBed(t, 2, 20, 1)
 	first, c := b.open()
-	cat := &deafCat{Catalog: b.cat}
+	cat := &catalogtest.Unheard{Catalog: b.cat}
 	second := must(memory.Open(b.thread().Plain(), b.fabric, cat, b.opts))(t)
 	old := second.View()
 	x := must(first.AllocExtent(c, 64))(t)
-	cat.deaf = true
-	if err := second.Missing(old, x); !errors.Is(err, errStopped) {
+	cat.Away.Store(true)
+	if err := second.Missing(old, x); !errors.Is(err, memory.ErrAway) {
 		t.Errorf("the catalog does not answer: %v", err)
 	}
-	cat.deaf = false
+	cat.Away.Store(false)
 	if err := second.Missing(old, x); !errors.Is(err, rdma.ErrStaleKey) || !second.View().Valid(x) {
 		t.Errorf("the catalog answers: %v", err)
 	}
@@ -350,24 +338,41 @@ func TestMissingUnheard(t *testing.T) {
 func TestUnheardCoordinator(t *testing.T) {
 	b := newSharedBed(t, 2, 20, 1)
 	first, c := b.open()
-	cat := &deafCat{Catalog: b.cat}
+	cat := &catalogtest.Unheard{Catalog: b.cat}
 	second := must(memory.Open(b.thread().Plain(), b.fabric, cat, b.opts))(t)
 	gone := must(first.NewCoordinator())(t)
 	check(t, first.CloseCoordinatorOn(c, gone.ID))
 	x := must(first.NewCoordinator())(t)
-	cat.deaf = true
-	if s := second.Lease(x.ID, 0); !second.Registered(x.ID) || s != memory.LeaseLive {
+	cat.Away.Store(true)
+	if s := second.Lease(x.ID, 0); !second.Registered(x.ID) || s != memory.LeaseUnknown {
 		t.Errorf("the catalog does not answer: registered %v, its lease is %v", second.Registered(x.ID), s)
 	}
-	cat.deaf = false
+	cat.Away.Store(false)
 	if s := second.Lease(x.ID, 0); !second.Registered(x.ID) || s != memory.LeaseLive {
 		t.Errorf("the catalog answers: registered %v, its lease is %v", second.Registered(x.ID), s)
 	}
 	if s := second.Lease(gone.ID, 0); second.Registered(gone.ID) || s != memory.LeaseGone {
 		t.Errorf("one that was closed: registered %v, its lease is %v", second.Registered(gone.ID), s)
 	}
-	if s := second.Lease(x.ID+1, 0); second.Registered(x.ID+1) || s != memory.LeaseGone {
-		t.Errorf("one that there is not: registered %v, its lease is %v", second.Registered(x.ID+1), s)
+	const hour = 3_600_000_000_000
+	now := b.fabric.Now()
+	y := must(first.NewCoordinatorUntil(now + hour))(t)
+	check(t, second.Follow())
+	cat.Away.Store(true)
+	check(t, first.Renew(now+3*hour, y.ID))
+	if s, ids := second.Lease(y.ID, now+2*hour), second.Expired(now+2*hour); s != memory.LeaseUnknown || len(ids) > 0 {
+		t.Errorf("the catalog does not answer whether a lease was renewed: %v, expired %v", s, ids)
+	}
+	cat.Away.Store(false)
+	if s, ids := second.Lease(y.ID, now+2*hour), second.Expired(now+2*hour); s != memory.LeaseLive || len(ids) > 0 {
+		t.Errorf("a lease that was renewed: %v, expired %v", s, ids)
+	}
+	if s, ids := second.Lease(y.ID, now+4*hour), second.Expired(now+4*hour); s != memory.LeaseExpired || len(ids) != 1 {
+		t.Errorf("a lease that was not renewed: %v, expired %v", s, ids)
+	}
+	check(t, first.CloseCoordinatorOn(c, y.ID))
+	if s := second.Lease(y.ID+1, 0); second.Registered(y.ID+1) || s != memory.LeaseGone {
+		t.Errorf("one that there is not: registered %v, its lease is %v", second.Registered(y.ID+1), s)
 	}
 }
 

@@ -160,8 +160,13 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 		}
 	}()
 	if err := s.attach(c, x, fresh); err != nil {
-		if now, _ := cat.Await(ended, s.rev); fresh && o.Shared && now > s.rev { // another process has created it meanwhile
-			err = errors.Join(errAhead, err)
+		if fresh && o.Shared {
+			switch now, askErr := cat.Revision(); {
+			case askErr != nil:
+				err = further(err, "and whether another process has created it is not known", askErr)
+			case now > s.rev: // another process has created it meanwhile
+				err = errors.Join(errAhead, err)
+			}
 		}
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"txnode/check"
 	"txnode/history"
 	"txnode/memory"
+	"txnode/memory/catalog/catalogtest"
 	"txnode/memory/record"
 	"txnode/txn"
 )
@@ -188,19 +189,6 @@ func kept(t *testing.T, db *txn.DB) (n int) {
 	return n
 }
 
-// away is a catalog that does not answer while out is set.
-type away struct {
-	memory.Catalog
-	out atomic.Bool
-}
-
-func (c *away) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	if c.out.Load() {
-		return 0, memory.ErrAway
-	}
-	return c.Catalog.Apply(rev, changes)
-}
-
 // beside are two processes with tables: of many records, which a backup reads first, and another one.
 type beside struct {
 	dbs         [2]*txn.DB
@@ -329,7 +317,7 @@ func TestSharedBackupCannotKeep(t *testing.T) {
 func TestSharedBackupTakenForDead(t *testing.T) {
 	o := sharedOn(t, 2)
 	o.LeaseTerm = 300 * time.Millisecond
-	c := &away{Catalog: o.Catalog}
+	c := &catalogtest.Unheard{Catalog: o.Catalog}
 	b := besides(t, o, c, []byte("before"))
 	var file bytes.Buffer
 	calls := 0
@@ -337,7 +325,7 @@ func TestSharedBackupTakenForDead(t *testing.T) {
 		if calls++; calls > 1 {
 			return
 		}
-		c.out.Store(true)
+		c.Away.Store(true)
 		for dead := b.dbs[0].Space().Process(); b.dbs[1].Space().IsProcess(dead) && !t.Failed(); {
 			b.put(t, 1, "x", []byte("beside"))
 			time.Sleep(10 * time.Millisecond)
@@ -346,7 +334,7 @@ func TestSharedBackupTakenForDead(t *testing.T) {
 		if _, err := b.dbs[1].Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
 			t.Error(err)
 		}
-		c.out.Store(false)
+		c.Away.Store(false)
 	}})
 	says(t, "late", err, memory.ErrCut)
 	if calls == 0 {

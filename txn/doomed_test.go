@@ -12,6 +12,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/catalog/catalogtest"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
@@ -126,7 +127,7 @@ func TestDeclaredInVain(t *testing.T) {
 		return rdma.StatusOK
 	})
 	o := onFabric(f, txn.PolicyDefault)
-	cat := &away{Catalog: o.Catalog}
+	cat := &catalogtest.Unheard{Catalog: o.Catalog}
 	o.Catalog, o.SegmentSize = cat, 256<<10
 	db := mustOpen(t, o)
 	words, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[uint64]())
@@ -139,11 +140,11 @@ func TestDeclaredInVain(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.blade.Store(1)
-	cat.out.Store(true)
+	cat.Away.Store(true)
 	if err := put(); !errors.Is(err, memory.ErrAway) || !db.Space().View().Up(1) {
 		t.Fatalf("without the catalog: %v", err)
 	}
-	cat.out.Store(false)
+	cat.Away.Store(false)
 	for range 3 { // the first attempts may be in doubt
 		err = put()
 	}

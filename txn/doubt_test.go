@@ -36,6 +36,11 @@ func (m *moody) Load() ([]memory.Entry, memory.Revision, error) {
 	return m.Mem.Load()
 }
 
+func (m *moody) Revision() (memory.Revision, error) {
+	_, rev, err := m.Load()
+	return rev, err
+}
+
 func (m *moody) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	m.arrive(4)
 	if !m.down {

@@ -495,6 +495,11 @@ func (c *askedCatalog) Load() ([]memory.Entry, memory.Revision, error) {
 	return c.Catalog.Load()
 }
 
+func (c *askedCatalog) Revision() (memory.Revision, error) {
+	c.n.Add(1)
+	return c.Catalog.Revision()
+}
+
 func (c *askedCatalog) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
 	c.n.Add(1)
 	return c.Catalog.Await(ctx, after)

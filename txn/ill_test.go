@@ -64,6 +64,11 @@ func (m *ill) Load() ([]memory.Entry, memory.Revision, error) {
 	return m.Mem.Load()
 }
 
+func (m *ill) Revision() (memory.Revision, error) {
+	_, rev, err := m.Load()
+	return rev, err
+}
+
 func (m *ill) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	m.hang()
 	if m.mood.Load() != failing {

@@ -33,6 +33,15 @@ func (d *doubted) Apply(rev memory.Revision, changes []memory.Entry) (memory.Rev
 	return rev, err
 }
 
+func (d *doubted) Revision() (memory.Revision, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.n == 0 {
+		return 0, errDeaf
+	}
+	return d.Catalog.Revision()
+}
+
 func (d *doubted) Load() ([]memory.Entry, memory.Revision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -172,6 +172,11 @@ func (d *deaf) Load() ([]memory.Entry, memory.Revision, error) {
 	return d.Mem.Load()
 }
 
+func (d *deaf) Revision() (memory.Revision, error) {
+	_, rev, err := d.Load()
+	return rev, err
+}
+
 func (d *deaf) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	if d.down.Load() && d.makes {
 		_, _ = d.Mem.Apply(rev, changes)

@@ -39,7 +39,7 @@ func await(ctx context.Context, mu *sync.Mutex, moved *broadcast, after memory.R
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return rev, ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 }

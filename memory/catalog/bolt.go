@@ -342,12 +342,22 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 
 // Await waits for a change of this handle: no other one has the file open for writing.
 func (b *Bolt) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
-	return await(ctx, &b.mu, &b.moved, after, func() (memory.Revision, error) {
-		if b.db == nil {
-			return 0, memory.ErrClosed
-		}
-		return b.rev, nil
-	})
+	return await(ctx, &b.mu, &b.moved, after, b.revision)
+}
+
+// Revision returns the revision; ErrClosed.
+func (b *Bolt) Revision() (memory.Revision, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.revision()
+}
+
+// revision is Revision for a caller that holds the lock.
+func (b *Bolt) revision() (memory.Revision, error) {
+	if b.db == nil {
+		return 0, memory.ErrClosed
+	}
+	return b.rev, nil
 }
 
 // last is the number of the last transaction that a reader sees.

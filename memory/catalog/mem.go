@@ -61,6 +61,13 @@ func (m *Mem) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 	return m.rev, nil
 }
 
+// Revision returns the revision.
+func (m *Mem) Revision() (memory.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rev, nil
+}
+
 // Await waits for a change.
 func (m *Mem) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
 	return await(ctx, &m.mu, &m.moved, after, func() (memory.Revision, error) { return m.rev, nil })

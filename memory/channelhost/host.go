@@ -484,10 +484,10 @@ func (h *host) Confirm(c *rdma.Coro) (changed bool, err error) {
 		return false, nil
 	}
 	if h.space.Lapsed(c.Thread()) {
-		err := h.space.FollowNow()
+		err := h.space.Follow()
 		for err != nil && !h.space.LeaseLapsed(c.Thread()) { // its heartbeat alone has failed, and its members need not die of that
 			c.Sleep(confirmPauseNs)
-			err = h.space.FollowNow()
+			err = h.space.Follow()
 		}
 		if err != nil {
 			return false, fmt.Errorf("%w, as far as its process can tell, whose registration is over: %w", channel.ErrFenced, err)

@@ -60,6 +60,14 @@ func (h *hand) Load() ([]memory.Entry, memory.Revision, error) {
 	return h.Mem.Load()
 }
 
+func (h *hand) Revision() (memory.Revision, error) {
+	h.f.Step("revision", untouched)
+	if h.dead || h.lose > 0 && h.calls >= h.lose && h.deaf > 0 {
+		return 0, errSilent
+	}
+	return h.Mem.Revision()
+}
+
 func (h *hand) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	h.f.Step("apply", untouched)
 	if h.dead {
@@ -77,14 +85,6 @@ func (h *hand) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisi
 		return 0, errSilent
 	}
 	return now, err
-}
-
-func (h *hand) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
-	h.f.Step("await", untouched)
-	if h.dead {
-		return 0, errSilent
-	}
-	return h.Mem.Await(ctx, after)
 }
 
 // stages makes stages, one after the other.

@@ -19,10 +19,12 @@ type Catalog interface {
 	// a value is deleted. An error other than ErrRevision leaves open whether
 	// the changes were made, or are yet, while the catalog is at revision rev.
 	Apply(rev Revision, changes []Entry) (Revision, error)
-	// Await returns the revision as soon as it is larger than after, at once if it is so already. When
-	// ctx ends before, it returns the revision, or 0 if that is not known, and the error of ctx: one that
-	// has ended asks for the revision. ErrClosed: the catalog is closed, or is so meanwhile, if that ends
-	// its use.
+	// Revision asks at which revision the catalog is. Without an answer it fails: nothing is known then, not even
+	// that nothing has changed.
+	Revision() (Revision, error)
+	// Await returns the revision as soon as it is larger than after, at once if it is known to be so already. When
+	// ctx ends before, it returns the error of ctx. ErrClosed: the catalog is closed, or is so meanwhile, if that
+	// ends its use.
 	Await(ctx context.Context, after Revision) (Revision, error)
 	// Close releases the catalog's resources.
 	Close() error

@@ -64,6 +64,11 @@ func (p *powered) Load() ([]memory.Entry, memory.Revision, error) {
 	return p.Mem.Load()
 }
 
+func (p *powered) Revision() (memory.Revision, error) {
+	_, rev, err := p.Load()
+	return rev, err
+}
+
 func (p *powered) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
 	if *p.down {
 		return 0, errNoPower

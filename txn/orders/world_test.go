@@ -284,9 +284,9 @@ func decided(was, is *memory.Layout) error {
 	return nil
 }
 
-func (h *handle) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
-	h.f.Step("await", readsCatalog)
-	return h.Mem.Await(ctx, after)
+func (h *handle) Revision() (memory.Revision, error) {
+	h.f.Step("revision", readsCatalog)
+	return h.Mem.Revision()
 }
 
 // Steps of processes.

@@ -30,6 +30,14 @@ func (c *Unheard) Apply(rev memory.Revision, changes []memory.Entry) (memory.Rev
 	return c.Catalog.Apply(rev, changes)
 }
 
+// Revision is that of the catalog.
+func (c *Unheard) Revision() (memory.Revision, error) {
+	if c.Away.Load() {
+		return 0, memory.ErrAway
+	}
+	return c.Catalog.Revision()
+}
+
 // Await is that of the catalog. What it has heard of does not arrive if nothing is heard of it by then.
 func (c *Unheard) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
 	if c.Away.Load() {

@@ -39,21 +39,14 @@ func (w *watch) wake() {
 // watchTime is after how long a client asks where the catalog is, beside its watch.
 const watchTime = 5 * time.Second
 
-// Await waits for a change by any client. It goes on waiting while etcd is away. A ctx that has ended asks for the revision,
-// within Options.Control. ErrOther and ErrDamaged end it.
+// Revision asks etcd, within Options.Control.
+func (c *Client) Revision() (memory.Revision, error) {
+	p, _, err := c.ask(c.life)
+	return p.rev, err
+}
+
+// Await waits for a change by any client. It goes on waiting while etcd is away. ErrOther and ErrDamaged end it.
 func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
-	if ctx.Err() != nil {
-		p, _, err := c.ask(c.life)
-		switch {
-		case errors.Is(err, memory.ErrClosed):
-			return 0, err
-		case err != nil:
-			return 0, fmt.Errorf("%w: %w", ctx.Err(), err)
-		case p.rev > after:
-			return p.rev, nil
-		}
-		return p.rev, ctx.Err()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -63,7 +56,7 @@ func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revis
 		case c.rev > after:
 			return c.rev, nil
 		case ctx.Err() != nil:
-			return c.rev, ctx.Err()
+			return 0, ctx.Err()
 		case c.watch.failed != nil:
 			return 0, c.watch.failed
 		}

@@ -180,11 +180,8 @@ func (c *Client) note(at place) (memory.Revision, error) {
 }
 
 // Await waits for a change by any client, or within the process of the catalog. It goes on waiting while that process is
-// away. A ctx that has ended asks for the revision, within Options.Control.
+// away.
 func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
-	if ctx.Err() != nil {
-		return c.ask(ctx, after)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.poll.waiters++
@@ -210,32 +207,23 @@ func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revis
 			return 0, err
 		}
 		if err := ctx.Err(); err != nil && c.rev <= after && !c.closed {
-			return c.rev, err
+			return 0, err
 		}
 	}
 }
 
-// ask is Await with a context that has ended.
-func (c *Client) ask(ended context.Context, after memory.Revision) (memory.Revision, error) {
+// Revision asks the process of the catalog, within Options.Control.
+func (c *Client) Revision() (memory.Revision, error) {
 	c.mu.Lock()
 	at := place{c.known, 0}
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
 	defer cancel()
 	p, err := c.call(ctx, c.calls, awaiting(at, 0))
-	rev := memory.Revision(0)
-	if err == nil {
-		rev, err = c.noted(p)
-	}
-	switch {
-	case errors.Is(err, memory.ErrClosed):
+	if err != nil {
 		return 0, err
-	case err != nil:
-		return 0, fmt.Errorf("%w: %w", ended.Err(), err)
-	case rev > after:
-		return rev, nil
 	}
-	return rev, ended.Err()
+	return c.noted(p)
 }
 
 // awaiting is a request to wait so long for another place.

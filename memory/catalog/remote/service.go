@@ -141,15 +141,15 @@ func (s *service) room(changes []memory.Entry) error {
 // await waits until the catalog is at a later place; or until the time is over, ctx ends, or, for an opening of
 // before, not at all.
 func (s *service) await(ctx context.Context, at place, wait time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	after := at.rev
-	if at.opening != s.opening {
-		cancel()
-		after = 0
+	if wait > 0 && at.opening == s.opening {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		if _, err := s.cat.Await(ctx, at.rev); err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+			return nil, err
+		}
 	}
-	rev, err := s.cat.Await(ctx, after)
-	if err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+	rev, err := s.cat.Revision()
+	if err != nil {
 		return nil, err
 	}
 	return s.place(rev), nil

@@ -1,0 +1,101 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"txnode/memory"
+	"txnode/memory/catalog/catalogtest"
+	"txnode/txn"
+)
+
+// TestUnheardWorker: a process that hears nothing of the catalog meets a lock, or a log record, of a worker that has been registered
+// meanwhile. It leaves both alone: no update is lost.
+func TestUnheardWorker(t *testing.T) {
+	o := sharedOn(t, 2)
+	o.Retries = 40
+	near := mustOpen(t, o)
+	cat := &catalogtest.Unheard{Catalog: o.Catalog}
+	o.Catalog = cat
+	cut := mustOpen(t, o)
+	var tables [2]*txn.Table[string, uint64]
+	for i, db := range []*txn.DB{near, cut} {
+		var err error
+		if tables[i], err = txn.CreateTable(db, "t", txn.String, txn.Plain[uint64]()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(i int, between func()) func(tx *txn.Tx) error {
+		return func(tx *txn.Tx) error {
+			v, err := tables[i].GetForUpdate(tx, "n")
+			if err != nil && !errors.Is(err, txn.ErrNotFound) {
+				return err
+			}
+			between()
+			return tables[i].Put(tx, "n", v+1)
+		}
+	}
+	ctx := context.Background()
+	nothing := func() {}
+	for i, db := range []*txn.DB{near, cut} {
+		if err := db.Update(ctx, add(i, nothing)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cat.Away.Store(true)
+	w, err := near.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	attempts := 0
+	if err := w.Update(ctx, func(tx *txn.Tx) error {
+		attempts++
+		return add(0, func() {
+			if attempts > 1 {
+				return
+			}
+			if err := cut.Update(ctx, add(1, nothing)); !errors.Is(err, txn.ErrConflict) {
+				t.Errorf("the record is locked, and the catalog cannot be asked by whom: %v", err)
+			}
+		})(tx)
+	}); err != nil {
+		t.Error(err)
+	}
+	cat.Away.Store(false)
+	if err := cut.Update(ctx, add(1, nothing)); err != nil {
+		t.Error(err)
+	}
+	var n uint64
+	if err := near.View(ctx, func(tx *txn.Tx) (err error) {
+		n, err = tables[0].Get(tx, "n")
+		return err
+	}); err != nil || n != 4 || attempts != 1 {
+		t.Errorf("after 4 commits the counter is %d, %v; the holder of the lock began %d times", n, err, attempts)
+	}
+}
+
+// TestUnheardTables: what a process has not heard of is not absent.
+func TestUnheardTables(t *testing.T) {
+	o := sharedOn(t, 2)
+	near := mustOpen(t, o)
+	cat := &catalogtest.Unheard{Catalog: o.Catalog}
+	o.Catalog = cat
+	cut := mustOpen(t, o)
+	cat.Away.Store(true)
+	if _, err := txn.CreateTable(near, "t", txn.String, txn.Plain[uint64]()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.OpenTable(cut, "t", txn.String, txn.Plain[uint64]()); !errors.Is(err, memory.ErrAway) || errors.Is(err, txn.ErrNoTable) {
+		t.Errorf("a table that another process has made: %v", err)
+	}
+	cat.Away.Store(false)
+	if _, err := txn.OpenTable(cut, "t", txn.String, txn.Plain[uint64]()); err != nil {
+		t.Error(err)
+	}
+}
