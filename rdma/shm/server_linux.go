@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"txnode/internal/peercred"
+	"txnode/internal/unixsocket"
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
@@ -27,7 +28,7 @@ type Server struct {
 	set    *region.Set
 	life   uint64
 	unlock func() error
-	l      *net.UnixListener
+	l      *unixsocket.Listener
 
 	mu      sync.Mutex
 	closed  bool
@@ -74,9 +75,6 @@ func (s *Server) open() (err error) {
 	if err := fenceBefore(path, s.lanes); err != nil {
 		return err
 	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
 	k, err := makeKeys(path, len(s.o.Blades), s.life, s.lanes.header.boot)
 	if err != nil {
 		return err
@@ -89,7 +87,7 @@ func (s *Server) open() (err error) {
 	if s.set, err = region.New(region.Config{Regions: s.o.Blades, Seed: s.o.Seed, Lines: s.lanes}); err != nil {
 		return err
 	}
-	if s.l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"}); err != nil {
+	if s.l, err = unixsocket.Listen("unixpacket", socket, 0o600); err != nil {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	return nil

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"slices"
 	"time"
+
+	"txnode/internal/peercred"
 )
 
 // dialer makes connections of all purposes.
@@ -71,6 +75,22 @@ func (d *dialer) dial(ctx context.Context, t *target, h hello) (net.Conn, *welco
 	return stream, w, nil
 }
 
+// trust refuses a unix socket that another user serves.
+func (d *dialer) trust(c net.Conn, at *target) error {
+	u, ok := c.(*net.UnixConn)
+	if !ok || !peercred.Known {
+		return nil
+	}
+	user, err := peercred.UserOf(u)
+	if err != nil {
+		return fmt.Errorf("tcp: the user of a server: %w", err)
+	}
+	if d.o.Users == nil && (user == uint32(os.Geteuid()) || user == 0) || slices.Contains(d.o.Users, user) {
+		return nil
+	}
+	return fmt.Errorf("%w: user %d serves %s: connect as that user, or by a shared secret, or say that its servers are trusted", ErrRefused, user, at.address)
+}
+
 // greet secures a connection and greets the server.
 func (d *dialer) greet(c net.Conn, at *target, h hello, until time.Time) (net.Conn, *welcome, error) {
 	if err := c.SetDeadline(until); err != nil {
@@ -83,6 +103,11 @@ func (d *dialer) greet(c net.Conn, at *target, h hello, until time.Time) (net.Co
 	stream := c
 	switch {
 	case at.network == "unix":
+		if creds.Secret == nil {
+			if err := d.trust(c, at); err != nil {
+				return nil, nil, err
+			}
+		}
 	case creds.TLS == nil && !loopback(c.RemoteAddr()):
 		return nil, nil, fmt.Errorf("%w: %v is another host: set TLS", ErrInsecure, c.RemoteAddr())
 	case creds.TLS != nil:

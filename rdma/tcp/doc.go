@@ -58,7 +58,8 @@
 //   - TCP to other hosts needs TLS 1.3 with certificates of both sides. Without TLS a server
 //     listens on loopback only, and a client connects to loopback only: ErrInsecure.
 //   - On a unix socket the system tells which user connects. By default that must be the
-//     server's own, or root.
+//     server's own, or root. It tells the client which user serves, which must be one of Options.Users unless
+//     there is a secret.
 //   - A shared secret may be demanded besides. Each side proves by an HMAC over both sides'
 //     random numbers that it has the secret. It does not encrypt, so it replaces no TLS.
 //   - Without a secret, any user of a host can connect to a server on its loopback.

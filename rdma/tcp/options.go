@@ -26,6 +26,10 @@ type Options struct {
 	// Credentials are asked for each connection that is made, instead of Secret and TLS: certificates and secrets can be replaced while the
 	// process runs (Files). Several goroutines may call it at once. nil: Secret and TLS.
 	Credentials func() Credentials
+	// Users are those whose servers are connected to on unix sockets without a secret, by number: any user can make a socket in a directory such
+	// as /tmp before the right server does. nil: the user of this process, and root. Where the system does not tell the user
+	// (Linux does), all are.
+	Users []uint32
 	// Absent are the sizes of the blades of each server, in the order of the addresses, for servers that do not answer Dial:
 	// such a server is taken to have these blades, which are in incarnation 0 until it answers. One server must answer.
 	// nil: all must. With Absent an address may be "": a place for a server that Fabric.Locate tells of later.

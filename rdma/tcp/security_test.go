@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/internal/peercred"
 	"txnode/rdma"
 	"txnode/rdma/fabrictest"
 	"txnode/rdma/region"
@@ -267,6 +269,23 @@ func TestUsers(t *testing.T) {
 	if _, err := tcp.Dial(t.Context(), []string{h.addr}, tcp.Options{}); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), "user") {
 		t.Errorf("a user that may not: %v", err)
 	}
+}
+
+// TestUsersOfServers: a client without a secret goes to unix sockets of the users that it trusts, and to no others. The proof of a secret is enough.
+func TestUsersOfServers(t *testing.T) {
+	if !peercred.Known {
+		t.Skip("this system does not tell the users of sockets")
+	}
+	me := uint32(os.Geteuid())
+	open := serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{})
+	dial(t, tcp.Options{Users: []uint32{me + 1, me}}, open.addr).Close()
+	others := tcp.Options{Users: []uint32{me + 1}}
+	if _, err := tcp.Dial(t.Context(), []string{open.addr}, others); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), fmt.Sprintf("user %d serves", me)) || isDown(err) {
+		t.Errorf("a server of a user that is not trusted: %v", err)
+	}
+	secret := []byte("the secret that both have")
+	others.Secret = secret
+	dial(t, others, serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{Secret: secret}).addr).Close()
 }
 
 // TestConnectionsAreBounded: a server has as many connections as it may, and says so.

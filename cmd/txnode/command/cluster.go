@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -58,11 +61,13 @@ func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
 // accessOptions are the flags by which a client proves to servers that it may connect.
 type accessOptions struct {
 	SecretFile string
+	ServerUser string
 	TLS        tlsOptions
 }
 
 func (o *accessOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.SecretFile, "secret-file", "", "`file` with the secret that the servers share (default: none)")
+	cmd.Flags().StringVar(&o.ServerUser, "server-user", "", "`user`, by name or number, whose daemons on this host are trusted, and not only this one's and root's (default: none)")
 	o.TLS.addFlags(cmd, "servers")
 	o.TLS.addName(cmd)
 }
@@ -71,6 +76,13 @@ func (o *accessOptions) addFlags(cmd *cobra.Command) {
 func (o *accessOptions) options() (c cluster.Options, err error) {
 	if faults := o.TLS.faults(); faults != nil {
 		return c, usagef("%s", strings.Join(faults, "; "))
+	}
+	if o.ServerUser != "" {
+		id, err := userID(o.ServerUser)
+		if err != nil {
+			return c, usagef("--server-user: %w", err)
+		}
+		c.TCP.Users = []uint32{id, uint32(os.Geteuid()), 0}
 	}
 	if o.SecretFile == "" && !o.TLS.given() {
 		return c, nil
@@ -81,6 +93,19 @@ func (o *accessOptions) options() (c cluster.Options, err error) {
 	}
 	c.TCP.Credentials = files.Client
 	return c, nil
+}
+
+// userID is the number of a user that is named, or is one.
+func userID(name string) (uint32, error) {
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(n), err
 }
 
 // Validate finds faults.

@@ -21,6 +21,7 @@ import (
 
 	"txnode/cluster"
 	"txnode/internal/logsink"
+	"txnode/internal/unixsocket"
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
 	"txnode/rdma/region"
@@ -231,7 +232,7 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	}
 	var names []string
 	for _, a := range d.o.Listen {
-		l, err := listenOn(a)
+		l, err := d.o.listenOn(a)
 		if err == nil {
 			if err = d.server.Admissible(l.Addr()); err != nil {
 				err = errors.Join(err, l.Close())
@@ -308,29 +309,13 @@ func (d *daemon) what(addresses []string) string {
 }
 
 // listenOn listens on an address. A socket that a process that is gone has left behind is replaced.
-func listenOn(a string) (net.Listener, error) {
+func (o *serveOptions) listenOn(a string) (net.Listener, error) {
 	network, address, err := tcp.ParseAddress(a)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen(network, address)
-	if network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
-		return l, err
-	}
-	st, e := os.Lstat(address)
-	if e != nil || st.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("%w: something that is no socket is there", err)
-	}
-	c, e := net.Dial(network, address)
-	if e == nil {
-		_ = c.Close() // it was a question only
-		return nil, fmt.Errorf("%w: another process serves it", err)
-	}
-	if !errors.Is(e, unix.ECONNREFUSED) {
-		return nil, errors.Join(err, e)
-	}
-	if e := os.Remove(address); e != nil {
-		return nil, errors.Join(err, e)
+	if network == "unix" {
+		return unixsocket.Listen(network, address, o.socketMode())
 	}
 	return net.Listen(network, address)
 }

@@ -2,10 +2,12 @@ package command
 
 import (
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +28,7 @@ type serveOptions struct {
 	HugePages   bool
 	Catalog     string
 	SecretFile  string
+	SocketMode  fileMode
 	Connections int
 	TLS         tlsOptions
 	HTTP        string
@@ -61,6 +64,41 @@ func (l *sizeList) Set(s string) error {
 	return err
 }
 
+// fileMode is a flag with the rights of a file, in octal digits. 0: it was not given.
+type fileMode fs.FileMode
+
+// String implements pflag.Value.
+func (m *fileMode) String() string {
+	if *m == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%o", uint32(*m))
+}
+
+// Type implements pflag.Value.
+func (*fileMode) Type() string { return "mode" }
+
+// Set implements pflag.Value.
+func (m *fileMode) Set(s string) error {
+	n, err := strconv.ParseUint(s, 8, 32)
+	if err != nil || n > 0o777 || n&0o600 != 0o600 {
+		return fmt.Errorf("it must be octal digits, from 600 to 777, and its own user reads and writes")
+	}
+	*m = fileMode(n)
+	return nil
+}
+
+// socketMode is that of unix sockets: the system lets in who could prove to the daemon that it may connect.
+func (o *serveOptions) socketMode() fs.FileMode {
+	switch {
+	case o.SocketMode != 0:
+		return fs.FileMode(o.SocketMode)
+	case o.SecretFile != "":
+		return 0o666
+	}
+	return 0o600
+}
+
 // sizes are those of the blades that were asked for, in the order of their ids; none: a catalog alone.
 func (o *serveOptions) sizes() []byteSize {
 	switch {
@@ -85,6 +123,7 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.HugePages, "huge-pages", false, "put blades in memory on explicit huge pages, which must be reserved; sizes are multiples of 2MiB then")
 	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
+	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, for this user, or 666 with --secret-file, by which clients prove themselves)")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
 	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
@@ -208,7 +247,8 @@ ends. Programs connect with remote.Dial of the package txnode/memory/catalog/rem
 With --shm, --listen is where the catalog is served.
 
 A unix socket is for the user that runs the command and root, or, with
---secret-file, for all that have the secret. Other hosts are served with TLS only:
+--secret-file, for all that have the secret. Clients without a secret connect to
+sockets of their own user and root, or of --server-user. Other hosts are served with TLS only:
 --tls-cert, --tls-key and --tls-ca. Then a client on TCP must have a certificate of
 that authority, too. TLS 1.3 is the oldest version. Files of certificates and secrets
 that are replaced count for the next connection; SIGHUP reads them at once.

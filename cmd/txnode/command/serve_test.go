@@ -125,6 +125,27 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestServeSocketMode: a unix socket is for all users where a secret lets clients in, and for the own one where the user does.
+func TestServeSocketMode(t *testing.T) {
+	dir := socketDir(t)
+	path, secret := filepath.Join(dir, "s"), filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("correct horse battery staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		flags []string
+		want  os.FileMode
+	}{{nil, 0o600}, {[]string{"--secret-file", secret}, 0o666}, {[]string{"--secret-file", secret, "--socket-mode", "660"}, 0o660}} {
+		_, end := startServe(t, append(x.flags, "--listen", "unix:"+path, "--memory", "1MiB")...)
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != x.want {
+			t.Errorf("%v: %v, %v", x.flags, st.Mode(), err)
+		}
+		if code, stderr := end(); code != 0 {
+			t.Errorf("%v: exit code %d: %s", x.flags, code, stderr)
+		}
+	}
+}
+
 // TestServeErrors: what cannot be served is one clear line.
 func TestServeErrors(t *testing.T) {
 	dir := socketDir(t)
@@ -141,6 +162,7 @@ func TestServeErrors(t *testing.T) {
 	one(2, "unix:PATH or tcp:HOST:PORT", "--listen", "here")
 	one(2, "--memory is 1000; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "1000")
 	one(2, "--connections is 0", "--listen", "unix:x", "--connections", "0")
+	one(2, "octal digits", "--listen", "unix:x", "--socket-mode", "rw")
 	one(2, "takes no argument", "--listen", "unix:x", "now")
 	one(2, "where to serve the catalog", "--catalog", "memory")
 	one(2, "where to serve the catalog", "--catalog", "memory", "--shm", dir)

@@ -106,7 +106,7 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 			faults = append(faults, "--durability power is for --dir: the blades of --cluster keep nothing without power")
 		}
 	} else if o.Access != (accessOptions{}) {
-		faults = append(faults, "--secret-file and --tls-... are for --cluster")
+		faults = append(faults, "--secret-file, --server-user and --tls-... are for --cluster")
 	}
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
