@@ -64,7 +64,7 @@ func (t *Table[K, V]) Load(ctx context.Context, seq iter.Seq2[K, V], o LoadOptio
 
 func (t *Table[K, V]) load(l *loader, seq iter.Seq2[K, V]) error {
 	if t.keeps() {
-		return t.loadIndexed(l, seq)
+		l.put = t.putEncoded
 	}
 	var key, value []byte
 	for k, v := range seq {
@@ -80,47 +80,18 @@ func (t *Table[K, V]) load(l *loader, seq iter.Seq2[K, V]) error {
 	return l.flush()
 }
 
-// loadIndexed is load of a table with indexes, which are kept record by record.
-func (t *Table[K, V]) loadIndexed(l *loader, seq iter.Seq2[K, V]) error {
-	type pair struct {
-		k K
-		v V
+// putEncoded is Put of what is encoded.
+func (t *Table[K, V]) putEncoded(tx *Tx, key, value []byte) error {
+	k, err := t.decodeKey(key)
+	if err != nil {
+		return err
 	}
-	rows := min(l.rows, loadIndexed)
-	var pending []pair
-	flush := func() error {
-		err := l.w.Update(l.ctx, func(tx *Tx) error {
-			tx.o.AllowReserved(l.restores)
-			for _, p := range pending {
-				if err := t.Put(tx, p.k, p.v); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil || len(pending) == 0 {
-			return err
-		}
-		l.done += uint64(len(pending))
-		pending = pending[:0]
-		if l.progress != nil {
-			l.progress(l.done)
-		}
-		return nil
+	v, err := t.decode(k, value)
+	if err != nil {
+		return err
 	}
-	for k, v := range seq {
-		if pending = append(pending, pair{k, v}); len(pending) < rows {
-			continue
-		}
-		if err := flush(); err != nil {
-			return err
-		}
-	}
-	return flush()
+	return t.Put(tx, k, v)
 }
-
-// loadIndexed is how many records of a table with indexes a transaction of Load puts at most.
-const loadIndexed = 64
 
 // loader puts records into tables, some in each transaction: at most rows of them, and size bytes, if
 // they are several.
@@ -130,6 +101,8 @@ type loader struct {
 	progress   func(uint64)
 	rows, size int
 	restores   bool // what it loads are tables and their indexes alike
+	// put, if not nil, puts a record, whose key is staged, and keeps the indexes of its table.
+	put func(tx *Tx, key, value []byte) error
 
 	done    uint64
 	bytes   []byte
@@ -171,8 +144,17 @@ func (l *loader) load(records []pendingRecord) error {
 	return inHalves(records, func(records []pendingRecord) error {
 		err := l.w.Update(l.ctx, func(tx *Tx) error {
 			tx.o.AllowReserved(l.restores)
+			put := tx.put
+			if l.put != nil {
+				put = func(_ *occ.Table, key, value []byte) error { return l.put(tx, key, value) }
+				for _, p := range records { // old values are fetched in one round trip
+					if _, err := tx.stage(p.t, l.bytes[p.at:p.split], true); err != nil {
+						return err
+					}
+				}
+			}
 			for _, p := range records {
-				if err := tx.put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
+				if err := put(p.t, l.bytes[p.at:p.split], l.bytes[p.split:p.end]); err != nil {
 					return err
 				}
 			}

@@ -63,6 +63,73 @@ func TestLoad(t *testing.T) {
 	quiet(t, db)
 }
 
+// TestLoadIndexed: a table with indexes is loaded as others are: an iterator may use its buffers again, batches are halved until they
+// fit the log, and an error leaves whole batches, a prefix. The index has what the table has.
+func TestLoadIndexed(t *testing.T) {
+	db := mustOpen(t, tiny())
+	tail := txn.NewUniqueIndex("tail", txn.BytesKey, func(_, v []byte) [][]byte { return [][]byte{v[len(v)-4:]} })
+	tab, err := txn.CreateTable(db, "t", txn.BytesKey, txn.Bytes(), tail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key, value []byte
+	reused := func(n, size int) iter.Seq2[[]byte, []byte] {
+		return func(yield func(k, v []byte) bool) {
+			for i := range n {
+				key = fmt.Appendf(key[:0], "k%03d", i)
+				value = fmt.Appendf(append(value[:0], make([]byte, size)...), "%04d", i)
+				if !yield(key, value) {
+					return
+				}
+			}
+		}
+	}
+	holds := func(n, size int) {
+		t.Helper()
+		if err := db.View(t.Context(), func(tx *txn.Tx) error {
+			got := 0
+			for v, k := range tail.Range(tx, txn.Bound[[]byte]{}, txn.Bound[[]byte]{}) {
+				if want := fmt.Sprintf("k%03d %04d", got, got); fmt.Sprintf("%s %s", k, v) != want {
+					return fmt.Errorf("entry %d is %s of %s", got, v, k)
+				}
+				if v, err := tab.Get(tx, k); err != nil || len(v) != size+4 {
+					return fmt.Errorf("record %s has %d bytes: %w", k, len(v), err)
+				}
+				got++
+			}
+			if got != n {
+				return fmt.Errorf("%d entries of %d records", got, n)
+			}
+			return tx.Err()
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	if n, err := tab.Load(t.Context(), reused(200, 0), txn.LoadOptions{}); n != 200 || err != nil {
+		t.Fatal(n, err)
+	}
+	holds(200, 0)
+	var told []uint64
+	if n, err := tab.Load(t.Context(), reused(200, 1500), txn.LoadOptions{Batch: 1000, Progress: func(n uint64) { told = append(told, n) }}); n != 200 || err != nil {
+		t.Fatal(n, err)
+	}
+	if len(told) < 3 || told[0] >= 200 {
+		t.Errorf("progress: %d", told)
+	}
+	holds(200, 1500)
+	n, err := tab.Load(t.Context(), func(yield func(k, v []byte) bool) {
+		for i := range 100 {
+			if !yield(fmt.Appendf(nil, "n%03d", i), fmt.Appendf(nil, "n%03d", min(i, 50))) {
+				return
+			}
+		}
+	}, txn.LoadOptions{Batch: 8})
+	if n != 48 || !errors.Is(err, txn.ErrUnique) {
+		t.Error(n, err)
+	}
+	quiet(t, db)
+}
+
 // TestLoadStops: an error leaves whole batches, a prefix, of the size that was asked for.
 func TestLoadStops(t *testing.T) {
 	db := mustOpen(t, tiny())
