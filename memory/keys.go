@@ -24,6 +24,7 @@ import (
 //	a blade has restarted in between      its incarnation says so: it is to be declared dead
 //	a blade does not grant or revoke      what has to come after late verbs waits: see EndKeys. If that goes on
 //	                                      it counts as a blade that does not answer: see Refusal
+//	a client of before may still write    what has to come after late verbs waits for it: rdma.ErrUnfenced
 //
 // See rdma.Fabric.Grant.
 
@@ -283,6 +284,10 @@ func (s *membership) revoke(blades []Blade) error {
 		err := s.fabric.Revoke(id, b.Key)
 		if errors.Is(err, rdma.ErrStaleKey) && restarted(b, s.fabric.Blades()[i]) {
 			errs = append(errs, s.keyError(id, rdma.ErrBladeDown, "ending the access keys of earlier epochs: it has restarted"))
+			continue
+		}
+		if errors.Is(err, rdma.ErrUnfenced) { // its keys have ended, and a client is waited for: that is no refusal of the blade's
+			errs = append(errs, s.keyError(id, fmt.Errorf("%w: %w", ErrUnrevoked, err), "ending the access keys of earlier epochs"))
 			continue
 		}
 		if err != nil {

@@ -206,6 +206,34 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// TestUnfenced: a blade has ended keys, and a client that one of them has let in is in the middle of a verb. What has to come after late verbs
+// waits for it, for as long as it takes, and the blade does not count as one that does not answer.
+func TestUnfenced(t *testing.T) {
+	const second = int64(1e9)
+	b := newSharedBed(t, 3, 12, 1)
+	s, _ := b.join(0)
+	_, _ = b.join(10)
+	check(t, s.Follow())
+	b.fabric.revoking = func(blade rdma.BladeID) error {
+		if blade == 1 {
+			return rdma.ErrUnfenced
+		}
+		return nil
+	}
+	for *b.fabric.clock = 11; *b.fabric.clock < 100*second; *b.fabric.clock += second {
+		if _, err := s.TakeOver(*b.fabric.clock); !errors.Is(err, memory.ErrUnrevoked) || !errors.Is(err, rdma.ErrUnfenced) {
+			t.Fatalf("after %d ns: %v", *b.fabric.clock, err)
+		}
+		if err := s.Refusal(1, *b.fabric.clock); err != nil {
+			t.Fatalf("after %d ns: %v", *b.fabric.clock, err)
+		}
+	}
+	b.fabric.revoking = nil
+	if n, err := s.TakeOver(100 * second); n != 0 || err != nil || s.Unrevoked() || len(s.Layout().Processes) != 1 {
+		t.Errorf("%d were ended: %v; registered are %+v", n, err, s.Layout().Processes)
+	}
+}
+
 // TestEpochsInVain: a blade knows no key that it has granted. Two processes try to begin an epoch again and again, and make few.
 func TestEpochsInVain(t *testing.T) {
 	b := newSharedBed(t, 2, 12, 1)

@@ -17,6 +17,9 @@ var (
 	// ErrSilent is an ErrBladeDown of a blade of which nothing is heard, not even that it is gone: the blade or the way to it
 	// is down, and it may serve others.
 	ErrSilent = errors.New("rdma: nothing is heard of the blade")
+	// ErrUnfenced: keys of a blade have ended, and a verb that one of them has let in may still take effect. Its client is
+	// in the middle of it, and there is no proof that it has ended. The blade serves. Revoke again.
+	ErrUnfenced = errors.New("rdma: a verb with a key that has ended may still take effect")
 	// ErrArenaFull: a thread's arena of registered memory has no room; raise ThreadOptions.Arena.
 	ErrArenaFull = errors.New("rdma: arena of registered memory is full")
 	// ErrNoMemory: a blade's backing store has no room.

@@ -37,7 +37,8 @@ type Fabric interface {
 	// Revoke ends the keys of a blade that were granted earlier than before. When it returns nil,
 	// no verb with one of them takes effect any more. before itself and later ones open the
 	// region all the time. ErrStaleKey: before opens nothing, or nothing any more, and no key was
-	// ended. ErrBladeDown: no such blade.
+	// ended. ErrBladeDown: no such blade. ErrUnfenced: the keys have ended, but a verb that one of them has
+	// let in may still take effect; Revoke with the same key waits for it again.
 	//
 	// Like a memory region that is registered once more before the first registration is given
 	// up, Grant and Revoke leave no time in which a client cannot know a key that opens the

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,8 @@ type Lines interface {
 	// Leave gives a word back, which is even.
 	Leave(word *uint64)
 	// Settle returns when no request is in progress that was let in by the control words as
-	// they were before. After an error some may be.
-	Settle() error
+	// they were before. After an error some may be. It does not wait for longer than ctx.
+	Settle(ctx context.Context) error
 }
 
 // own are the lines of a process that has its regions alone.
@@ -49,8 +50,8 @@ func (o *own) Leave(word *uint64) {
 	delete(o.words, word)
 }
 
-// Settle waits for each lane that is executing, at most a chunk of requests long.
-func (o *own) Settle() error {
+// Settle waits for each lane that is executing, at most a chunk of requests long, whatever ctx is.
+func (o *own) Settle(context.Context) error {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	o.barrier.all()

@@ -56,9 +56,14 @@ func shared(size uint64) (*os.File, []byte, error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("rdma: %d bytes of shared memory: %w", size, err), f.Close())
 	}
+	notForked(m)
 	adviseHuge(m)
 	return f, m, nil
 }
+
+// notForked keeps shared memory from children that are forked: they would have it without announcing themselves to a key fence. Programs that
+// a child executes do not have it anyway, nor do children of Go's own, which share all memory until they execute one.
+func notForked(p []byte) { _ = madvise(p, unix.MADV_DONTFORK) }
 
 // sizeSeals: a file has the size that it has.
 const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW

@@ -30,6 +30,9 @@ func shared(uint64) (*os.File, []byte, error) {
 // sealed: no file is.
 func sealed(*os.File) bool { return false }
 
+// notForked does nothing.
+func notForked([]byte) {}
+
 // adviseHuge does nothing.
 func adviseHuge([]byte) {}
 

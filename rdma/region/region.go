@@ -119,6 +119,7 @@ func (r *region) attach(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("rdma: the memory of another process's region: %w", oslimit.Explain(err))
 	}
+	notForked(r.mem)
 	if sealed(f) {
 		r.memfd = f
 		adviseHuge(r.mem)

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -169,27 +170,58 @@ func (s *Set) Grant(b rdma.BladeID) (k rdma.Key, err error) {
 // request with one of them is in progress: rdma.Fabric. It waits for each lane that is
 // executing, at most a batch long.
 func (s *Set) Revoke(b rdma.BladeID, before rdma.Key) error {
-	return s.change(b, func(r *region) error {
-		if !r.keys.Revoke(before) {
-			return fmt.Errorf("rdma: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
-		}
-		r.revokes++
-		r.publish(&r.keys)
-		if !r.setOldest(before) {
-			return r.stoppedError(b) // another process has met a fault meanwhile
-		}
-		return s.lines.Settle()
-	})
+	return s.RevokeContext(context.Background(), b, before)
+}
+
+// RevokeContext is Revoke, which waits for lanes of other processes no longer than ctx: Lines.Settle. The keys have ended then, and
+// requests may be in progress. Other calls of the control path do not wait for it.
+func (s *Set) RevokeContext(ctx context.Context, b rdma.BladeID, before rdma.Key) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.revoke(b, before); err != nil {
+		return err
+	}
+	return s.lines.Settle(ctx)
+}
+
+// revoke changes the keys alone; s.mu is held.
+func (s *Set) revoke(b rdma.BladeID, before rdma.Key) error {
+	r, err := s.region(b)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.changeable(b); err != nil {
+		return err
+	}
+	if !r.keys.Revoke(before) {
+		return fmt.Errorf("rdma: blade %d: key %#x opens nothing: %w", b, before, rdma.ErrStaleKey)
+	}
+	r.revokes++
+	r.publish(&r.keys)
+	if !r.setOldest(before) {
+		return r.stoppedError(b) // another process has met a fault meanwhile
+	}
+	return nil
+}
+
+// changeable returns an error for a region that is another process's, or stopped; r.mu is held.
+func (r *region) changeable(b rdma.BladeID) error {
+	switch {
+	case r.attached:
+		return fmt.Errorf("rdma: blade %d is another process's, which alone can do this", b)
+	case r.stopped():
+		return r.stoppedError(b)
+	}
+	return nil
 }
 
 // change runs fn on a region of this process that is not stopped, alone on its control path.
 func (s *Set) change(b rdma.BladeID, fn func(r *region) error) error {
 	return s.control(b, func(r *region) error {
-		switch {
-		case r.attached:
-			return fmt.Errorf("rdma: blade %d is another process's, which alone can do this", b)
-		case r.stopped():
-			return r.stoppedError(b)
+		if err := r.changeable(b); err != nil {
+			return err
 		}
 		return fn(r)
 	})

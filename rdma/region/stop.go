@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 
@@ -26,7 +27,7 @@ func (s *Set) StopBlade(b rdma.BladeID) error {
 		}
 		r.fault = nil
 		r.stop()
-		return s.lines.Settle()
+		return s.lines.Settle(context.Background())
 	})
 }
 

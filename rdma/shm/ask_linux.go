@@ -3,10 +3,7 @@ package shm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"txnode/rdma"
 )
 
 // Ask asks a server of a directory what its program says of itself: ServerOptions.Describe. It maps nothing, and waits for
@@ -17,17 +14,21 @@ func Ask(ctx context.Context, dir, name string, o Options) ([]byte, error) {
 	if err := o.complete(dir); err != nil {
 		return nil, err
 	}
-	p := &peer{f: &Fabric{o: o, dir: dir}, name: name, path: socketOf(dir, name)}
+	if err := checkDirectory(dir, false); err != nil {
+		return nil, err
+	}
+	p := &peer{f: newFabric(dir, o), name: name, path: socketOf(dir, name)}
+	defer p.f.cancel()
 	c, _, k, err := p.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	a, _, err := do(c, &call{action: actReport}, time.Now().Add(o.Control))
-	switch {
-	case err == nil:
+	if err == nil {
 		err = a.err(name)
-	case !errors.Is(err, ErrProtocol):
-		err = fmt.Errorf("shm: server %s: %w: %w", name, err, rdma.ErrBladeDown)
+	}
+	if err != nil {
+		err = p.failed(err)
 	}
 	if err := errors.Join(err, k.Close(), c.Close()); err != nil {
 		return nil, err

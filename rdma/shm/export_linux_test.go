@@ -1,8 +1,10 @@
 package shm
 
 import (
+	"context"
 	"math"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,10 +37,12 @@ const LanesMax = linesMax
 // LanesSize is the size of the file of lanes.
 const LanesSize = lanesSize
 
-// Claim has a process, by its id and start, take the last line, which announces itself if odd.
-func (f *Fabric) Claim(id int, start uint64, odd bool) {
+// Claim has a member take the last line, which announces itself if odd, and says that it is of a process.
+func (f *Fabric) Claim(m uint64, process int, odd bool) {
 	x := &f.lanes.lines[linesMax-1]
-	x.owner.Store(uint64(id)<<startBits | start)
+	x.owner.Store(m)
+	x.process.Store(uint64(process))
+	x.announced += 2
 	if odd {
 		x.announced |= 1
 	}
@@ -49,10 +53,16 @@ func (f *Fabric) Claim(id int, start uint64, odd bool) {
 func (f *Fabric) Claimed() bool { return f.lanes.lines[linesMax-1].owner.Load() != 0 }
 
 // Settle is a key fence.
-func (f *Fabric) Settle() error { return f.lanes.Settle() }
+func (f *Fabric) Settle(ctx context.Context) error { return f.lanes.Settle(ctx) }
 
-// StartOf tells when a process started.
-var StartOf = startOf
+// Join has another member of a directory, which is no client of a server, until end.
+func Join(dir string) (m uint64, end func() error, err error) {
+	l, err := openLanes(dir, false, DefaultControl)
+	if err != nil {
+		return 0, nil, err
+	}
+	return uint64(l.me), l.close, nil
+}
 
 // WithoutBarrier has the processes that open a directory do without membarrier until the function that
 // it returns is called.
@@ -67,4 +77,24 @@ func SetFallocate(fn func(fd int, mode uint32, off, n int64) error) (restore fun
 	was := fallocate
 	fallocate = fn
 	return func() { fallocate = was }
+}
+
+// Clients counts the clients that a server knows.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// MaxRefused is how many connections are told at a time why they are refused.
+const MaxRefused = maxRefused
+
+// Stopped reports whether the first blade is stopped.
+func (f *Fabric) Stopped() bool { return f.set.Stopped(0) }
+
+// SetKillWait replaces how long a fence waits for a client that was killed until the function that it returns is called.
+func SetKillWait(d time.Duration) (restore func()) {
+	was := killWait
+	killWait = d
+	return func() { killWait = was }
 }

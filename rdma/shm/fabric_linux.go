@@ -27,6 +27,8 @@ type Fabric struct {
 	peers    []*peer
 	places   []place // by blade
 	watching sync.WaitGroup
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool
@@ -65,7 +67,7 @@ func Dial(ctx context.Context, dir string, o Options) (*Fabric, error) {
 	if len(o.Servers) == 0 {
 		return nil, fmt.Errorf("%w: no server in %s: %w", ErrDirectory, dir, rdma.ErrBladeDown)
 	}
-	f := &Fabric{o: o, dir: dir, seed: o.Seed}
+	f := newFabric(dir, o)
 	if f.seed == 0 {
 		f.seed = uint64(time.Now().UnixNano())
 	}
@@ -73,13 +75,19 @@ func Dial(ctx context.Context, dir string, o Options) (*Fabric, error) {
 	if f.clock, err = hostClock(); err != nil {
 		return nil, err
 	}
-	if f.lanes, err = openLanes(dir, o.Patience); err != nil {
+	if f.lanes, err = openLanes(dir, false, o.Control); err != nil {
 		return nil, err
 	}
 	if err := f.open(ctx); err != nil {
 		return nil, errors.Join(err, f.lanes.close())
 	}
 	return f, nil
+}
+
+func newFabric(dir string, o Options) *Fabric {
+	f := &Fabric{o: o, dir: dir, seed: o.Seed}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f
 }
 
 // open maps the blades of all servers.
@@ -124,7 +132,14 @@ func (f *Fabric) open(ctx context.Context) (err error) {
 
 // revive connects to the server of a blade that is stopped, if it has begun anew.
 func (f *Fabric) revive(b rdma.BladeID) {
-	_ = f.places[b].server.current(context.Background()) // the blade stays stopped: Reset says so
+	f.look(f.places[b].server)
+}
+
+// look connects to a server anew if it has begun anew. If that does not succeed its blades stay stopped, and what uses them says so.
+func (f *Fabric) look(p *peer) {
+	ctx, cancel := context.WithTimeout(f.ctx, f.o.Control)
+	defer cancel()
+	_ = p.current(ctx)
 }
 
 // hostClock is the system's monotonic clock, which is the same for all processes.
@@ -157,7 +172,7 @@ func (f *Fabric) Caps() rdma.Caps {
 // those that do not answer have told last is listed.
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	for _, p := range f.peers {
-		_ = p.current(context.Background()) // what is not there stays stopped
+		f.look(p)
 	}
 	return f.set.Blades()
 }
@@ -204,9 +219,10 @@ func (f *Fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
 	return a.key, err
 }
 
-// Revoke has the server end keys of a blade: rdma.Fabric. A client that is in the middle of
-// a batch for longer than ServerOptions.Patience is killed. After an error that is rdma.ErrBladeDown the
-// server may have done so, or may still; if the server has ended, no verb takes effect there any more.
+// Revoke has the server end keys of a blade: rdma.Fabric. It waits for clients that are in the middle of a batch for three quarters of
+// Options.Control; then it ends with ErrStuck. A client that gives no sign of life for ServerOptions.Patience of such waiting
+// is ended by the server. After an error that is rdma.ErrBladeDown the server may have done so, or may still; if the server has ended, which
+// rdma.ErrBladeDown without rdma.ErrSilent says, no verb takes effect there any more.
 func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
 	_, err := f.at(b, call{action: actRevoke, key: before})
 	return err
@@ -239,15 +255,18 @@ func (f *Fabric) Close() error {
 		return err
 	}
 	f.closed = true
+	f.cancel()
 	for _, p := range f.peers {
 		p.close()
 	}
 	f.watching.Wait()
 	var errs []error
 	for _, p := range f.peers {
+		p.mu.Lock() // calls that are under way look at keys and lanes until they find that the fabric is closed
 		for _, k := range p.kept {
 			errs = append(errs, k.close())
 		}
+		p.mu.Unlock()
 	}
 	return errors.Join(append(errs, f.lanes.close())...)
 }

@@ -1,7 +1,6 @@
 package shm_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -103,95 +102,6 @@ func TestFencedClient(t *testing.T) {
 	}
 }
 
-// TestClientStopped: a client that is stopped in the middle of a batch is killed, and Revoke returns when
-// it has ended.
-func TestClientStopped(t *testing.T) {
-	dir := directory(t)
-	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: 100 * time.Millisecond})
-	c := connect(t, dir)
-	p := spawn(t, "stop", dir)
-	for { // it stops itself
-		state, err := os.ReadFile(filepath.Join("/proc", itoa(p.cmd.Process.Pid), "stat"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(string(state), ") T ") {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	c.rekey(t)
-	var ws unix.WaitStatus
-	pid, err := unix.Wait4(p.cmd.Process.Pid, &ws, unix.WNOHANG, nil) // it must have ended already
-	p.waited = pid == p.cmd.Process.Pid
-	if err != nil || pid != p.cmd.Process.Pid || !ws.Signaled() || ws.Signal() != unix.SIGKILL {
-		t.Fatalf("the client that was stopped: %d, %#x, %v; want SIGKILL", pid, ws, err)
-	}
-	if c.f.Lanes() != 1 {
-		t.Errorf("%d lanes are taken; want 1", c.f.Lanes())
-	}
-}
-
-func itoa(n int) string {
-	var b []byte
-	for ; n > 0; n /= 10 {
-		b = append([]byte{byte('0' + n%10)}, b...)
-	}
-	return string(b)
-}
-
-// TestOwnThreadStuck: a fence does not kill its own process. It returns an error.
-func TestOwnThreadStuck(t *testing.T) {
-	dir := directory(t)
-	s := serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: 50 * time.Millisecond})
-	c := connect(t, dir)
-	shm.Interrupted(c.f, func() {
-		k, err := s.Set().Grant(0)
-		if err == nil {
-			err = s.Set().Revoke(0, k)
-		}
-		if !errors.Is(err, shm.ErrStuck) || errors.Is(err, rdma.ErrBladeDown) {
-			t.Errorf("Revoke: %v", err)
-		}
-	})
-	c.rekey(t)
-}
-
-// TestOtherProcess: a fence waits for no line of a process that has ended, and takes no line of one that
-// lives. A process that has the id of another one is not touched.
-func TestOtherProcess(t *testing.T) {
-	dir := directory(t)
-	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20)})
-	c := connect(t, dir)
-	p := spawn(t, "loop", dir)
-	id := p.cmd.Process.Pid
-	start, err := shm.StartOf(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range []struct {
-		name  string
-		start uint64
-		odd   bool
-		taken bool
-	}{
-		{"lives", start, false, true},
-		{"has started later", start - 1, false, false},
-		{"has started later, in the middle of a batch", start - 1, true, false},
-	} {
-		c.f.Claim(id, x.start, x.odd)
-		if err := c.f.Settle(); err != nil {
-			t.Fatal(err)
-		}
-		if c.f.Claimed() != x.taken {
-			t.Errorf("the process of the id %s: its line is taken: %v", x.name, c.f.Claimed())
-		}
-		if err := p.cmd.Process.Signal(unix.Signal(0)); err != nil {
-			t.Fatalf("the process of the id %s: %v", x.name, err)
-		}
-	}
-}
-
 // TestServerKilled: when a server dies, its blades take no verb of any client any more by the time that a call says so.
 // A client connects to the next server of the name.
 func TestServerKilled(t *testing.T) {
@@ -252,48 +162,6 @@ func TestServerKilledUnasked(t *testing.T) {
 	}
 }
 
-// TestFilesOfDeadServer: before a new server uses the file of a blade, clients of the dead one are
-// shut out, also those that have not noticed.
-func TestFilesOfDeadServer(t *testing.T) {
-	dir := directory(t)
-	all := regions(1, 1<<20)
-	all[0].Path = filepath.Join(t.TempDir(), "blade")
-	// The server goes without a word: its keys stay, and its connections, too.
-	first, err := shm.NewServer(dir, shm.ServerOptions{Name: "a", Blades: all})
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- first.Serve() }()
-	c := connect(t, dir)
-	if _, err := c.add(100, 7); err != nil {
-		t.Fatal(err)
-	}
-	// As if it were dead: another one gets its lock.
-	if err := os.Remove(filepath.Join(dir, "a.lock")); err != nil {
-		t.Fatal(err)
-	}
-	all[0].Key = 200
-	serve(t, dir, shm.ServerOptions{Blades: all})
-	if _, err := c.add(100, 7); !errors.Is(err, rdma.ErrBladeDown) {
-		t.Errorf("a verb of a client of the server before: %v", err)
-	}
-	d := connect(t, dir)
-	if n, err := d.add(200, 0); n != 7 || err != nil {
-		t.Errorf("the word of the file is %d, %v; want 7", n, err)
-	}
-	// The first ends now: what it removes must not be the other's.
-	for _, name := range []string{"a.keys", "a.sock"} {
-		at := filepath.Join(dir, name)
-		if err := os.Rename(at, at+".other"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = os.Rename(at+".other", at) }()
-	}
-	_ = first.Close() // its file of keys is not there
-	<-served
-}
-
 // TestBadDirectory: what is wrong with a directory is an error that says so.
 func TestBadDirectory(t *testing.T) {
 	full := func(int, uint32, int64, int64) error { return unix.ENOSPC }
@@ -314,14 +182,13 @@ func TestBadDirectory(t *testing.T) {
 		harm func(t *testing.T, dir string)
 		want string
 	}{
-		"lanes cut short":    {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 5000) }, "5000 bytes"},
-		"lanes empty":        {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 0) }, "too short"},
-		"another file":       {header(func(p []byte) { p[0]++ }), "no file of lanes"},
-		"another version":    {header(func(p []byte) { p[8]++ }), "version 2"},
-		"another name space": {header(func(p []byte) { p[32]++ }), "name space"},
-		"keys cut short":     {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 4096) }, "4096 bytes"},
-		"keys of something":  {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 0) }, "a.keys"},
-		"no space":           {func(t *testing.T, _ string) { t.Cleanup(shm.SetFallocate(full)) }, "no space left"},
+		"lanes cut short":   {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 5000) }, "5000 bytes"},
+		"lanes empty":       {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 0) }, "was removed"},
+		"another file":      {header(func(p []byte) { p[0]++ }), "no file of lanes"},
+		"another version":   {header(func(p []byte) { p[8]++ }), "version 3"},
+		"keys cut short":    {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 4096) }, "4096 bytes"},
+		"keys of something": {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 0) }, "a.keys"},
+		"no space":          {func(t *testing.T, _ string) { t.Cleanup(shm.SetFallocate(full)) }, "no space left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := directory(t)
@@ -343,24 +210,6 @@ func truncate(t *testing.T, path string, n int64) {
 	t.Helper()
 	if err := os.Truncate(path, n); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestOtherBoot: the lanes of a run of the system that is over are made anew.
-func TestOtherBoot(t *testing.T) {
-	dir := directory(t)
-	p := make([]byte, shm.LanesSize)
-	binary.LittleEndian.PutUint64(p, 0x73656e616c2e7874)
-	p[8] = shm.Version
-	p[24] = 1
-	p[4096] = 1 // a process has the first line
-	if err := os.WriteFile(filepath.Join(dir, "lanes"), p, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20)})
-	c := connect(t, dir)
-	if n := c.f.Lanes(); n != 1 {
-		t.Errorf("%d lanes are taken; want 1", n)
 	}
 }
 

@@ -10,12 +10,15 @@ import (
 func FuzzMessages(f *testing.F) {
 	for _, p := range [][]byte{
 		(&hello{Version}).bytes(),
-		(&welcome{version: Version, blades: 2, life: 3}).bytes(),
+		(&welcome{version: Version, blades: 2, life: memberLock + 3}).bytes(),
 		(&welcome{version: Version, refused: refusedBusy, blades: 1, life: 1}).bytes(),
 		(&call{action: actRevoke, blade: 1, key: 7}).bytes(),
 		(&call{action: actProvision, off: 1 << 20, n: 1 << 16}).bytes(),
 		(&call{action: actReport}).bytes(),
+		(&call{action: actWatch, off: memberLock}).bytes(),
+		(&call{action: actAlive}).bytes(),
 		(&answer{file: true, readOnly: true, size: 1 << 20, key: 9}).bytes(),
+		(&answer{outcome: callStuck, text: "process 7"}).bytes(),
 		(&answer{outcome: callNoMemory, text: "the disk is full"}).bytes(),
 	} {
 		f.Add(p)

@@ -1,10 +1,10 @@
 package shm
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"txnode/internal/eintr"
+	"txnode/rdma"
 	"txnode/rdma/region"
 )
 
@@ -22,24 +23,25 @@ import (
 //	 0  magic
 //	 8  version
 //	16  lines    how many
-//	24  boot     of the system: no process of another one is left
-//	32  ids      the name space in which processes have their ids
-//	40  fenced   0: membarrier(2) works for all; 1: lanes use memory fences
-//	48  taken    so many lines were taken ever
+//	24  id       a number that no other file of lanes has
+//	32  fenced   0: membarrier(2) works for all; 1: lanes use memory fences
+//	40  taken    so many lines were taken since the file was made, or more
 //
 // and has a line of 128 bytes for each lane then:
 //
-//	0  process   that has the line; 0: it is free
-//	8  announced odd while the lane executes
+//	 0  owner     the member that has the line; 0: it is free
+//	 8  announced odd while the lane executes
+//	16  process   the owner's id, by its own count: for texts of errors
 type lanesHeader struct {
-	magic, version, lines, boot, ids, fenced uint64
-	taken                                    atomic.Uint64
+	magic, version, lines, id, fenced uint64
+	taken                             atomic.Uint64
 }
 
 type line struct {
 	owner     atomic.Uint64
 	announced uint64
-	_         [112]byte
+	process   atomic.Uint64
+	_         [104]byte
 }
 
 const (
@@ -51,147 +53,145 @@ const (
 
 // lanes are the lines of all processes that use a directory: region.Lines.
 type lanes struct {
-	mem      []byte
-	header   *lanesHeader
-	lines    []line
-	me       process
-	fenced   bool
-	patience time.Duration
+	f      *os.File // has the locks of me
+	mem    []byte
+	header *lanesHeader
+	lines  []line
+	me     member
+	fenced bool
+	bound  time.Duration // of a fence
+	// overdue is called again and again while a fence waits for a member. A server ends one then that does not live any more.
+	// An error ends the fence. nil: nothing is done but wait.
+	overdue func(member) error
 }
 
 var _ region.Lines = (*lanes)(nil)
 
-// openLanes maps the lanes of a directory, and makes them if there are none.
-func openLanes(dir string, patience time.Duration) (l *lanes, err error) {
-	l = &lanes{patience: patience}
-	if l.me, err = self(); err != nil {
+// openLanes maps the lanes of a directory, as a new member of it. Servers make the file if there is none.
+func openLanes(dir string, server bool, bound time.Duration) (*lanes, error) {
+	if err := checkDirectory(dir, server); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(filepath.Join(dir, lockFile), DefaultConnect)
-	if err != nil {
-		return nil, err
+	mode := os.O_RDWR | unix.O_NOFOLLOW
+	if server {
+		mode |= os.O_CREATE
 	}
-	defer func() { err = errors.Join(err, unlock()) }()
-	path := filepath.Join(dir, lanesFile)
-	want := lanesHeader{magic: lanesMagic, version: Version, lines: linesMax}
-	if want.boot, want.ids, err = here(); err != nil {
-		return nil, err
-	}
-	works := registerBarrier() == nil
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, lanesFile), mode, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
-		f, err = makeLanes(path, &want, !works)
+		return nil, fmt.Errorf("%w: %w: no server has used it: %w", ErrDirectory, err, rdma.ErrBladeDown)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	defer f.Close() // the mapping stays
-	p := make([]byte, headerSize)
-	if _, err := io.ReadFull(f, p); err != nil {
-		return nil, damaged(path, "it is too short: %v", err)
+	l := &lanes{f: f, me: draw(), bound: bound}
+	err = ownFile(f, dir)
+	if err == nil {
+		err = l.open(server)
 	}
-	h := (*lanesHeader)(unsafe.Pointer(&p[0]))
-	if h.magic == lanesMagic && h.version == Version && h.boot != want.boot { // all its processes are gone
-		if f, err = makeLanes(path, &want, !works); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
-		}
-		defer f.Close()
-		if _, err := f.ReadAt(p, 0); err != nil {
-			return nil, damaged(path, "%v", err)
-		}
+	if err != nil {
+		return nil, errors.Join(err, l.close())
 	}
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
-	case h.magic != lanesMagic:
-		return nil, damaged(path, "it is no file of lanes")
-	case h.version != Version:
-		return nil, damaged(path, "it has version %d, and this program has %d", h.version, Version)
-	case h.lines != linesMax || st.Size() != int64(lanesSize) || h.fenced > 1:
-		return nil, damaged(path, "it has %d bytes and %d lines, and should have %d and %d", st.Size(), h.lines, lanesSize, linesMax)
-	case h.ids != want.ids:
-		return nil, fmt.Errorf("%w: %s: other processes that use it have another name space of process ids: run all in the same, for instance containers with the host's", ErrDirectory, path)
-	case h.fenced == 0 && !works:
-		return nil, fmt.Errorf("%w: %s: other processes that use it can call membarrier(2), and this one may not: allow it, for instance in the container's seccomp profile", ErrDirectory, path)
-	}
-	l.fenced = h.fenced == 1
-	if l.mem, err = unix.Mmap(int(f.Fd()), 0, lanesSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return nil, fmt.Errorf("%w: mapping %s: %w", ErrDirectory, path, err)
-	}
-	l.header = (*lanesHeader)(unsafe.Pointer(&l.mem[0]))
-	l.lines = unsafe.Slice((*line)(unsafe.Pointer(&l.mem[headerSize])), linesMax)
 	return l, nil
 }
 
-// makeLanes makes the file in the place of one that nothing uses. All its space is there, so that no
-// access to it fails on a full file system.
-func makeLanes(path string, h *lanesHeader, fenced bool) (*os.File, error) {
+func (l *lanes) open(server bool) error {
+	works := registerBarrier() == nil
+	alone, err := l.join()
+	if err != nil {
+		return err
+	}
+	if alone && server {
+		if err := makeLanes(l.f, !works); err != nil {
+			return err
+		}
+	}
+	if alone {
+		if _, err := take(l.f, unix.F_RDLCK, usersLock); err != nil { // others come in
+			return fmt.Errorf("%w: %w", ErrDirectory, err)
+		}
+	}
+	var h lanesHeader
+	switch size, err := readHeader(l.f, unsafe.Pointer(&h), unsafe.Sizeof(h)); {
+	case err != nil:
+		return damaged(l.f.Name(), "it is too short: %v", err)
+	case h.magic != lanesMagic:
+		return damaged(l.f.Name(), "it is no file of lanes")
+	case h.version != Version:
+		return damaged(l.f.Name(), "it has version %d, and this program has %d", h.version, Version)
+	case h.lines != linesMax || size != int64(lanesSize) || h.fenced > 1 || h.id == 0:
+		return damaged(l.f.Name(), "it has %d bytes and %d lines, and should have %d and %d", size, h.lines, lanesSize, linesMax)
+	case h.fenced == 0 && !works:
+		return fmt.Errorf("%w: %s: other processes that use it can call membarrier(2), and this one may not: allow it, for instance in the container's seccomp profile", ErrDirectory, l.f.Name())
+	}
+	l.fenced = h.fenced == 1
+	if l.mem, err = mapShared(l.f, lanesSize); err != nil {
+		return fmt.Errorf("%w: mapping %s: %w", ErrDirectory, l.f.Name(), err)
+	}
+	l.header = (*lanesHeader)(unsafe.Pointer(&l.mem[0]))
+	l.lines = unsafe.Slice((*line)(unsafe.Pointer(&l.mem[headerSize])), linesMax)
+	return nil
+}
+
+// join takes the locks of a member. alone: no process uses the file, and none can begin to before usersLock is shared.
+func (l *lanes) join() (alone bool, err error) {
+	_, err = take(l.f, unix.F_WRLCK, int64(l.me))
+	for until := time.Now().Add(DefaultConnect); err == nil; time.Sleep(time.Millisecond) {
+		if alone, err = take(l.f, unix.F_WRLCK, usersLock); alone {
+			return true, nil
+		}
+		var in bool
+		if err == nil {
+			in, err = take(l.f, unix.F_RDLCK, usersLock)
+		}
+		if in {
+			return false, nil
+		}
+		if err == nil && time.Now().After(until) {
+			err = fmt.Errorf("for %v another process makes %s", DefaultConnect, l.f.Name())
+		}
+	}
+	return false, fmt.Errorf("%w: %w: the directory must be on a file system that has locks, such as /run or /dev/shm", ErrDirectory, err)
+}
+
+// makeLanes makes the file, which no process uses: one that is empty or was used before. A file of something else is left as it is.
+func makeLanes(f *os.File, fenced bool) error {
+	var h lanesHeader
+	size, err := readHeader(f, unsafe.Pointer(&h), unsafe.Sizeof(h))
+	if used := err == nil && h.magic == lanesMagic && h.version == Version && size == int64(lanesSize); size != 0 && !used {
+		return nil // the caller says what is wrong
+	}
 	p := make([]byte, headerSize)
 	to := (*lanesHeader)(unsafe.Pointer(&p[0]))
-	to.magic, to.version, to.lines, to.boot, to.ids = h.magic, h.version, h.lines, h.boot, h.ids
+	to.magic, to.version, to.lines, to.id = lanesMagic, Version, linesMax, h.id
+	for to.id == 0 {
+		to.id = rand.Uint64()
+	}
 	if fenced {
 		to.fenced = 1
 	}
-	return makeFile(path, p, lanesSize)
-}
-
-// makeFile makes a file of size bytes, that begin with p, and puts it in the place of path.
-func makeFile(path string, p []byte, size int) (*os.File, error) {
-	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	err = eintr.Repeat(func() error { return fallocate(int(f.Fd()), 0, 0, int64(size)) })
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		_, err = f.WriteAt(make([]byte, size), 0)
+	if err = reserve(f, lanesSize); err == nil {
+		_, err = f.WriteAt(make([]byte, lanesSize-headerSize), headerSize) // lines of processes that have ended
 	}
 	if err == nil {
 		_, err = f.WriteAt(p, 0)
 	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("making %s, of %d bytes: %w", path, size, err), f.Close(), os.Remove(path+".new"))
+		return fmt.Errorf("%w: making %s, of %d bytes: %w", ErrDirectory, f.Name(), lanesSize, errors.Join(err, f.Truncate(0)))
 	}
-	return f, nil
+	return nil
+}
+
+// reserve makes a file have size bytes and space for them, so that no access to it fails on a full file system.
+func reserve(f *os.File, size int) error {
+	err := eintr.Repeat(func() error { return fallocate(int(f.Fd()), 0, 0, int64(size)) })
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = f.WriteAt(make([]byte, size), 0)
+	}
+	return err
 }
 
 // fallocate is unix.Fallocate, but in tests.
 var fallocate = unix.Fallocate
-
-// lock takes the lock of a file, and waits for it at most so long.
-func lock(path string, wait time.Duration) (unlock func() error, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	for until := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
-		err = eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
-		if err == nil {
-			return f.Close, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until) {
-			return nil, errors.Join(fmt.Errorf("%w: locking %s: %w", ErrDirectory, path, err), f.Close())
-		}
-	}
-}
-
-// here names this run of the system and the name space of process ids.
-func here() (boot, ids uint64, err error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return 0, 0, fmt.Errorf("shm: %w", err)
-	}
-	h := fnv.New64a()
-	_, _ = h.Write(id) // a hash returns no error
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
-		return 0, 0, fmt.Errorf("shm: /proc/self/ns/pid: %w", err)
-	}
-	return h.Sum64(), st.Ino, nil
-}
 
 // Commands of membarrier(2).
 const (
@@ -214,7 +214,7 @@ func membarrier(command uintptr) error {
 	return nil
 }
 
-// Take takes a line that is free: region.Lines. If there is none it frees those of processes
+// Take takes a line that is free: region.Lines. If there is none it frees those of members
 // that have ended.
 func (l *lanes) Take(*uint64) (word *uint64, fenced bool, err error) {
 	for range 2 {
@@ -226,6 +226,7 @@ func (l *lanes) Take(*uint64) (word *uint64, fenced bool, err error) {
 			for high := l.header.taken.Load(); high <= uint64(i) && !l.header.taken.CompareAndSwap(high, uint64(i)+1); {
 				high = l.header.taken.Load()
 			}
+			x.process.Store(uint64(os.Getpid()))
 			if n := atomic.LoadUint64(&x.announced); n%2 == 1 {
 				atomic.CompareAndSwapUint64(&x.announced, n, n+1)
 			}
@@ -247,9 +248,9 @@ func (l *lanes) Leave(word *uint64) {
 // used are the lines that may be in use.
 func (l *lanes) used() []line { return l.lines[:min(l.header.taken.Load(), linesMax)] }
 
-// Settle waits for each lane that is executing: region.Lines. A process in which one is for longer
-// than the patience is killed. Lines of processes that have ended become free.
-func (l *lanes) Settle() error {
+// Settle waits for each lane that is executing: until it has done so, or its process has ended. It waits no longer than ctx and the
+// bound; then the error is ErrStuck. Lines of members that have ended become free. region.Lines.
+func (l *lanes) Settle(ctx context.Context) error {
 	if !l.fenced {
 		if err := membarrier(membarrierGlobalExpedited); err != nil {
 			return fmt.Errorf("%w: membarrier: %w", ErrStuck, err)
@@ -266,76 +267,103 @@ func (l *lanes) Settle() error {
 			all = append(all, busy{&used[i], n})
 		}
 	}
-	until := time.Now().Add(l.patience)
+	ctx, cancel := context.WithTimeout(ctx, l.bound)
+	defer cancel()
 	var errs []error
 	for _, b := range all {
-		errs = append(errs, l.await(b.x, b.n, until))
+		errs = append(errs, l.await(ctx, b.x, b.n))
 	}
 	return errors.Join(append(errs, l.sweep())...)
 }
 
-// await returns when a line has ended what it announces as n, or its process has ended.
-func (l *lanes) await(x *line, n uint64, until time.Time) error {
+// Pauses of await.
+const (
+	firstPause = 100 * time.Microsecond
+	lastPause  = 5 * time.Millisecond
+)
+
+// await returns when a line has ended what it announces as n, or its member has ended.
+func (l *lanes) await(ctx context.Context, x *line, n uint64) error {
+	began, pause := time.Now(), firstPause
 	for i := 0; atomic.LoadUint64(&x.announced) == n; i++ {
-		owner := process(x.owner.Load())
 		if i < 100 {
 			runtime.Gosched()
 			continue
 		}
-		over, err := owner.dead() // owner 0: a line that is free executes nothing
+		owner := member(x.owner.Load())
+		over, err := l.over(owner)
+		if err == nil && !over && l.overdue != nil {
+			err = l.overdue(owner)
+		}
 		switch {
 		case over:
 			x.free(owner)
 			return nil
 		case err != nil:
-			return err
-		case time.Now().After(until) && owner == l.me:
-			return fmt.Errorf("%w: a thread of this process is in the middle of a verb for longer than %v", ErrStuck, l.patience)
-		case time.Now().After(until):
-			if atomic.LoadUint64(&x.announced) != n {
-				return nil
-			}
-			if err := owner.kill(); err != nil {
-				return err
-			}
-			x.free(owner)
-			return nil
+			return fmt.Errorf("%w: process %d: %w", ErrStuck, x.process.Load(), err)
+		case ctx.Err() != nil && atomic.LoadUint64(&x.announced) == n:
+			return fmt.Errorf("%w: process %d was in the middle of one for %v: it is stopped, or waits for a disk: continue it, or end it",
+				ErrStuck, x.process.Load(), time.Since(began).Round(time.Millisecond))
 		}
-		time.Sleep(100 * time.Microsecond)
+		time.Sleep(pause)
+		pause = min(2*pause, lastPause)
 	}
 	return nil
 }
 
-// free takes a line from a process that has ended. What it announced ends before the line can be
+// over reports whether a member has ended, for certain. One that is no member executes nothing.
+func (l *lanes) over(m member) (bool, error) {
+	if m == l.me || !m.valid() {
+		return m != l.me, nil
+	}
+	lives, err := lives(l.f, int64(m))
+	return err == nil && !lives, err
+}
+
+// free takes a line from a member that has ended. What it announced ends before the line can be
 // taken; a number comes but once, so the next owner's is never touched.
-func (x *line) free(owner process) {
-	if process(x.owner.Load()) != owner {
+func (x *line) free(owner member) {
+	if member(x.owner.Load()) != owner {
 		return
 	}
-	if n := atomic.LoadUint64(&x.announced); n%2 == 1 && process(x.owner.Load()) == owner {
+	if n := atomic.LoadUint64(&x.announced); n%2 == 1 && member(x.owner.Load()) == owner {
 		atomic.CompareAndSwapUint64(&x.announced, n, n+1)
 	}
 	x.owner.CompareAndSwap(uint64(owner), 0)
 }
 
-// sweep frees the lines of processes that have ended.
+// sweep frees the lines of members that have ended.
 func (l *lanes) sweep() error {
-	lives := map[process]bool{0: true, l.me: true}
+	over := map[member]bool{0: false}
 	used := l.used()
 	for i := range used {
-		owner := process(used[i].owner.Load())
-		if _, known := lives[owner]; !known {
-			over, err := owner.dead()
-			if err != nil {
-				return err
+		owner := member(used[i].owner.Load())
+		if _, known := over[owner]; !known {
+			var err error
+			if over[owner], err = l.over(owner); err != nil {
+				return fmt.Errorf("%w: %w", ErrStuck, err)
 			}
-			lives[owner] = !over
 		}
-		if !lives[owner] {
+		if over[owner] {
 			used[i].free(owner)
 		}
 	}
 	return nil
 }
 
-func (l *lanes) close() error { return unix.Munmap(l.mem) }
+// shut lets no more verbs on the blades of a server, of whichever process, and waits for those that are in progress.
+func (l *lanes) shut(ctx context.Context, k *keys) error {
+	for i := range k.blades {
+		region.Stop(k.words(i))
+	}
+	return l.Settle(ctx)
+}
+
+// close gives up the member.
+func (l *lanes) close() error {
+	var err error
+	if l.mem != nil {
+		err = unix.Munmap(l.mem)
+	}
+	return errors.Join(err, l.f.Close())
+}

@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,9 +21,12 @@ import (
 	"txnode/rdma/shm"
 )
 
-// roleEnv has the test program be another process: "serve DIR NAME BLADES SIZE", or a role of
-// clients.
+// roleEnv has the test program be another process: "serve DIR NAME BLADES SIZE [PATIENCE]", "blind DIR NAME BLADES SIZE [PATIENCE]", which is a server without
+// /proc, or a role of clients.
 const roleEnv = "TXNODE_SHM_ROLE"
+
+// init has TestMain on the first thread of the process: see the role "headless".
+func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
@@ -36,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // play is the other process: it prints a line when it is ready, and goes on until its input ends.
 func play(role []string) error {
-	if role[0] != "serve" && role[0] != "bench" {
+	if role[0] != "serve" && role[0] != "blind" && role[0] != "bench" {
 		return playClient(role)
 	}
 	n, err := strconv.Atoi(role[3])
@@ -51,9 +56,20 @@ func play(role []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := shm.NewServer(role[1], shm.ServerOptions{Name: role[2], Blades: regions(n, size), Seed: 1, Patience: patience})
+	wait := patience
+	if len(role) > 5 {
+		if wait, err = time.ParseDuration(role[5]); err != nil {
+			return err
+		}
+	}
+	s, err := shm.NewServer(role[1], shm.ServerOptions{Name: role[2], Blades: regions(n, size), Seed: 1, Patience: wait})
 	if err != nil {
 		return err
+	}
+	if role[0] == "blind" {
+		if err := unix.Mount("none", "/proc", "tmpfs", 0, ""); err != nil {
+			return err
+		}
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
@@ -67,7 +83,8 @@ func play(role []string) error {
 	return <-served
 }
 
-// playClient is "loop DIR", which writes for ever, or "stop DIR", which stops in the middle of a batch.
+// playClient is "loop DIR", which writes for ever, "stop DIR", which stops in the middle of a batch, or "slow DIR", which is in the middle
+// of one until it reads a line. "headless DIR" is that, and its first thread has ended.
 func playClient(role []string) error {
 	f, err := shm.Dial(context.Background(), role[1], shm.Options{})
 	if err != nil {
@@ -94,6 +111,21 @@ func playClient(role []string) error {
 			time.Sleep(time.Hour)
 		})
 		return nil
+	}
+	if role[0] == "slow" || role[0] == "headless" {
+		slow := func() {
+			shm.Interrupted(f, func() {
+				fmt.Println("ready")
+				_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // it may be killed
+			})
+			time.Sleep(time.Hour) // it is killed
+		}
+		if role[0] == "headless" {
+			go slow()
+			_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // of this thread alone
+			return errno
+		}
+		slow()
 	}
 	if err := batch(); err != nil {
 		return err
@@ -177,7 +209,14 @@ type process struct {
 // spawn starts another process in a role, waits until it is ready, and ends it with the test.
 func spawn(tb testing.TB, role ...any) *process {
 	tb.Helper()
+	return spawnIn(tb, nil, role...)
+}
+
+// spawnIn is spawn for a process that begins in other name spaces.
+func spawnIn(tb testing.TB, spaces *syscall.SysProcAttr, role ...any) *process {
+	tb.Helper()
 	p := &process{cmd: exec.Command(os.Args[0])}
+	p.cmd.SysProcAttr = spaces
 	p.cmd.Env = append(os.Environ(), roleEnv+"="+strings.TrimSpace(fmt.Sprintln(role...)))
 	p.cmd.Stderr = os.Stderr
 	input, err := p.cmd.StdinPipe()
@@ -190,12 +229,14 @@ func spawn(tb testing.TB, role ...any) *process {
 		tb.Fatal(err)
 	}
 	p.output = bufio.NewReader(output)
-	if err := p.cmd.Start(); err != nil {
+	if err := p.cmd.Start(); spaces != nil && errors.Is(err, unix.EPERM) {
+		tb.Skipf("no other name spaces: %v", err)
+	} else if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
 		_ = p.input.Close() // killed processes have closed it
-		if !p.waited && role[0] != "serve" {
+		if !p.waited && role[0] != "serve" && role[0] != "blind" {
 			_ = p.cmd.Process.Kill() // it may have ended
 		}
 		err := p.wait()
@@ -227,4 +268,19 @@ func (p *process) kill(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	_ = p.wait() // it was killed
+}
+
+// stopped waits until the process has stopped itself.
+func (p *process) stopped(tb testing.TB) {
+	tb.Helper()
+	for {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if strings.Contains(string(state), ") T ") {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Version of messages and files.
-const Version = 1
+const Version = 2
 
 const magic = 0x65646f6e78742e6d // "m.txnode"
 
@@ -81,7 +81,7 @@ func (r refusal) String() string {
 //	11  -        0
 //	12  blades   how many, 2 bytes
 //	14  -        2 bytes, zero
-//	16  life     a number that no other server has, and no earlier one of the name; not 0
+//	16  life     the number of the server as a member, which no earlier one of the name has
 //	24  -        8 bytes, zero
 type welcome struct {
 	version uint16
@@ -107,7 +107,7 @@ func (w *welcome) get(p []byte) error {
 	if w.version != Version || w.refused != 0 {
 		return nil
 	}
-	if v>>24&0xff != 0 || v>>48 != 0 || w.blades == 0 || w.blades > maxBlades || w.life == 0 || wire.Uint64(p[24:]) != 0 {
+	if v>>24&0xff != 0 || v>>48 != 0 || w.blades == 0 || w.blades > maxBlades || !member(w.life).valid() || wire.Uint64(p[24:]) != 0 {
 		return fmt.Errorf("%w: a welcome % x", ErrProtocol, p)
 	}
 	return nil
@@ -122,6 +122,8 @@ const (
 	actGrant
 	actRevoke
 	actReport
+	actWatch // the last call of a connection
+	actAlive // the answer to a question on it; it has no answer itself
 )
 
 // call is what a client asks for.
@@ -130,7 +132,8 @@ const (
 //	 1  -      0
 //	 2  blade  of the server
 //	 4  key    that Revoke names
-//	 8  offset and length of Provision
+//	 8  offset of Provision, or member of actWatch
+//	16  length of Provision, or for how many nanoseconds actRevoke may wait
 //	24  -      8 bytes, zero
 type call struct {
 	action action
@@ -153,7 +156,7 @@ func (c *call) get(p []byte) error {
 	}
 	v := wire.Uint64(p)
 	*c = call{action: action(v), blade: uint16(v >> 16), key: rdma.Key(v >> 32), off: wire.Uint64(p[8:]), n: wire.Uint64(p[16:])}
-	if v>>8&0xff != 0 || c.action < actAttach || c.action > actReport || wire.Uint64(p[24:]) != 0 {
+	if v>>8&0xff != 0 || c.action < actAttach || c.action > actAlive || wire.Uint64(p[24:]) != 0 {
 		return fmt.Errorf("%w: a call % x", ErrProtocol, p)
 	}
 	return nil
@@ -169,10 +172,12 @@ const (
 	callBladeDown
 	callClosed
 	callStaleKey
+	callStuck
 )
 
 var outcomes = [...]error{
 	callNoMemory: rdma.ErrNoMemory, callBladeDown: rdma.ErrBladeDown, callClosed: rdma.ErrClosed, callStaleKey: rdma.ErrStaleKey,
+	callStuck: ErrStuck,
 }
 
 func outcomeOf(err error) outcome {
@@ -187,7 +192,8 @@ func outcomeOf(err error) outcome {
 	return callFailed
 }
 
-// answer is the answer to a call; the descriptor of the memory comes with that to actAttach.
+// answer is the answer to a call; the descriptor of the memory comes with that to actAttach. After that to actWatch, each further one is
+// the question whether the client lives.
 //
 //	 0  outcome
 //	 1  flags   of the blade: 1 read-only, 2 a file
@@ -235,7 +241,7 @@ func (a *answer) get(p []byte) error {
 	v := wire.Uint64(p)
 	*a = answer{report: a.report, outcome: outcome(v), readOnly: v>>8&1 != 0, file: v>>9&1 != 0, key: rdma.Key(v >> 32), size: wire.Uint64(p[8:])}
 	text := p[answerSize:]
-	if v>>10&0x3f != 0 || a.outcome > callStaleKey || int(v>>16&0xffff) != len(text) || len(text) > a.most() || [16]byte(p[16:]) != [16]byte{} {
+	if v>>10&0x3f != 0 || a.outcome > callStuck || int(v>>16&0xffff) != len(text) || len(text) > a.most() || [16]byte(p[16:]) != [16]byte{} {
 		return fmt.Errorf("%w: an answer % x", ErrProtocol, p)
 	}
 	a.text = string(text)
@@ -247,10 +253,7 @@ func (a *answer) err(server string) error {
 	if a.outcome == callDone {
 		return nil
 	}
-	if is := outcomes[a.outcome]; is != nil {
-		return &failure{"shm: server " + server + ": " + a.text, is}
-	}
-	return &failure{"shm: server " + server + ": " + a.text, nil}
+	return &failure{"shm: server " + server + ": " + a.text, outcomes[a.outcome]}
 }
 
 // failure is an error whose text says already what it is.

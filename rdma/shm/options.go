@@ -18,11 +18,8 @@ type Options struct {
 	Seed uint64
 	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
 	Connect time.Duration
-	// Control bounds a call of the control path; 0: 5 seconds.
+	// Control bounds a call of the control path, and a key fence of this process, which there is when a server has died; 0: 5 seconds.
 	Control time.Duration
-	// Patience is that of a key fence of this process, which there is when a server has died:
-	// see ServerOptions.
-	Patience time.Duration
 }
 
 // ServerOptions configure a server.
@@ -35,10 +32,9 @@ type ServerOptions struct {
 	// Seed of the access keys; 0: a random one. With another one than 0, each server of the name must
 	// have its own: a key of one must not open what the next has.
 	Seed uint64
-	// Patience is how long a key fence waits for one batch of a client. A process that is in the
-	// middle of a batch for longer is killed. 0: 1 second. More is needed where a disk takes
-	// longer to read a page of a blade's file, or where clients are stopped in a debugger. The
-	// clients' Options.Control should be longer by 3 seconds, or their Revoke gives up before.
+	// Patience is for how long a client that a key fence waits for may give no sign of life before it is ended (SIGKILL): it is in the
+	// middle of a verb, and has not answered the question whether it lives. Give the longest lease that a client has, or
+	// more: one that is silent for so long cannot have renewed its lease, so it has lost it. 0: 10 seconds.
 	Patience time.Duration
 	// Connections bounds how many there are at a time; 0: 1024. A client has one for each of its
 	// calls at a time, and one more.
@@ -49,16 +45,18 @@ type ServerOptions struct {
 	// Describe returns what the program says of itself to those that ask with Ask: at most 60 KiB. nil: nothing. It may be
 	// called by several goroutines at once.
 	Describe func() []byte
-	// Report is told of each connection that was refused or has failed. It may be called by
-	// several goroutines at once. nil: nothing is.
+	// Report is told of each connection that was refused or has failed, of each key fence that is not complete (ErrStuck), and
+	// of each client that was ended for one (*KilledError). It may be called by several goroutines at once, must not
+	// wait, and must not call the server. nil: nothing is.
 	Report func(err error)
 }
 
-// Defaults of durations.
+// Defaults of durations, and the longest ServerOptions.Patience.
 const (
 	DefaultConnect  = 3 * time.Second
 	DefaultControl  = 5 * time.Second
-	DefaultPatience = time.Second
+	DefaultPatience = 10 * time.Second
+	MaxPatience     = 24 * time.Hour
 )
 
 const (
@@ -86,7 +84,7 @@ func spans(f *validate.Faults, all ...span) {
 
 func (o *Options) complete(dir string) error {
 	var f validate.Faults
-	spans(&f, span{"Connect", &o.Connect, DefaultConnect}, span{"Control", &o.Control, DefaultControl}, span{"Patience", &o.Patience, DefaultPatience})
+	spans(&f, span{"Connect", &o.Connect, DefaultConnect}, span{"Control", &o.Control, DefaultControl})
 	seen := map[string]bool{}
 	for _, name := range o.Servers {
 		checkName(&f, dir, name)
@@ -106,6 +104,7 @@ func (o *ServerOptions) complete(dir string) error {
 		f.Check(!b.ReadOnly || b.Path != "", "blade %d: read-only memory has nothing to read: give it a Path", i)
 	}
 	spans(&f, span{"Patience", &o.Patience, DefaultPatience}, span{"Timeout", &o.Timeout, defaultTimeout})
+	f.Check(o.Patience <= MaxPatience, "Patience is %v: at most %v is possible", o.Patience, MaxPatience)
 	f.Check(o.Connections >= 0, "%d connections: 1 or more are possible", o.Connections)
 	if o.Connections == 0 {
 		o.Connections = defaultConnections
@@ -127,13 +126,11 @@ func checkName(f *validate.Faults, dir, name string) {
 // Files of a server in the directory; lanesFile is that of all.
 const (
 	lanesFile = "lanes"
-	lockFile  = "lock"
 	socketExt = ".sock"
 )
 
 func socketOf(dir, name string) string { return filepath.Join(dir, name+socketExt) }
 func keysOf(dir, name string) string   { return filepath.Join(dir, name+".keys") }
-func lockOf(dir, name string) string   { return filepath.Join(dir, name+".lock") }
 
 // damaged is the error for a file of the directory that cannot be used.
 func damaged(path, format string, args ...any) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,13 +25,13 @@ type peer struct {
 	shape []shape
 
 	mu   sync.Mutex      // held while the server is connected anew, or its blades are shut
-	life uint64          // of the server whose blades the set has; under mu and idleMu
+	keys *keys           // of the server whose blades the set has; under mu and idleMu
 	shut bool            // that one has ended, and no verb takes effect on its blades any more
 	kept []*keys         // that are mapped
-	ends []*net.UnixConn // that tell when the server ends; under idleMu
+	ends []*net.UnixConn // on which the server asks, and whose end tells of its own; under idleMu
 
 	idleMu sync.Mutex
-	idle   []*net.UnixConn // that no call uses, of life
+	idle   []*net.UnixConn // that no call uses, of that server
 	closed bool
 }
 
@@ -40,17 +41,18 @@ type shape struct {
 	readOnly, file bool
 }
 
-// errBegunAnew: the server is not that whose blades are mapped.
-var errBegunAnew = errors.New("shm: the server has begun anew")
+// errEnded: the server whose blades are mapped has ended, for certain.
+var errEnded = errors.New("shm: the server has ended")
 
-// connect makes a connection to a server and greets it; k comes with the welcome.
+// connect makes a connection to a server and greets it; k comes with the welcome. What goes wrong says nothing of the server whose blades
+// are mapped: see reach.
 func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.File, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.f.o.Connect)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unixpacket", p.path)
 	if err != nil {
-		return nil, w, nil, fmt.Errorf("shm: server %s: %w: %w", p.name, err, rdma.ErrBladeDown)
+		return nil, w, nil, p.silent(err)
 	}
 	c = conn.(*net.UnixConn)
 	until, _ := ctx.Deadline() // there is one
@@ -69,7 +71,7 @@ func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.F
 	}
 	switch {
 	case err != nil && !errors.Is(err, ErrProtocol):
-		err = fmt.Errorf("%w: %w", err, rdma.ErrBladeDown)
+		return nil, w, nil, errors.Join(p.silent(err), c.Close())
 	case err != nil:
 	case w.version != Version:
 		err = fmt.Errorf("%w: the server speaks version %d, this client %d: %v", ErrRefused, w.version, Version, refusedVersion)
@@ -85,6 +87,20 @@ func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.F
 		return nil, w, nil, errors.Join(fmt.Errorf("shm: server %s: %w", p.name, err), c.Close())
 	}
 	return c, w, k, nil
+}
+
+// silent is the error for a server that was not reached, or has not answered. There is no proof that it has ended: the trouble
+// may be this process's own, and then it is nothing that the server did.
+func (p *peer) silent(err error) error {
+	if p.f.ctx.Err() != nil {
+		return fmt.Errorf("shm: %w", rdma.ErrClosed)
+	}
+	for _, own := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EACCES, unix.EPERM} {
+		if errors.Is(err, own) {
+			return fmt.Errorf("shm: this process cannot connect to server %s: %w", p.name, err)
+		}
+	}
+	return fmt.Errorf("shm: server %s: %w: %w: %w", p.name, err, rdma.ErrSilent, rdma.ErrBladeDown)
 }
 
 // receive receives a message into p, which is longer than any, and the descriptor that may come
@@ -147,7 +163,6 @@ func do(c *net.UnixConn, x *call, until time.Time) (a answer, f *os.File, err er
 // attached is what a client gets of a server to map its blades.
 type attached struct {
 	c       *net.UnixConn
-	life    uint64
 	keys    *keys
 	regions []region.Options
 	shape   []shape
@@ -159,14 +174,18 @@ func (p *peer) attach(ctx context.Context) (*attached, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &attached{c: c, life: w.life}
-	k, h, err := mapKeys(keysOf(p.f.dir, p.name), f)
+	t := &attached{c: c}
+	path := keysOf(p.f.dir, p.name)
+	k, err := mapKeys(path, f)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	t.keys = k
-	if h.life != w.life || h.blades != uint64(w.blades) {
+	if uint64(k.life) != w.life || k.blades != int(w.blades) {
 		return nil, errors.Join(fmt.Errorf("shm: server %s: %w: its file of keys is of another server", p.name, ErrProtocol), t.discard())
+	}
+	if k.lanes != p.f.lanes.header.id {
+		return nil, errors.Join(damaged(path, "the server waits for lanes of another file than %s, which was removed", p.f.lanes.f.Name()), t.discard())
 	}
 	until := time.Now().Add(p.f.o.Control)
 	for i := range int(w.blades) {
@@ -175,15 +194,39 @@ func (p *peer) attach(ctx context.Context) (*attached, error) {
 			err = a.err(p.name)
 		}
 		if err != nil {
-			if !errors.Is(err, ErrProtocol) {
-				err = fmt.Errorf("%w: %w", err, rdma.ErrBladeDown)
-			}
-			return nil, errors.Join(fmt.Errorf("shm: server %s: blade %d: %w", p.name, i, err), t.discard())
+			return nil, errors.Join(p.failed(err), t.discard())
 		}
 		t.regions = append(t.regions, region.Options{Size: a.size, ReadOnly: a.readOnly, File: f, Words: k.words(i)})
 		t.shape = append(t.shape, shape{a.size, a.readOnly, a.file})
 	}
+	if err := p.askedOn(c, until); err != nil {
+		return nil, errors.Join(err, t.discard())
+	}
 	return t, nil
+}
+
+// askedOn has the server ask on a connection whether this client lives. No call comes there any more.
+func (p *peer) askedOn(c *net.UnixConn, until time.Time) error {
+	a, _, err := do(c, &call{action: actWatch, off: uint64(p.f.lanes.me)}, until)
+	if err == nil {
+		err = a.err(p.name)
+	}
+	if err != nil {
+		return p.failed(err)
+	}
+	return nil
+}
+
+// failed is the error for a call that the server has not answered, or not so as was asked.
+func (p *peer) failed(err error) error {
+	var f *failure
+	switch {
+	case errors.As(err, &f): // its text names the server
+		return err
+	case errors.Is(err, ErrProtocol):
+		return fmt.Errorf("shm: server %s: %w", p.name, err)
+	}
+	return p.silent(err)
 }
 
 // discard gives up what was got.
@@ -200,84 +243,107 @@ func (p *peer) took(t *attached) {
 	p.kept = append(p.kept, t.keys)
 	p.idleMu.Lock()
 	defer p.idleMu.Unlock()
-	p.life, p.shut = t.life, false
-	p.watch(t.c, t.life)
+	p.keys, p.shut = t.keys, false
+	p.watch(t.c, t.keys)
 }
 
-// watch has a goroutine wait for the end of a server; idleMu is held.
-func (p *peer) watch(c *net.UnixConn, life uint64) {
+// watch has a goroutine answer what a server asks on a connection, and wait for its end; idleMu is held.
+func (p *peer) watch(c *net.UnixConn, of *keys) {
 	if p.closed || c.SetDeadline(time.Time{}) != nil {
 		_ = c.Close()
 		return
 	}
 	p.ends = append(p.ends, c)
 	p.f.watching.Go(func() {
-		_, _ = c.Read(make([]byte, 1)) // a server says nothing unasked: this is its end
+		alive, question := (&call{action: actAlive}).bytes(), make([]byte, answerSize)
+		for {
+			if n, err := c.Read(question); n == 0 || err != nil {
+				break
+			}
+			if _, err := c.Write(alive); err != nil {
+				break
+			}
+		}
 		_ = c.Close()
-		for p.ended(life, c) != nil {
-			time.Sleep(50 * time.Millisecond)
+		for p.ended(of, c) != nil {
+			select {
+			case <-p.f.ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
 		}
 	})
 }
 
-// ended finds out what the end of a connection means, and shuts the blades if the server is gone. An
+// ended finds out what the end of a connection means, and shuts the blades if the server has ended. An
 // error: it has not found out, or not been able to.
-func (p *peer) ended(life uint64, was *net.UnixConn) error {
+func (p *peer) ended(of *keys, was *net.UnixConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idleMu.Lock()
-	for i, c := range p.ends {
-		if c == was {
-			p.ends = append(p.ends[:i], p.ends[i+1:]...)
-			break
-		}
-	}
-	over := p.closed || p.life != life || p.shut
+	p.ends = slices.DeleteFunc(p.ends, func(c *net.UnixConn) bool { return c == was })
+	over := p.closed || p.keys != of || p.shut
 	p.idleMu.Unlock()
 	if over {
 		return nil
 	}
-	c, err := p.again(context.Background())
-	if c != nil {
+	ctx, cancel := context.WithTimeout(p.f.ctx, p.f.o.Control)
+	defer cancel()
+	c, err := p.reach(ctx, of)
+	if errors.Is(err, errEnded) {
+		return p.shutBlades(ctx, of)
+	}
+	if err == nil {
+		until, _ := ctx.Deadline() // there is one
+		if err = p.askedOn(c, until); err != nil {
+			return errors.Join(err, c.Close())
+		}
 		p.idleMu.Lock()
 		defer p.idleMu.Unlock()
-		p.watch(c, life)
+		p.watch(c, of)
 	}
 	return err
 }
 
-// again connects to the server whose blades the set has. If that has ended it shuts the blades, and
-// there is neither a connection nor an error; p.mu is held.
-func (p *peer) again(ctx context.Context) (*net.UnixConn, error) {
-	c, w, k, err := p.connect(ctx)
-	if err == nil {
-		_ = k.Close() // it is mapped
-		if w.life == p.life {
-			return c, nil
+// reach connects to the server whose blades the set has, or had when it was called: k. That server has ended only if the system says so: its lock
+// as a member of the directory is free. Then the error is errEnded, whatever came of connecting. A refused connection, a socket that is not
+// there, another server that answers and a deadline are no such proof.
+func (p *peer) reach(ctx context.Context, k *keys) (*net.UnixConn, error) {
+	for {
+		c, w, f, err := p.connect(ctx)
+		if err == nil {
+			_ = f.Close() // it is mapped
+			if w.life == uint64(k.life) {
+				return c, nil
+			}
+			_ = c.Close() // the next call connects anew
 		}
-		_ = c.Close() // the next call connects anew
-	} else if !p.isGone(err) {
-		return nil, err
+		if over, e := p.f.lanes.over(k.life); e != nil {
+			return nil, fmt.Errorf("shm: server %s: %w: %w", p.name, ErrDirectory, e)
+		} else if over {
+			return nil, errEnded
+		}
+		if err == nil {
+			err = fmt.Errorf("shm: server %s: %w: two servers have the name, since files of the directory were removed: end this one", p.name, ErrDirectory)
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) && gone(err) != nil || ctx.Err() != nil {
+			return nil, err
+		}
+		time.Sleep(time.Millisecond) // it is about to end, or somebody has removed its socket
 	}
-	return nil, p.shutBlades()
-}
-
-// isGone reports whether an error of connect says that there is no server.
-func (p *peer) isGone(err error) bool {
-	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
 }
 
 // shutBlades lets no more verbs on the blades of the server that has ended, of whichever process, and
 // waits for those that are under way; p.mu is held. Other clients do the same: the first that
 // comes changes something.
-func (p *peer) shutBlades() error {
-	if p.shut {
+func (p *peer) shutBlades(ctx context.Context, of *keys) error {
+	if p.f.ctx.Err() != nil {
+		return fmt.Errorf("shm: %w", rdma.ErrClosed)
+	}
+	if p.shut || p.keys != of { // by another call
 		return nil
 	}
-	for i := range p.shape {
-		if err := p.f.set.StopBlade(rdma.BladeID(p.first + i)); err != nil {
-			return fmt.Errorf("shm: shutting the blades of server %s, which has ended: %w", p.name, err)
-		}
+	if err := p.f.lanes.shut(ctx, of); err != nil {
+		return fmt.Errorf("shm: shutting the blades of server %s, which has ended: %w", p.name, err)
 	}
 	p.idleMu.Lock()
 	defer p.idleMu.Unlock()
@@ -299,21 +365,30 @@ func (p *peer) forget() {
 func (p *peer) current(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.f.ctx.Err() != nil {
+		return fmt.Errorf("shm: %w", rdma.ErrClosed)
+	}
 	if !p.shut && p.f.set.Stopped(rdma.BladeID(p.first)) { // by a client that has noticed first, or in a drill
-		c, err := p.again(ctx)
-		if c != nil {
-			err = c.Close()
-		}
-		if err != nil {
+		switch c, err := p.reach(ctx, p.keys); {
+		case errors.Is(err, errEnded):
+			if err := p.shutBlades(ctx, p.keys); err != nil {
+				return err
+			}
+		case err != nil:
 			return err
+		default:
+			_ = c.Close() // it was a question
 		}
 	}
 	if !p.shut {
 		return nil
 	}
 	t, err := p.attach(ctx)
-	if err != nil {
-		return err
+	if errors.Is(err, ErrRefused) || errors.Is(err, ErrProtocol) || errors.Is(err, ErrDirectory) {
+		return fmt.Errorf("%w: %w: the next one: %w", errEnded, rdma.ErrBladeDown, err)
+	}
+	if err != nil { // what is known for certain is that its memory is gone
+		return &failure{fmt.Sprintf("%v: the next one: %v", errEnded, err), rdma.ErrBladeDown}
 	}
 	same := len(t.shape) == len(p.shape)
 	for i := range t.shape {
@@ -335,18 +410,20 @@ func (p *peer) current(ctx context.Context) error {
 // call executes a call on a server.
 func (p *peer) call(x call) (answer, error) {
 	until := time.Now().Add(p.f.o.Control)
-	ctx, cancel := context.WithDeadline(context.Background(), until)
+	ctx, cancel := context.WithDeadline(p.f.ctx, until)
 	defer cancel()
 	for try := 0; ; try++ {
 		if err := p.current(ctx); err != nil {
 			return answer{}, err
 		}
-		c, err := p.caller(ctx)
+		c, of, err := p.caller(ctx)
 		if err == nil {
+			if x.action == actRevoke { // its answer is to come in time
+				x.n = uint64(max(time.Until(until)*3/4, 1))
+			}
 			var a answer
-			a, _, err = do(c, &x, until)
-			if err == nil {
-				p.giveBack(c)
+			if a, _, err = do(c, &x, until); err == nil {
+				p.giveBack(c, of)
 				err = a.err(p.name)
 				return a, err
 			}
@@ -357,53 +434,42 @@ func (p *peer) call(x call) (answer, error) {
 				p.idleMu.Unlock()
 				continue
 			}
+			return answer{}, p.failed(err)
 		}
-		if p.isGone(err) || errors.Is(err, errBegunAnew) {
-			p.mu.Lock()
-			failed := p.shutBlades()
-			p.mu.Unlock()
-			if failed != nil {
-				return answer{}, failed
-			}
-			if errors.Is(err, errBegunAnew) && try < 3 {
-				continue
-			}
+		if !errors.Is(err, errEnded) {
+			return answer{}, err
 		}
-		if errors.Is(err, ErrRefused) || errors.Is(err, ErrProtocol) {
-			return answer{}, fmt.Errorf("shm: server %s: %w", p.name, err)
+		p.mu.Lock()
+		err = p.shutBlades(ctx, of)
+		p.mu.Unlock()
+		if err != nil {
+			return answer{}, err
 		}
-		return answer{}, fmt.Errorf("shm: server %s: %w: %w", p.name, err, rdma.ErrBladeDown)
+		if try == 3 {
+			return answer{}, fmt.Errorf("shm: server %s: %w: %w", p.name, errEnded, rdma.ErrBladeDown)
+		}
 	}
 }
 
-// caller returns a connection for one call.
-func (p *peer) caller(ctx context.Context) (c *net.UnixConn, err error) {
+// caller returns a connection for one call, to the server of some keys.
+func (p *peer) caller(ctx context.Context) (c *net.UnixConn, of *keys, err error) {
 	p.idleMu.Lock()
-	life := p.life
+	of = p.keys
 	if n := len(p.idle); n > 0 {
 		c = p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.idleMu.Unlock()
-		return c, nil
+		return c, of, nil
 	}
 	p.idleMu.Unlock()
-	c, w, k, err := p.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err = k.Close(); w.life != life {
-		err = errBegunAnew
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	c, err = p.reach(ctx, of)
+	return c, of, err
 }
 
-func (p *peer) giveBack(c *net.UnixConn) {
+func (p *peer) giveBack(c *net.UnixConn, of *keys) {
 	p.idleMu.Lock()
 	defer p.idleMu.Unlock()
-	if p.closed || p.shut {
+	if p.closed || p.shut || p.keys != of {
 		_ = c.Close()
 		return
 	}

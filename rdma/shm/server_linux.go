@@ -1,10 +1,11 @@
 package shm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -21,25 +22,25 @@ import (
 // Server has blades: it hands out their memory and changes their keys. It executes no verb. Its methods
 // are safe for concurrent use.
 type Server struct {
-	o      ServerOptions
-	dir    string
-	lanes  *lanes
-	keys   *keys
-	set    *region.Set
-	life   uint64
-	unlock func() error
-	l      *unixsocket.Listener
+	o     ServerOptions
+	dir   string
+	lanes *lanes
+	keys  *keys
+	set   *region.Set
+	l     *unixsocket.Listener
 
 	mu      sync.Mutex
 	closed  bool
-	conns   map[*net.UnixConn]struct{}
-	running sync.WaitGroup // a count for each connection
+	conns   map[*net.UnixConn]struct{} // of clients, at most ServerOptions.Connections
+	refused map[*net.UnixConn]struct{} // that are told why not, at most maxRefused
+	clients map[member]*client         // that have blades mapped
+	running sync.WaitGroup             // a count for each connection
 }
 
 // NewServer takes a name in a directory, which it makes if there is none, and maps the blades. The
-// directory belongs to the user of all processes, and is best on a tmpfs, such as /run or /dev/shm. If a server
-// of the name has ended without Close, its clients are shut out first, as a key fence does. Serve
-// comes next. Errors match ErrOptions, ErrDirectory or ErrStuck, or are those of region.New.
+// directory belongs to the user of all processes, no other user may write to it, and it is best on a tmpfs, such as /run or /dev/shm. If a server
+// of the name has ended without Close, its clients are shut out first, as a key fence does: NewServer waits for them, and ends
+// none, since they are not its own. Serve comes next. Errors match ErrOptions, ErrDirectory or ErrStuck, or are those of region.New.
 func NewServer(dir string, o ServerOptions) (s *Server, err error) {
 	o.Blades = slices.Clone(o.Blades)
 	if err := o.complete(dir); err != nil {
@@ -48,18 +49,13 @@ func NewServer(dir string, o ServerOptions) (s *Server, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	s = &Server{o: o, dir: dir, conns: map[*net.UnixConn]struct{}{}}
-	for s.life == 0 {
-		s.life = rand.Uint64()
-	}
-	if s.o.Seed == 0 {
-		s.o.Seed = s.life
-	}
-	if s.unlock, err = lock(lockOf(dir, o.Name), 0); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("%w: another server has the name %q in %s: give this one another name", ErrDirectory, o.Name, dir)
-		}
+	s = &Server{o: o, dir: dir, conns: map[*net.UnixConn]struct{}{}, refused: map[*net.UnixConn]struct{}{}, clients: map[member]*client{}}
+	if s.lanes, err = openLanes(dir, true, o.Patience+killWait); err != nil {
 		return nil, err
+	}
+	s.lanes.overdue = s.overdue
+	if s.o.Seed == 0 {
+		s.o.Seed = uint64(s.lanes.me)
 	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.release())
@@ -68,14 +64,17 @@ func NewServer(dir string, o ServerOptions) (s *Server, err error) {
 }
 
 func (s *Server) open() (err error) {
-	if s.lanes, err = openLanes(s.dir, s.o.Patience); err != nil {
-		return err
+	switch mine, err := take(s.lanes.f, unix.F_WRLCK, nameOffset(s.o.Name)); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	case !mine:
+		return fmt.Errorf("%w: another server has the name %q in %s: give this one another name", ErrDirectory, s.o.Name, s.dir)
 	}
 	path, socket := keysOf(s.dir, s.o.Name), socketOf(s.dir, s.o.Name)
-	if err := fenceBefore(path, s.lanes); err != nil {
+	if err := fenceBefore(s.dir, path, s.lanes); err != nil {
 		return err
 	}
-	k, err := makeKeys(path, len(s.o.Blades), s.life, s.lanes.header.boot)
+	k, err := makeKeys(path, len(s.o.Blades), s.lanes)
 	if err != nil {
 		return err
 	}
@@ -126,7 +125,7 @@ func (s *Server) Serve() error {
 
 // Close stops the blades, so that no verb of a client takes effect there any more, ends all
 // connections and gives up the name. What the blades' memory held is gone; files keep it. To close again does
-// nothing. ErrStuck: a client could not be ended; a later server of the name will try again.
+// nothing. ErrStuck: a client is in the middle of a verb still; a later server of the name will wait for it.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -135,36 +134,36 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	var errs []error
-	for i := range s.o.Blades {
-		errs = append(errs, s.set.StopBlade(rdma.BladeID(i)))
+	err := s.lanes.shut(context.Background(), s.keys)
+	if err == nil {
+		err = os.Remove(keysOf(s.dir, s.o.Name))
 	}
-	if errors.Join(errs...) == nil {
-		errs = append(errs, os.Remove(keysOf(s.dir, s.o.Name)))
-	}
-	errs = append(errs, s.l.Close())
+	err = errors.Join(err, s.l.Close())
 	s.mu.Lock()
 	for c := range s.conns {
 		_ = c.Close() // what is under way there has no answer any more
 	}
+	for c := range s.refused {
+		_ = c.Close()
+	}
 	s.mu.Unlock()
 	s.running.Wait()
-	return errors.Join(append(errs, s.release())...)
+	return errors.Join(err, s.release())
 }
 
-// release gives up what there is.
+// release gives up what there is. The member comes last: its end tells clients that the server has ended.
 func (s *Server) release() error {
 	var errs []error
+	if s.l != nil {
+		_ = s.l.Close() // it may be closed
+	}
 	if s.set != nil {
 		errs = append(errs, s.set.Close())
 	}
 	if s.keys != nil {
 		errs = append(errs, s.keys.close())
 	}
-	if s.lanes != nil {
-		errs = append(errs, s.lanes.close())
-	}
-	return errors.Join(append(errs, s.unlock())...)
+	return errors.Join(append(errs, s.lanes.close())...)
 }
 
 func (s *Server) isClosed() bool {
@@ -179,24 +178,36 @@ func (s *Server) report(err error) {
 	}
 }
 
+// maxRefused is how many connections are told at a time why they are refused. Further ones are closed.
+const maxRefused = 16
+
 // begin takes a connection.
 func (s *Server) begin(c *net.UnixConn) {
+	w := welcome{version: Version, blades: uint16(len(s.o.Blades)), life: uint64(s.lanes.me)}
+	user, err := peercred.UserOf(c)
+	if err == nil && user != 0 && user != uint32(os.Geteuid()) {
+		w.refused = refusedUser
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		_ = c.Close()
-		return
-	}
-	w := welcome{version: Version, blades: uint16(len(s.o.Blades)), life: s.life}
-	if len(s.conns) >= s.o.Connections {
+	if w.refused == 0 && len(s.conns) >= s.o.Connections {
 		w.refused = refusedBusy
 	}
-	s.conns[c] = struct{}{}
+	all := s.conns
+	if w.refused != 0 {
+		all = s.refused
+	}
+	if err != nil || s.closed || len(s.refused) >= maxRefused && w.refused != 0 {
+		_ = c.Close() // its end is what is said
+		return
+	}
+	all[c] = struct{}{}
 	s.running.Go(func() {
 		err := s.handle(c, w)
+		s.leave(c)
 		_ = c.Close() // its end is known already
 		s.mu.Lock()
-		delete(s.conns, c)
+		delete(all, c)
 		closed := s.closed
 		s.mu.Unlock()
 		if err != nil && !closed {
@@ -221,10 +232,6 @@ func (s *Server) handle(c *net.UnixConn, w welcome) error {
 	}
 	if h.version != Version {
 		w.refused = refusedVersion
-	} else if user, err := peercred.UserOf(c); err != nil {
-		return fmt.Errorf("shm: the user of a client: %w", err)
-	} else if user != 0 && user != uint32(os.Geteuid()) {
-		w.refused = refusedUser
 	}
 	if w.refused != 0 {
 		_, err := c.Write(w.bytes())
@@ -233,8 +240,9 @@ func (s *Server) handle(c *net.UnixConn, w welcome) error {
 	if err := send(c, w.bytes(), s.keys.f); err != nil {
 		return gone(err)
 	}
+	watching := false
 	for {
-		if err := c.SetDeadline(time.Time{}); err != nil { // a client may be silent
+		if err := c.SetReadDeadline(time.Time{}); err != nil { // a client may be silent
 			return gone(err)
 		}
 		n, err := c.Read(p)
@@ -245,18 +253,28 @@ func (s *Server) handle(c *net.UnixConn, w welcome) error {
 		if err := x.get(p[:n]); err != nil {
 			return err
 		}
-		a, f := s.execute(&x)
+		if watching != (x.action == actAlive) {
+			return fmt.Errorf("%w: call %d on a connection on which the server asks, or an answer on another one", ErrProtocol, x.action)
+		}
+		if watching {
+			s.heard(c)
+			continue
+		}
+		a, f := s.execute(c, &x)
 		if err := c.SetWriteDeadline(time.Now().Add(s.o.Timeout)); err != nil {
 			return gone(err)
 		}
 		if err := send(c, a.bytes(), f); err != nil {
 			return gone(err)
 		}
+		if watching = x.action == actWatch && a.outcome == callDone; watching {
+			s.ready(c)
+		}
 	}
 }
 
 // execute executes a call. The file goes with the answer.
-func (s *Server) execute(x *call) (a answer, f *os.File) {
+func (s *Server) execute(c *net.UnixConn, x *call) (a answer, f *os.File) {
 	b := rdma.BladeID(x.blade)
 	var err error
 	switch {
@@ -269,6 +287,8 @@ func (s *Server) execute(x *call) (a answer, f *os.File) {
 		if a.text = string(text); len(text) > maxReport {
 			err = fmt.Errorf("the report has %d bytes, more than %d", len(text), maxReport)
 		}
+	case x.action == actWatch:
+		err = s.watch(c, member(x.off))
 	case int(x.blade) >= len(s.o.Blades):
 		err = fmt.Errorf("blade %d of %d: %w", b, len(s.o.Blades), rdma.ErrBladeDown)
 	case x.action == actAttach:
@@ -280,7 +300,12 @@ func (s *Server) execute(x *call) (a answer, f *os.File) {
 	case x.action == actGrant:
 		a.key, err = s.set.Grant(b)
 	case x.action == actRevoke:
-		err = s.set.Revoke(b, x.key)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(min(x.n, math.MaxInt64)))
+		err = s.set.RevokeContext(ctx, b, x.key)
+		cancel()
+		if errors.Is(err, ErrStuck) {
+			s.report(fmt.Errorf("shm: server %s: blade %d: %w", s.o.Name, b, err))
+		}
 	}
 	if a.outcome = outcomeOf(err); err != nil {
 		a.text = err.Error()

@@ -79,6 +79,19 @@ func (d *daemon) report(client string, err error) {
 	d.log.Warn("a connection was refused, or has failed", zap.String("client", client), zap.String("error", oneLine(err)))
 }
 
+// reportShared tells what a server of blades that are mapped has to report.
+func (d *daemon) reportShared(err error) {
+	var ended *shm.KilledError
+	switch {
+	case errors.As(err, &ended):
+		d.log.Error("a client was killed", zap.Int("process", ended.Process), zap.Uint32("user", ended.User), zap.Duration("silent", ended.Silent), zap.String("error", oneLine(err)))
+	case errors.Is(err, shm.ErrStuck):
+		d.log.Warn("a key fence waits for a client", zap.String("error", oneLine(err)))
+	default:
+		d.report(d.o.Shm, err)
+	}
+}
+
 // told logs that systemd could not be told something.
 func (d *daemon) told(err error) {
 	if err != nil {
@@ -138,8 +151,8 @@ func (d *daemon) open() (err error) {
 	switch {
 	case o.Shm != "":
 		if d.shared, err = shm.NewServer(o.Shm, shm.ServerOptions{
-			Name: o.Name, Blades: regions, Connections: o.Connections, Describe: reporter.Describe,
-			Report: func(err error) { d.report(o.Shm, err) },
+			Name: o.Name, Blades: regions, Connections: o.Connections, Patience: o.Patience, Describe: reporter.Describe,
+			Report: d.reportShared,
 		}); err != nil {
 			if errors.Is(err, unix.ENOSPC) {
 				err = fmt.Errorf("%w; make room there, or mount -o remount,size=64M its file system", err)

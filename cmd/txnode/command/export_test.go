@@ -87,3 +87,9 @@ func Prove(f rdma.Fabric, b rdma.BladeID) (err error) {
 
 // CreateDir makes a directory for blades of a benchmark.
 var CreateDir = createDir
+
+// ReportShared has a daemon with a log on w tell what a server of shared memory reports.
+func ReportShared(w io.Writer, err error) {
+	o := &serveOptions{Shm: "/dev/shm/blades", LogFormat: "json", LogLevel: "info"}
+	(&daemon{o: o, log: o.logger(w)}).reportShared(err)
+}

@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 )
 
@@ -22,6 +24,7 @@ type serveOptions struct {
 	Listen      []string
 	Shm         string
 	Name        string
+	Patience    time.Duration
 	Memory      byteSize
 	Blades      sizeList
 	Dir         string
@@ -117,6 +120,7 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback unless there is TLS;\nseveral are possible (default: none; this or --shm is needed)")
 	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blades (default: none)")
 	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of this server in the directory: letters, digits, '-' and '_'")
+	fs.DurationVar(&o.Patience, "patience", shm.DefaultPatience, "with --shm, for how long a process that stands still in the middle of an access may give no sign of life while\nkeys change, before it is killed; at least the longest lease of a program")
 	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes; 0, with --catalog: no blade")
 	fs.Var(&o.Blades, "blade", "instead of --memory: `size` of one of several blades, in the order of their ids; several times (default: one blade)")
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps each blade in a file, made if there is none; sizes may be left out if there is one\n(default: none, the blades end with the process)")
@@ -149,6 +153,9 @@ func (o *serveOptions) Validate() error {
 		faults = append(faults, "--listen and --shm are both given; a blade is reached in one way")
 	case o.Shm != "" && o.SecretFile != "" && o.Catalog == "":
 		faults = append(faults, "--secret-file is for --listen; with --shm, only this user and root can connect")
+	}
+	if o.Patience <= 0 || o.Patience > shm.MaxPatience {
+		faults = append(faults, fmt.Sprintf("--patience is %v; it must be more than 0s, and at most %v", o.Patience, shm.MaxPatience))
 	}
 	for _, a := range o.Listen {
 		if _, _, err := tcp.ParseAddress(a); err != nil {
@@ -239,7 +246,8 @@ copies on other blades go on, and it gets new ones. So a database needs --replic
 
 With --shm, processes of this host map the blades' memory instead, and access it
 themselves. Programs connect with shm.Dial of the package txnode/rdma/shm. A process
-that stops in the middle of an access while keys change is killed. Linux only.
+that stands still in the middle of an access while keys change is waited for, and
+killed if it gives no sign of life for --patience. Linux only.
 
 With --catalog, it serves a catalog, too: what is where, which all processes of a
 database share. It is a file, catalog.db, in a directory, and stays when the process

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"txnode/cmd/txnode/command"
 	"txnode/memory"
@@ -164,6 +165,8 @@ func TestServeErrors(t *testing.T) {
 	one(2, "--connections is 0", "--listen", "unix:x", "--connections", "0")
 	one(2, "octal digits", "--listen", "unix:x", "--socket-mode", "rw")
 	one(2, "takes no argument", "--listen", "unix:x", "now")
+	one(2, "--patience is 0s; it must be more than 0s", "--shm", dir, "--patience", "0s")
+	one(2, "--patience is 25h0m0s; it must be more than 0s, and at most 24h0m0s", "--shm", dir, "--patience", "25h")
 	one(2, "where to serve the catalog", "--catalog", "memory")
 	one(2, "where to serve the catalog", "--catalog", "memory", "--shm", dir)
 	one(2, "--memory is 0; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "0")
@@ -315,6 +318,26 @@ func TestServeCatalog(t *testing.T) {
 		}
 		if err := <-waiting; !errors.Is(err, memory.ErrClosed) {
 			t.Errorf("what waits while the daemon ends: %v", err)
+		}
+	}
+}
+
+// TestServeReports: the log of a daemon says which client a key fence waits for, which was killed, and why.
+func TestServeReports(t *testing.T) {
+	for _, x := range []struct {
+		err  error
+		want []string
+	}{
+		{&shm.KilledError{Server: "a", Process: 4242, User: 7, Silent: 10 * time.Second}, []string{`"level":"error"`, `"process":4242`, `"user":7`, `"silent":10`, "no sign of life"}},
+		{fmt.Errorf("blade 1: %w: process 4242", shm.ErrStuck), []string{`"level":"warn"`, "waits for a client", "process 4242"}},
+		{shm.ErrRefused, []string{`"level":"warn"`, "/dev/shm/blades", "refused"}},
+	} {
+		var log strings.Builder
+		command.ReportShared(&log, x.err)
+		for _, want := range x.want {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%v is logged as %s; want %s", x.err, log.String(), want)
+			}
 		}
 	}
 }
