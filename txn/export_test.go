@@ -224,3 +224,13 @@ func (db *DB) Leads(table string, key []byte) memory.Addr {
 
 // Owes reports whether the index of an open ordered table owes something.
 func (db *DB) Owes(table string) bool { return db.tables[table].Ordered.Owes() }
+
+// Force writes a record, or deletes it if value is nil, of a table whose writes are reserved for handles that keep its indexes.
+func (r *RawTable) Force(tx *Tx, key, value []byte) error {
+	tx.o.AllowReserved(true)
+	defer tx.o.AllowReserved(false)
+	if value == nil {
+		return tx.delete(r.t, key)
+	}
+	return tx.put(r.t, key, value)
+}

@@ -69,14 +69,15 @@ type TableIndex[K, V any] interface {
 	alive() error // ErrDropped: it was dropped
 	// change appends what becomes of the index by a change of a record; nil: it has no value.
 	change(tx *Tx, k K, old, now *V) ([]indexChange, error)
-	label() string                                // its name
+	options() indexOptions                        // what it was defined as
 	entries() *occ.Table                          // the table that it is
 	keys(k K, v *V) (entries [][]byte, err error) // the entries of a record, in order; nil: it has no value
 	leads(entry, value []byte) (K, error)         // the key of the record that an entry leads to
 }
 
 // NewIndex defines an index in which several records may have a key. of returns the keys of a record in the index, none
-// or several. It must be a function of its arguments alone. To change it, or key, is to make another index.
+// or several. It must be a function of its arguments alone, and give the same for a value that the table's Codec has encoded and
+// decoded again. To change it, or key, is to make another index: [Table.CheckIndexes] finds what an index has of another function.
 func NewIndex[K, V, I any](name string, key Key[I], of func(k K, v V) []I) *Index[K, V, I] {
 	return &Index[K, V, I]{name: name, key: key, of: of}
 }
@@ -94,7 +95,7 @@ func (x *Index[K, V, I]) define() (indexOptions, error) {
 	faults.Check(x.of != nil, "index %q: it has no function", x.name)
 	faults.Check(x.key.Append != nil && x.key.Decode != nil && x.key.Ordered && x.key.Name != "", "index %q: its Key must have Name, Append and Decode, and be Ordered", x.name)
 	faults.Check(x.table == nil, "index %q belongs to a table already: define another one", x.name)
-	return indexOptions{Name: x.name, Key: x.key.Name, Unique: x.unique}, faults.Err(ErrOptions)
+	return x.options(), faults.Err(ErrOptions)
 }
 
 // bind opens the table of the index, which the catalog has, for a handle of its table.
@@ -119,7 +120,9 @@ func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 	return nil
 }
 
-func (x *Index[K, V, I]) label() string { return x.name }
+func (x *Index[K, V, I]) options() indexOptions {
+	return indexOptions{Name: x.name, Key: x.key.Name, Unique: x.unique}
+}
 
 func (x *Index[K, V, I]) entries() *occ.Table { return x.t }
 

@@ -25,7 +25,9 @@ func (x *Index[K, V, I]) begin() error {
 			break
 		}
 		return nil
-	}); err != nil || !empty {
+	}); errors.Is(err, ErrCorrupt) || err == nil && !empty { // it has something, which may be damaged
+		return nil
+	} else if err != nil {
 		return err
 	}
 	return x.Build(ctx, nil)

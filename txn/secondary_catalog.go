@@ -24,6 +24,14 @@ type indexOptions struct {
 	Since uint32 `json:"since,omitempty"`
 }
 
+// entryKey is the name of the Key of the entries; primary is that of the Key of the table.
+func (o *indexOptions) entryKey(primary string) string {
+	if o.Unique {
+		return o.Key
+	}
+	return "tuple(" + o.Key + "," + primary + ")"
+}
+
 // indexTable is the name of the table of an index.
 func indexTable(table, name string) string { return table + "." + name }
 
@@ -51,6 +59,16 @@ func (db *DB) since(table, name string) uint32 {
 // built reports whether an index knows all records.
 func (db *DB) built(table, name string) bool {
 	return slices.ContainsFunc(db.indexes(table), func(x indexOptions) bool { return x.Name == name && x.Built })
+}
+
+// isBuilt is built, as far as any process has noted it.
+func (db *DB) isBuilt(table, name string) (bool, error) {
+	if !db.built(table, name) && db.space.Shared() {
+		if err := db.learn(table); err != nil {
+			return false, err
+		}
+	}
+	return db.built(table, name), nil
 }
 
 // lacking is ErrIndexes if a table has an index that is not one of names.

@@ -51,6 +51,34 @@ type IndexFault struct {
 	Err   error
 	// Repaired: the entry was added, or deleted, in the transaction that has found this.
 	Repaired bool
+
+	key, entry string // names of the Keys of the table, and of the entries
+}
+
+// String says what is wrong, in words.
+func (f IndexFault) String() string {
+	at := fmt.Sprintf("table %q", f.Table)
+	if f.Key != nil {
+		at += ", key " + showKey(f.key, f.Key)
+	}
+	what := ""
+	switch f.Kind {
+	case EntryMissing:
+		what = fmt.Sprintf("index %q lacks the record's entry %s", f.Index, showKey(f.entry, f.Entry))
+	case EntryStray:
+		what = fmt.Sprintf("index %q has an entry %s, and no such record has that key in it", f.Index, showKey(f.entry, f.Entry))
+	case EntryTaken:
+		what = fmt.Sprintf("entry %s of the unique index %q leads to the record of key %s", showKey(f.entry, f.Entry), f.Index, showKey(f.key, f.Other))
+	default:
+		what = "the record, or its keys in indexes, cannot be read"
+	}
+	if f.Err != nil {
+		what += fmt.Sprintf(": %v", f.Err)
+	}
+	if f.Repaired {
+		what += "; repaired"
+	}
+	return at + ": " + what
 }
 
 // comparison holds indexes of a table against its records while transactions run. Each of its transactions compares some records,
@@ -183,7 +211,12 @@ func (c *comparison[K, V]) transact(n int, fn func(tx *Tx, write bool) error) er
 
 // fault notes what is wrong.
 func (c *comparison[K, V]) fault(f IndexFault) {
-	f.Table = c.t.t.Name
+	f.Table, f.key = c.t.t.Name, c.t.key.Name
+	for _, x := range c.indexes {
+		if o := x.options(); o.Name == f.Index {
+			f.entry = o.entryKey(f.key)
+		}
+	}
 	c.faults = append(c.faults, f)
 }
 
@@ -232,10 +265,10 @@ func (c *comparison[K, V]) compareRecords(tx *Tx, keys []K, write bool) error {
 		for _, x := range c.indexes {
 			changes, err := x.change(tx, k, nil, v)
 			if err != nil {
-				c.unreadable(x.label(), key, err)
+				c.unreadable(x.options().Name, key, err)
 			}
 			for _, e := range changes {
-				all = append(all, wantedEntry{e, x.label(), key})
+				all = append(all, wantedEntry{e, x.options().Name, key})
 			}
 		}
 	}
@@ -315,7 +348,7 @@ func (c *comparison[K, V]) compareEntries(tx *Tx, x TableIndex[K, V], entries []
 		if !found {
 			continue // it is gone by now
 		}
-		f := IndexFault{Kind: EntryStray, Index: x.label(), Entry: entries[n].key, Repaired: write}
+		f := IndexFault{Kind: EntryStray, Index: x.options().Name, Entry: entries[n].key, Repaired: write}
 		k, err := x.leads(f.Entry, value)
 		if f.Err = err; err == nil {
 			f.Key = bytes.Clone(c.t.encode(tx, k))

@@ -18,16 +18,11 @@ func (x *Index[K, V, I]) ready(tx *Tx) error {
 	if err := x.alive(); err != nil {
 		return err
 	}
-	db, table := x.table.db, x.table.t.Name
-	if !db.built(table, x.name) && db.space.Shared() {
-		if err := db.learn(table); err != nil {
-			return err
-		}
+	built, err := x.table.db.isBuilt(x.table.t.Name, x.name)
+	if err == nil && !built {
+		err = fmt.Errorf("%w: index %q of table %q", ErrBuilding, x.name, x.table.t.Name)
 	}
-	if !db.built(table, x.name) {
-		return fmt.Errorf("%w: index %q of table %q", ErrBuilding, x.name, x.table.t.Name)
-	}
-	return nil
+	return err
 }
 
 // bounds are those of the entries of the index keys between two bounds.
