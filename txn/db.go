@@ -104,6 +104,9 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 			return nil, err
 		}
 		db.owned, db.fabric, db.space = e, e.Fabric(), e.Space()
+		if e.Tightened() {
+			o.Logger.Warn("other users had rights to the directory of the database, or to files in it, and have none any more", zap.String("directory", o.Dir))
+		}
 		if lost := e.Replaced(); len(lost) > 0 {
 			r := db.space.Redundancy()
 			o.Logger.Error("regions are missing or blank; their blades begin anew, and copies are built of what the others have", zap.Any("blades", lost),

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"txnode/internal/owndir"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
@@ -47,10 +48,10 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 //
 // A new directory appears when everything is in it and flushed to disk, whatever o.Durability is.
 // Until then, or for good after a crash, it is called dir.restoring, where a long name of dir is
-// cut. A directory that exists stays, with owner and mode, and may be a link or a mount point.
+// cut. A directory that exists must be this user's, and stays; it may be a link or a mount point.
 // Until everything is there it has nothing but a directory called restoring; then it gets the
-// files, the catalog last. A failure leaves nothing behind, nor does a panic of ro.Progress. If src
-// is an *os.File, the new database is no more readable than that file.
+// files, the catalog last. A failure leaves nothing behind, nor does a panic of ro.Progress. The database is
+// for this user alone.
 func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
 	defer func() {
 		if err != nil {
@@ -80,7 +81,6 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	if err != nil {
 		return info, err
 	}
-	mode := readersOf(src)
 	part, whole := filepath.Join(filepath.Dir(to), partName(filepath.Base(to))), false
 	above := missing(filepath.Dir(to))
 	defer func() {
@@ -91,13 +91,16 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		}
 	}()
 	if there {
+		if _, err := owndir.Dir(to); err != nil {
+			return info, err
+		}
 		part = filepath.Join(to, restoring)
 	} else if st, err := os.Lstat(to); err == nil && st.Mode()&fs.ModeSymlink != 0 {
 		return info, fmt.Errorf("it is a link, and what it leads to is not there: make that directory, or name another")
 	} else if err := embedded.MakeDir(filepath.Dir(to)); err != nil {
 		return info, err
 	}
-	if err := os.Mkdir(part, mode|mode&0o444>>2); errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(part, owndir.DirMode); errors.Is(err, fs.ErrExist) {
 		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", part)
 	} else if err != nil {
 		return info, err
@@ -127,9 +130,6 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		}
 		o.BladeSize = roomier(o.BladeSize, o.SegmentSize)
 	}
-	if err := limitModes(part, mode); err != nil {
-		return info, err
-	}
 	if err := syncFiles(part); err != nil {
 		return info, err
 	}
@@ -146,30 +146,6 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 		return r.Info(), embedded.Sync(to)
 	}
 	return r.Info(), embedded.Sync(filepath.Dir(to))
-}
-
-// readersOf is the mode of files that are no more readable than a backup, if it is a file.
-func readersOf(src io.ReadSeeker) fs.FileMode {
-	f, ok := src.(interface{ Stat() (fs.FileInfo, error) })
-	if ok {
-		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
-			return 0o600 | st.Mode().Perm()&0o644
-		}
-	}
-	return 0o644
-}
-
-// limitModes takes the rights from the files in dir that mode does not have.
-func limitModes(dir string, mode fs.FileMode) error {
-	files, err := os.ReadDir(dir)
-	for _, f := range files {
-		st, e := f.Info()
-		if e == nil && st.Mode().Perm()&^mode != 0 {
-			e = os.Chmod(filepath.Join(dir, f.Name()), st.Mode().Perm()&mode)
-		}
-		err = errors.Join(err, e)
-	}
-	return err
 }
 
 // partName is what a new directory is called until everything is in it. Its length is bounded, since that of

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -164,5 +167,37 @@ func TestLogThatBlocks(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "declared dead") {
 		t.Errorf("the log, when it can be written: %s", b.String())
+	}
+}
+
+// TestModesOfDirectory: a database in a directory is for its user alone, also if it was not before, which the log says once.
+func TestModesOfDirectory(t *testing.T) {
+	o := tiny()
+	o.Dir = filepath.Join(t.TempDir(), "db")
+	for round, told := range []int{0, 1, 0} {
+		var b bytes.Buffer
+		o.Logger = txn.SlogLogger(slog.New(slog.NewJSONHandler(&b, nil)))
+		close1(t, mustOpen(t, o))
+		if n := strings.Count(b.String(), "have none any more"); n != told {
+			t.Errorf("round %d: told %d times, not %d: %s", round, n, told, b.String())
+		}
+		if err := filepath.WalkDir(o.Dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			want := fs.FileMode(0o600)
+			if e.IsDir() {
+				want = 0o700
+			}
+			if st, err := e.Info(); err != nil || st.Mode().Perm() != want {
+				t.Errorf("round %d: %s has mode %v: %v", round, path, st.Mode(), err)
+			}
+			if round == 0 {
+				return os.Chmod(path, want|0o044)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

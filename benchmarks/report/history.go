@@ -35,7 +35,7 @@ const lockTimeout = time.Second
 
 // Save keeps a result and sets its ID, the next number.
 func (h HistoryFile) Save(r *Result) error {
-	if err := os.MkdirAll(filepath.Dir(h.Path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(h.Path), 0o700); err != nil {
 		return h.wrap(err)
 	}
 	return h.with(false, func(tx *bbolt.Tx) error {
@@ -251,7 +251,7 @@ func (h HistoryFile) with(readOnly bool, fn func(tx *bbolt.Tx) error) (err error
 	case err != nil && readOnly:
 		return h.wrap(err)
 	}
-	db, err := bbolt.Open(h.Path, 0o644, &bbolt.Options{Timeout: lockTimeout, ReadOnly: readOnly})
+	db, err := bbolt.Open(h.Path, 0o600, &bbolt.Options{Timeout: lockTimeout, ReadOnly: readOnly})
 	if err != nil {
 		return h.wrap(err)
 	}

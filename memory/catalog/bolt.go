@@ -21,6 +21,7 @@ import (
 
 	"txnode/internal/eintr"
 	"txnode/internal/oslimit"
+	"txnode/internal/owndir"
 	"txnode/memory"
 )
 
@@ -133,7 +134,7 @@ func open(path string, readOnly bool) (db *bolt.DB, file *os.File, err error) {
 	}()
 	defer guard(path, &err, nil)()
 	err = eintr.Repeat(func() (err error) { // bbolt does not repeat its flock and fdatasync
-		db, err = bolt.Open(path, 0o644, &bolt.Options{
+		db, err = bolt.Open(path, owndir.FileMode, &bolt.Options{
 			Timeout:  time.Nanosecond,
 			ReadOnly: readOnly,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {

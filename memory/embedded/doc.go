@@ -10,6 +10,9 @@
 //	settled.json      which regions need not be written again, so as to survive a loss of
 //	                  power, when they are opened next; it may be removed
 //
+// Directory and files are for the user that opens the database for writing: modes 700 and 600, which they get if they had wider ones
+// (package owndir). A directory of another user is refused, and so are links in it. Another user that can read a file of it could lock it.
+//
 // The directory is locked with flock: exclusively, or shared by read-only
 // openers. A later opener gets [ErrLocked] at once. A read-only opener makes and changes no file.
 // Where it finds no LOCK it has the lock on the catalog alone, which all others have, too.

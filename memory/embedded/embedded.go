@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"txnode/internal/owndir"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma"
@@ -24,6 +25,8 @@ const CatalogName = "catalog.db"
 // bladeName is the file of a blade.
 func bladeName(i int) string { return fmt.Sprintf("blade-%03d.region", i) }
 
+const bladePattern = "blade-*.region"
+
 // Host is the resources of a database: its memory, its catalog, and the lock on its directory. It
 // is for callers that attach a [memory.Space] themselves; [Open] does that.
 type Host struct {
@@ -32,6 +35,8 @@ type Host struct {
 	// Options are for memory.Open: the geometry of the database that is there,
 	// or of the new one.
 	Options memory.Options
+	// Tightened: other users had rights to the directory, or to files in it, and have none any more.
+	Tightened bool
 
 	fabric *inproc.Fabric
 	lock   *dirLock // nil: anonymous
@@ -118,6 +123,11 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
+	if !o.ReadOnly {
+		if h.Tightened, err = owndir.Dir(o.Dir, lockName, CatalogName, bladePattern, marksName, marksName+".new"); err != nil {
+			return nil, fmt.Errorf("memory: %w", err)
+		}
+	}
 	path := filepath.Join(o.Dir, CatalogName)
 	if o.ReadOnly {
 		// Nothing is left in a directory of something else, not even a lock.
@@ -162,7 +172,7 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	return l, nil
 }
 
-// MakeDir makes a directory, and those above it that are missing, so that they
+// MakeDir makes a directory, and those above it that are missing, for this user alone, so that they
 // survive a loss of power: what is flushed in a directory is of no use without its name.
 func MakeDir(path string) error {
 	path, err := filepath.Abs(path)
@@ -178,7 +188,7 @@ func MakeDir(path string) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(path, owndir.DirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if st, err := os.Stat(path); err != nil {
@@ -501,6 +511,9 @@ func (d *Database) Space() *memory.Space { return d.space }
 
 // Replaced are the blades whose regions were given up: see Options.ReplaceLost.
 func (d *Database) Replaced() []rdma.BladeID { return d.host.Replaced }
+
+// Tightened reports whether other users had rights to the directory, or to files in it, and have none any more.
+func (d *Database) Tightened() bool { return d.host.Tightened }
 
 // Fabric returns the fabric.
 func (d *Database) Fabric() rdma.Fabric { return d.host.Fabric }

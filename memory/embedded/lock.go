@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/internal/eintr"
+	"txnode/internal/owndir"
 )
 
 const lockName = "LOCK"
@@ -38,7 +39,7 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 		}
 		return lock(f, dir, unix.LOCK_SH)
 	}
-	f, err := makeLock(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := makeLock(path, os.O_RDWR|os.O_CREATE, owndir.FileMode)
 	named := err == nil
 	if errors.Is(err, fs.ErrPermission) { // another user has made it, as root; what can be read can be locked
 		if r, e := os.Open(path); e == nil {

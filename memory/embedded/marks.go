@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"txnode/internal/owndir"
 )
 
 // Who opens a database that is to survive a loss of power reads what the system has in memory of
@@ -104,7 +106,7 @@ func (m marks) put(dir string) {
 		return
 	}
 	path := filepath.Join(dir, marksName)
-	if os.WriteFile(path+".new", p, 0o644) != nil || os.Rename(path+".new", path) != nil {
+	if os.WriteFile(path+".new", p, owndir.FileMode) != nil || os.Rename(path+".new", path) != nil {
 		_ = os.Remove(path + ".new")
 	}
 }

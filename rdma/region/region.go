@@ -154,7 +154,7 @@ func (r *region) mapFile(o *Options) error {
 	if r.readOnly {
 		mode, prot = os.O_RDONLY, unix.PROT_READ
 	}
-	f, err := os.OpenFile(path, mode, 0o644)
+	f, err := os.OpenFile(path, mode, 0o600)
 	if err != nil {
 		return fmt.Errorf("rdma: blade file: %w", oslimit.Explain(err))
 	}

@@ -129,6 +129,9 @@ const (
 	socketExt = ".sock"
 )
 
+// Names are patterns of the names that files of servers and clients have in a directory (see path/filepath.Match).
+var Names = []string{lanesFile, "*.keys", "*.keys.new", "*" + socketExt}
+
 func socketOf(dir, name string) string { return filepath.Join(dir, name+socketExt) }
 func keysOf(dir, name string) string   { return filepath.Join(dir, name+".keys") }
 

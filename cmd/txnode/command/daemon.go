@@ -21,6 +21,7 @@ import (
 
 	"txnode/cluster"
 	"txnode/internal/logsink"
+	"txnode/internal/owndir"
 	"txnode/internal/unixsocket"
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
@@ -139,6 +140,11 @@ func (d *daemon) open() (err error) {
 	reporter := cluster.NewReporter(d.reportOf(o))
 	so.Services = map[string]tcp.Service{cluster.ReportService: reporter.Answer}
 	if o.Catalog != "" {
+		if o.Catalog != catalogInMemory {
+			if err := d.own("--catalog", o.Catalog, "catalog.db*"); err != nil {
+				return err
+			}
+		}
 		if d.catalog, err = openCatalog(o.Catalog); err != nil {
 			return failf("--catalog %s: %w", o.Catalog, err)
 		}
@@ -150,6 +156,9 @@ func (d *daemon) open() (err error) {
 	}
 	switch {
 	case o.Shm != "":
+		if err := d.own("--shm", o.Shm, shm.Names...); err != nil {
+			return err
+		}
 		if d.shared, err = shm.NewServer(o.Shm, shm.ServerOptions{
 			Name: o.Name, Blades: regions, Connections: o.Connections, Patience: o.Patience, Describe: reporter.Describe,
 			Report: d.reportShared,
@@ -172,12 +181,27 @@ func (d *daemon) open() (err error) {
 	return err
 }
 
+// own makes the directory of a flag this user's alone.
+func (d *daemon) own(flag, dir string, patterns ...string) error {
+	tightened, err := owndir.Dir(dir, patterns...)
+	if err != nil {
+		return failf("%s %s: %w", flag, dir, err)
+	}
+	if tightened {
+		d.log.Warn("other users had rights to a directory, or to files in it, and have none any more", zap.String("flag", flag), zap.String("directory", dir))
+	}
+	return nil
+}
+
 // regions are what the blades are made of.
 func (d *daemon) regions() (regions []region.Options, err error) {
 	if d.o.Dir != "" {
 		asked := d.sizes
 		if !d.o.memoryGiven && len(d.o.Blades) == 0 {
 			asked = nil
+		}
+		if err := d.own("--dir", d.o.Dir, "LOCK", bladesFile+"*", "blade-*.region"); err != nil {
+			return nil, err
 		}
 		if d.dir, err = openBladeDir(d.o.Dir, asked, d.sizes); err != nil {
 			return nil, failf("--dir %s: %w", d.o.Dir, err)

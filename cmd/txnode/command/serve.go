@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -302,9 +301,6 @@ const catalogInMemory = "memory"
 func openCatalog(dir string) (memory.Catalog, error) {
 	if dir == catalogInMemory {
 		return &catalog.Mem{}, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
 	}
 	c, err := catalog.OpenBolt(filepath.Join(dir, "catalog.db"), false)
 	if err != nil {

@@ -49,9 +49,6 @@ type bladeJSON struct {
 // openBladeDir locks a directory, and makes the files of the blades if there are none. asked are the sizes
 // that blades must have, nil: those that they have, or fresh ones if there are none yet.
 func openBladeDir(dir string, asked, fresh []byteSize) (*bladeDir, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
 	d := &bladeDir{dir: dir}
 	if err := d.take(); err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package command_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,4 +123,55 @@ func TestServeDirErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	one(1, "blade-000.region is there without blades.json", "--dir", data)
+}
+
+// TestServeModes: the directories of a daemon, and the files in them, are for its user alone, also if they were not before, which the log says once. A
+// link in them is refused, and what it leads to stays as it is.
+func TestServeModes(t *testing.T) {
+	dir := socketDir(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	flags := []string{"--listen", "unix:" + at("s"), "--catalog", at("c"), "--blade", "1MiB", "--dir", at("d")}
+	for round, told := range []int{0, 2, 0} {
+		_, end := startServe(t, flags...)
+		code, log := end()
+		if n := strings.Count(log, "have none any more"); code != 0 || n != told {
+			t.Errorf("round %d: exit code %d, told %d times, not %d: %s", round, code, n, told, log)
+		}
+		for _, name := range []string{"c", "d"} {
+			if err := filepath.WalkDir(at(name), func(path string, e fs.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				want := fs.FileMode(0o600)
+				if e.IsDir() {
+					want = 0o700
+				}
+				if st, err := e.Info(); err != nil || st.Mode().Perm() != want {
+					t.Errorf("round %d: %s has mode %v: %v", round, path, st.Mode(), err)
+				}
+				if round == 0 {
+					return os.Chmod(path, want|0o055)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for flag, link := range map[string]string{"--catalog": "catalog.db.new", "--dir": "LOCK", "--shm": "lanes"} {
+		victim, own := at("victim"), t.TempDir()
+		if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink(victim, filepath.Join(own, link))); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"serve", flag, own, "--memory", "1MiB", "--listen", "unix:" + at("s")}
+		if flag == "--shm" {
+			args = args[:5]
+		}
+		if code, _, stderr := newBed(t).run(args...); code != 1 || !strings.Contains(stderr, link+" is a link") {
+			t.Errorf("%v: exit code %d: %s", args, code, stderr)
+		}
+		if p, err := os.ReadFile(victim); err != nil || string(p) != "precious" {
+			t.Errorf("%s: the file that the link leads to has %q, %v", flag, p, err)
+		}
+	}
 }
