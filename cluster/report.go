@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,9 +72,7 @@ func (r *Reporter) Answer(_ context.Context, request []byte) ([]byte, error) {
 	if len(request) > 0 {
 		return nil, r.board.put(request, time.Now())
 	}
-	x := r.report()
-	x.Processes = r.board.all(time.Now())
-	return json.Marshal(x)
+	return r.board.reply(time.Now(), r.report)
 }
 
 // Describe is the report without processes, for shm.ServerOptions.
@@ -110,6 +109,9 @@ func AskReport(ctx context.Context, address string, o Options) (*Report, error) 
 // decodeReport accepts any bytes.
 func decodeReport(address string, p []byte) (*Report, error) {
 	r := &Report{}
+	if n := bytes.Count(p, []byte("{")); len(p) > 2*maxBoard || n > 1<<17 {
+		return nil, oneLine(fmt.Errorf("%s: %w: its report has %d bytes and %d objects", address, tcp.ErrProtocol, len(p), n))
+	}
 	if err := json.Unmarshal(p, r); err != nil {
 		return nil, oneLine(fmt.Errorf("%s: %w: its report: %w", address, tcp.ErrProtocol, err))
 	}

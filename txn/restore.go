@@ -332,7 +332,10 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		return fmt.Errorf("the database has tables already: restore into a new one")
 	}
 	tables := map[uint16]*occ.Table{}
-	for _, t := range r.Tables() {
+	for _, t := range r.Tables() { // each is a change of the catalog
+		if ctx.Err() != nil {
+			return canceled(ctx)
+		}
 		want, err := decodeTableOptions(t.Options)
 		if err != nil {
 			return fmt.Errorf("table %q: %w", t.Name, err)

@@ -123,7 +123,7 @@ func optionsInFlags(cmd *cobra.Command, text string) string {
 }
 
 // oneLine makes an error a single line: what went wrong comes first in a
-// message of several lines, so the rest is cut off after a while.
+// message of several lines, so the rest is cut off after a while. It has nothing that a terminal takes for a command, as texts of servers may.
 func oneLine(err error) string {
 	const most = 600
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
@@ -134,5 +134,5 @@ func oneLine(err error) string {
 	if r := []rune(s); len(r) > most {
 		s = string(r[:most]) + " ..."
 	}
-	return s
+	return string(plain([]byte(s)))
 }

@@ -93,3 +93,12 @@ func ReportShared(w io.Writer, err error) {
 	o := &serveOptions{Shm: "/dev/shm/blades", LogFormat: "json", LogLevel: "info"}
 	(&daemon{o: o, log: o.logger(w)}).reportShared(err)
 }
+
+// Plain and OneLine are what others' words go through.
+var (
+	Plain   = plain
+	OneLine = oneLine
+)
+
+// MaxHTTP is how many connections --http has at a time.
+const MaxHTTP = maxHTTP

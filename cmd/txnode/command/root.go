@@ -23,7 +23,10 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 		}
 	}()
 	out := &checkedWriter{Writer: w.Stdout}
-	w.Stdout = out
+	w.Stdout, w.screen = out, out
+	if w.StdoutTerminal {
+		w.Stdout = plainWriter{out}
+	}
 	w.StderrTerminal = w.StderrTerminal && w.Getenv("TERM") != "dumb" // which cannot move back in a line
 	root := newRoot(&w)
 	root.SetArgs(args)

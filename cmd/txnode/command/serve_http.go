@@ -10,8 +10,11 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"txnode/memory"
@@ -35,6 +38,7 @@ func (d *daemon) listenHTTP(address string) (*httpServer, net.Listener, error) {
 	if err != nil {
 		return nil, nil, failf("--http %s: %w", address, err)
 	}
+	l = &boundedListener{Listener: l, most: maxHTTP}
 	h := &httpServer{d: d, watch: newWatch(d), at: "http://" + l.Addr().String() + "/"}
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		if !d.o.TLS.given() {
@@ -53,10 +57,68 @@ func (d *daemon) listenHTTP(address string) (*httpServer, net.Listener, error) {
 	mux.HandleFunc("GET /healthz", h.health)
 	mux.HandleFunc("GET /{$}", h.page)
 	h.server = &http.Server{
-		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: h.forHost(mux, address), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(reportWriter{d}, "", 0),
 	}
 	return h, l, nil
+}
+
+// maxHTTP is how many connections there are at a time: people and Prometheus need few.
+const maxHTTP = 128
+
+// boundedListener closes connections beyond a number.
+type boundedListener struct {
+	net.Listener
+
+	most int64
+	open atomic.Int64
+}
+
+// Accept implements net.Listener.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) <= l.most {
+			return &boundedConn{Conn: c, l: l}, nil
+		}
+		l.open.Add(-1)
+		_ = c.Close() // others have to end first
+	}
+}
+
+type boundedConn struct {
+	net.Conn
+
+	l    *boundedListener
+	once sync.Once
+}
+
+// Close implements net.Conn.
+func (c *boundedConn) Close() error {
+	c.once.Do(func() { c.l.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// forHost answers requests for this daemon: a page of another site can have a browser of this host connect to loopback under the name of that
+// site, and would read what is answered. A number of an address is no site's name.
+func (h *httpServer) forHost(next http.Handler, address string) http.Handler {
+	own, _, _ := net.SplitHostPort(address) // Validate has
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		ours := err == nil || strings.EqualFold(host, "localhost") || strings.EqualFold(host, own)
+		if c := h.d.files.Certificate(); !ours && (c == nil || c.VerifyHostname(host) != nil) {
+			http.Error(w, "this daemon is asked for by an address, localhost, the host of --http, or a name of its certificate", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // reportWriter has the lines of net/http where the daemon's are.

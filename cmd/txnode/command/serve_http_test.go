@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+	"txnode/cmd/txnode/command"
 
 	"txnode/cluster"
 	"txnode/rdma"
@@ -259,6 +262,86 @@ func TestServeHTTPKinds(t *testing.T) {
 		tr.CloseIdleConnections()
 	}
 	if code, stderr := end(); code != 0 || !strings.Contains(stderr, `"client": "http"`) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// TestServeHTTPHosts: a daemon answers under an address, and not under the name of a site that leads a browser of this host to it.
+func TestServeHTTPHosts(t *testing.T) {
+	line, end := startServe(t, "--listen", "unix:"+filepath.Join(socketDir(t), "s"), "--memory", "1MiB", "--http", "localhost:0")
+	url := statusOf(t, line)
+	for host, want := range map[string]int{"": 200, "localhost": 200, "LocalHost:80": 200, "127.0.0.1:9100": 200, "[::1]:9100": 200, "rebound.example": 421, "rebound.example:9100": 421} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host != "" {
+			r.Host = host
+		}
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("host %q: %s", host, a.Status)
+		}
+	}
+	if code, stderr := end(); code != 0 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// TestServeHTTPConnections: connections beyond a number are closed, and there is room again when others end.
+func TestServeHTTPConnections(t *testing.T) {
+	line, end := startServe(t, "--listen", "unix:"+filepath.Join(socketDir(t), "s"), "--memory", "1MiB", "--http", "127.0.0.1:0")
+	url := statusOf(t, line)
+	address := strings.Trim(strings.TrimPrefix(url, "http://"), "/")
+	var idle []net.Conn
+	closed := func(c net.Conn) bool { // an answer says that it is open
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			return true
+		}
+		_, err := c.Read(make([]byte, 1))
+		return err != nil
+	}
+	for range command.MaxHTTP {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if closed(c) {
+			t.Fatalf("connection %d is closed", len(idle))
+		}
+		idle = append(idle, c)
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if !closed(c) {
+		t.Errorf("more than %d connections", len(idle))
+	}
+	for _, c := range idle {
+		c.Close()
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := closed(c)
+		c.Close()
+		if !full {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("there is no room after others have ended")
+		}
+	}
+	if code, stderr := end(); code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -113,7 +113,7 @@ func (w *World) show(v *topView, o *topOptions) error {
 	}
 	var out strings.Builder
 	out.WriteString("\x1b[H") // to the first column of the first line
-	for l := range strings.Lines(b.String()) {
+	for l := range strings.Lines(string(plain(b.Bytes()))) {
 		l = strings.TrimSuffix(l, "\n")
 		if r := []rune(l); w.StdoutWidth > 0 && len(r) > w.StdoutWidth {
 			l = string(r[:w.StdoutWidth])
@@ -121,7 +121,7 @@ func (w *World) show(v *topView, o *topOptions) error {
 		out.WriteString(l + "\x1b[K\n") // and the rest of the line is cleared
 	}
 	out.WriteString("\x1b[J") // and the rest of the screen
-	_, err := io.WriteString(w.Stdout, out.String())
+	_, err := io.WriteString(w.screen, out.String())
 	return err
 }
 

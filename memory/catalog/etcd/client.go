@@ -92,7 +92,11 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		c.end()
 		return nil, err
 	}
-	if _, _, err := c.ask(connecting); err != nil {
+	at, _, err := c.ask(connecting)
+	if err == nil && at.rev == 0 {
+		err = c.alone(connecting)
+	}
+	if err != nil {
 		_ = c.Close() // it was asked only
 		if o.TLS == nil && errors.Is(err, ErrAway) {
 			err = fmt.Errorf("%w; if it serves TLS, it does not answer without certificates", err)
@@ -100,6 +104,22 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// alone returns ErrOptions if the prefix of a catalog that is not there yet lies within that of another database: etcdctl del --prefix of one would
+// delete both.
+func (c *Client) alone(ctx context.Context) error {
+	for above := strings.TrimSuffix(c.o.Prefix, "/"); ; {
+		i := strings.LastIndex(above, "/")
+		if i < 0 {
+			return nil
+		}
+		above = above[:i]
+		r, _, err := c.do(ctx, clientv3.OpGet(above+"/"+headName))
+		if err == nil && len(r.Get().Kvs) > 0 { // an error: this user may not read there
+			return fmt.Errorf("%w: the prefix %q lies within %q, which another database has: choose one beside it", ErrOptions, c.o.Prefix, above+"/")
+		}
+	}
 }
 
 // Name returns the address: "etcd://ENDPOINT,ENDPOINT/PREFIX".

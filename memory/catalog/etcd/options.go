@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"strings"
 	"time"
+	"unicode"
 
 	"txnode/internal/validate"
 )
@@ -13,7 +14,8 @@ type Options struct {
 	// Endpoints are the members of the etcd, of which at least one is needed: HOST:PORT, http://HOST:PORT,
 	// https://HOST:PORT, or unix:///PATH. The client uses one that answers.
 	Endpoints []string
-	// Prefix begins the keys of the catalog. A slash is added unless it ends with one. "": DefaultPrefix.
+	// Prefix begins the keys of the catalog. A slash is added unless it ends with one. "": DefaultPrefix. No part of it between slashes can be "chunk" or
+	// "head", which are names in a catalog. A prefix within that of another database is refused by Open.
 	Prefix string
 	// TLS is for endpoints that need it; nil: plain connections, and the system's authorities for https. The name that a
 	// member's certificate must have is ServerName, by default the host of its endpoint.
@@ -43,6 +45,10 @@ func (o *Options) complete() error {
 	if f.Check(o.Credentials == nil || o.TLS == nil, "Credentials and TLS: only one is possible"); o.Credentials != nil {
 		o.TLS = o.Credentials()
 	}
+	for part := range strings.SplitSeq(o.Prefix, "/") {
+		f.Check(part+"/" != chunkName && part != headName, "the prefix %q: %q is a name in a catalog: choose another one", o.Prefix, part)
+	}
+	f.Check(!strings.ContainsFunc(o.Prefix, unicode.IsControl), "the prefix %q has control characters", o.Prefix)
 	f.Check(o.Username != "" || o.Password == "", "a password without a user")
 	f.Check(o.Control >= 0, "Control is %v: a duration of 0 or more is possible", o.Control)
 	if o.Prefix == "" {

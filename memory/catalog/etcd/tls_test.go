@@ -96,3 +96,32 @@ func TestTLS(t *testing.T) {
 		t.Errorf("no x509.HostnameError: %v", err)
 	}
 }
+
+// TestNestedPrefix: a database has no prefix that lies within that of another one, or has a name of a catalog in it. Beside it, it has.
+func TestNestedPrefix(t *testing.T) {
+	s := etcdtest.NewStandIn(t)
+	o := func(prefix string) etcd.Options {
+		return etcd.Options{Endpoints: []string{s.Address}, Control: time.Minute, Prefix: prefix}
+	}
+	refused := func(prefix, say string) {
+		t.Helper()
+		c, err := etcd.Open(t.Context(), o(prefix))
+		if err == nil {
+			_ = c.Close()
+		}
+		if !errors.Is(err, etcd.ErrOptions) || !strings.Contains(err.Error(), say) {
+			t.Errorf("prefix %q: %v", prefix, err)
+		}
+	}
+	refused("bank/chunk", "is a name in a catalog")
+	refused("/head/bank", "is a name in a catalog")
+	refused("bank\x1b]0;", "control characters")
+	beside := open(t, o("bank/b")) // there is no bank/ yet
+	mustApply(t, beside, 0, entries(1, 1, 'b'))
+	mustApply(t, open(t, o("bank")), 0, entries(1, 1, 'a'))
+	refused("bank/c", `lies within "bank/"`)
+	refused("bank/c/d/", `lies within "bank/"`)
+	open(t, o("bank/b")) // it is there
+	open(t, o("banks"))
+	open(t, o("bank"))
+}
