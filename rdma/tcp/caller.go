@@ -110,11 +110,11 @@ func (c *Caller) failed(ctx context.Context, err error) error {
 	case c.life.Err() != nil:
 		return fmt.Errorf("%s: %w", name, rdma.ErrClosed)
 	case unwilling(err):
-		return fmt.Errorf("%s: %w", name, err)
+		return &peerError{fmt.Errorf("%s: %w", name, err), classify(err)}
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
-	return fmt.Errorf("%s: %w: %w", name, ErrNoAnswer, err)
+	return &peerError{fmt.Errorf("%s: %w: %w", name, ErrNoAnswer, err), classify(err)}
 }
 
 // connect makes the connection. The caller has the turn.

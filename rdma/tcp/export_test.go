@@ -99,3 +99,7 @@ func loneThread(t testing.TB) (*rdma.Thread, *port) {
 	})
 	return th, p
 }
+
+// Down and Unwanted are the errors of a connection.
+func Down(err error) error     { return down("s", err) }
+func Unwanted(err error) error { return unwanted("s", err) }

@@ -161,16 +161,16 @@ func (r *remote) absent(sizes []uint64) {
 func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *welcome, error) {
 	t := r.where()
 	if t.name == "" {
-		return nil, nil, fmt.Errorf("tcp: there is no server for it yet: %w", rdma.ErrBladeDown)
+		return nil, nil, &peerError{fmt.Errorf("tcp: there is no server for it yet: %w", rdma.ErrBladeDown), rdma.Own}
 	}
 	c, w, err := f.dial(ctx, &t, h)
 	switch {
 	case err == nil && r.where() != t:
-		return nil, nil, errors.Join(fmt.Errorf("tcp: server %s: another one has taken its place: %w", t.name, rdma.ErrBladeDown), c.Close())
+		return nil, nil, errors.Join(moved(t.name), c.Close())
 	case err == nil:
 		return c, w, nil
 	case unwilling(err):
-		return nil, nil, fmt.Errorf("tcp: server %s: %w", t.name, err)
+		return nil, nil, unwanted(t.name, err)
 	}
 	return nil, nil, down(t.name, err)
 }
@@ -228,9 +228,14 @@ func (f *Fabric) caller(r *remote, until time.Time) (c *callers, fresh bool, err
 		return nil, true, err
 	}
 	if int(w.blades) != blades {
-		return nil, true, errors.Join(fmt.Errorf("tcp: server %s: it had %d blades and has %d: %w", r.name(), blades, w.blades, rdma.ErrBladeDown), conn.Close())
+		return nil, true, errors.Join(r.misfit("it had %d blades and has %d", blades, w.blades), conn.Close())
 	}
 	return &callers{conn, make([]byte, callSize+answerSize+maxText+blades*bladeSize)}, true, nil
+}
+
+// moved says that the server was located elsewhere while this process connected to it.
+func moved(server string) error {
+	return &peerError{fmt.Errorf("tcp: server %s: another one has taken its place: %w", server, rdma.ErrBladeDown), rdma.Own}
 }
 
 // forget closes the control connections that are idle.
@@ -450,11 +455,11 @@ func (f *Fabric) link(ctx context.Context, b rdma.BladeID) (*link, error) {
 		return nil, err
 	}
 	if int(w.depth) < at.server.depth {
-		return nil, errors.Join(fmt.Errorf("tcp: server %s: its depth was %d and is %d: %w", at.server.name(), at.server.depth, w.depth, rdma.ErrBladeDown), c.Close())
+		return nil, errors.Join(at.server.misfit("its depth was %d and is %d", at.server.depth, w.depth), c.Close())
 	}
 	l, err := newLink(c)
 	if err != nil {
-		return nil, err
+		return nil, unwanted(t.name, err)
 	}
 	if err := at.server.keep(l, t); err != nil {
 		l.close()
@@ -468,7 +473,7 @@ func (r *remote) keep(l *link, was target) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at != was {
-		return fmt.Errorf("tcp: server %s: another one has taken its place: %w", was.name, rdma.ErrBladeDown)
+		return moved(was.name)
 	}
 	if r.links == nil {
 		r.links = map[*link]bool{}
