@@ -9,6 +9,8 @@ import (
 type (
 	// Addr is layout.Addr.
 	Addr = layout.Addr
+	// BehindError is layout.BehindError.
+	BehindError = layout.BehindError
 	// Blade is layout.Blade.
 	Blade = layout.Blade
 	// BladeError is layout.BladeError.
@@ -33,6 +35,8 @@ type (
 	Geometry = layout.Geometry
 	// HeaderFault is layout.HeaderFault.
 	HeaderFault = layout.HeaderFault
+	// Identity is layout.Identity.
+	Identity = layout.Identity
 	// Layout is layout.Layout.
 	Layout = layout.Layout
 	// Mend is layout.Mend.
@@ -151,6 +155,9 @@ func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View { return layout.N
 
 // LoadLayout is layout.LoadLayout.
 func LoadLayout(cat Catalog) (*Layout, error) { return layout.LoadLayout(cat) }
+
+// Behind is layout.Behind.
+func Behind(name string, have, seen Revision) error { return layout.Behind(name, have, seen) }
 
 // Bury is layout.Bury.
 func Bury(cat Catalog, blades ...rdma.BladeID) error { return layout.Bury(cat, blades...) }

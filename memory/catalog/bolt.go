@@ -2,8 +2,11 @@ package catalog
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,8 +28,12 @@ import (
 	"txnode/memory"
 )
 
-// bucket holds all entries.
-var bucket = []byte("txnode catalog")
+// bucket holds all entries; about has the identity of the catalog and its checksum, which earlier releases do not know.
+var (
+	bucket     = []byte("txnode catalog")
+	about      = []byte("txnode about")
+	aboutEntry = []byte("identity")
+)
 
 // Bolt is a catalog in a bbolt file.
 type Bolt struct {
@@ -34,7 +41,8 @@ type Bolt struct {
 	mu   sync.Mutex
 	file *os.File // of db
 	db   *bolt.DB
-	rev  memory.Revision
+	id   memory.Identity
+	rev  memory.Revision // bbolt's number of the last transaction: that of the catalog's changes, and a few more
 	// moved tells of changes, and that the catalog is closed.
 	moved broadcast
 	// broken: bbolt has met a page that is not there. It may hold its own locks for ever, so
@@ -69,7 +77,63 @@ func OpenBolt(path string, readOnly bool) (*Bolt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bolt{path: path, file: file, db: db}, nil
+	b := &Bolt{path: path, file: file, db: db}
+	if err := b.identify(readOnly); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// identify notes what tells the catalog from all others, and where it is. A file of an earlier release gets an identity when it is
+// opened for writing.
+func (b *Bolt) identify(readOnly bool) (err error) {
+	defer guard(b.path, &err, &b.broken)()
+	err = b.db.View(func(tx *bolt.Tx) error {
+		b.rev = memory.Revision(tx.ID()) //nolint:gosec // bbolt counts up from 0
+		if tx.Bucket(bucket) == nil {
+			return errors.New("it is a bbolt file of something else")
+		}
+		top := tx.Bucket(about)
+		if top == nil {
+			return nil
+		}
+		b.id, err = decodeIdentity(top.Get(aboutEntry))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, b.path, err)
+	}
+	if b.id != (memory.Identity{}) || readOnly {
+		return nil
+	}
+	err = eintr.Repeat(func() error {
+		return update(b.db, func(tx *bolt.Tx) (err error) {
+			b.rev = memory.Revision(tx.ID()) //nolint:gosec // as above
+			b.id, err = newIdentity(tx)
+			return err
+		})
+	})
+	if err != nil {
+		return roomFor(fmt.Errorf("catalog: %s: %w", b.path, err))
+	}
+	return nil
+}
+
+// newIdentity gives the catalog an identity.
+func newIdentity(tx *bolt.Tx) (id memory.Identity, err error) {
+	_, _ = rand.Read(id[:]) // never fails
+	top, err := tx.CreateBucketIfNotExists(about)
+	if err != nil {
+		return id, err
+	}
+	return id, top.Put(aboutEntry, binary.LittleEndian.AppendUint32(id[:], crc32.ChecksumIEEE(id[:])))
+}
+
+func decodeIdentity(p []byte) (id memory.Identity, err error) {
+	if len(p) != len(id)+crc32.Size || binary.LittleEndian.Uint32(p[len(id):]) != crc32.ChecksumIEEE(p[:len(id)]) {
+		return id, fmt.Errorf("its identity is %x", p)
+	}
+	return memory.Identity(p), nil
 }
 
 // create makes an empty catalog under another name and renames it.
@@ -83,7 +147,10 @@ func create(path string) error {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket(bucket)
+		if _, err := tx.CreateBucket(bucket); err != nil {
+			return err
+		}
+		_, err := newIdentity(tx)
 		return err
 	})
 	if err = errors.Join(err, db.Close()); err == nil {
@@ -252,6 +319,9 @@ func (b *Bolt) useless() error {
 // Name returns the path.
 func (b *Bolt) Name() string { return b.path }
 
+// Identity returns that of the file.
+func (b *Bolt) Identity() (memory.Identity, error) { return b.id, nil }
+
 // Load reads all entries.
 func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
 	b.mu.Lock()
@@ -268,11 +338,7 @@ func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
 		return nil, 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	top := tx.Bucket(bucket)
-	if top == nil {
-		return nil, 0, fmt.Errorf("%w: %s is a bbolt file of something else", ErrDamaged, b.path)
-	}
-	err = top.ForEach(func(k, v []byte) error {
+	err = tx.Bucket(bucket).ForEach(func(k, v []byte) error {
 		if v == nil {
 			return fmt.Errorf("%w: %s has a bucket %q", ErrDamaged, b.path, k)
 		}
@@ -305,9 +371,6 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 	change := func(tx *bolt.Tx) error {
 		id = tx.ID()
 		top := tx.Bucket(bucket)
-		if top == nil {
-			return fmt.Errorf("%w: %s is a bbolt file of something else", ErrDamaged, b.path)
-		}
 		for _, e := range changes {
 			var err error
 			if e.Value == nil {
@@ -336,7 +399,7 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 		}
 		return 0, roomFor(err)
 	}
-	b.rev++
+	b.rev = memory.Revision(id) //nolint:gosec // as in identify
 	b.moved.tell()
 	return b.rev, nil
 }

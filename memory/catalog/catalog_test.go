@@ -58,7 +58,7 @@ func TestLocked(t *testing.T) {
 	c := openBolt(t, path)
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := c.Await(context.Background(), 0)
+		_, err := c.Await(context.Background(), 100)
 		waiting <- err
 	}()
 	defer func() {
@@ -150,13 +150,84 @@ func TestNotACatalog(t *testing.T) {
 	if err := errors.Join(db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err }), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	c := openBolt(t, other)
-	_, rev, err := c.Load()
-	if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "something else") {
-		t.Errorf("another program's: %v", err)
+	for _, readOnly := range []bool{false, true} {
+		if _, err := catalog.OpenBolt(other, readOnly); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "something else") {
+			t.Errorf("another program's: %v", err)
+		}
 	}
-	if _, err := c.Apply(rev, nil); !errors.Is(err, catalog.ErrDamaged) {
-		t.Errorf("another program's: %v", err)
+}
+
+// TestIdentity: a file has an identity of its own, and its revisions go on where they were. One of an earlier release has none until it is
+// opened for writing, and keeps what it has; a damaged one is an error.
+func TestIdentity(t *testing.T) {
+	dir := t.TempDir()
+	old, other := filepath.Join(dir, "old.db"), openBolt(t, filepath.Join(dir, "other.db"))
+	db, err := bolt.Open(old, 0o644, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := []byte("txnode catalog")
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket(entries)
+		return errors.Join(err, b.Put([]byte("a"), []byte("1")))
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	type state struct {
+		id      memory.Identity
+		rev     memory.Revision
+		entries string
+	}
+	look := func(c *catalog.Bolt) (s state) {
+		t.Helper()
+		entries, rev, err := c.Load()
+		id, e := c.Identity()
+		now, e2 := c.Revision()
+		if err := errors.Join(err, e, e2); err != nil || now != rev {
+			t.Fatalf("%d and %d: %v", rev, now, err)
+		}
+		return state{id, rev, fmt.Sprint(entries)}
+	}
+	reader, err := catalog.OpenBolt(old, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := look(reader)
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := openBolt(t, old)
+	first := look(c)
+	if none := (memory.Identity{}); before.id != none || first.id == none || first.id == look(other).id || first.entries != before.entries || first.rev < before.rev {
+		t.Errorf("%v, opened for writing %v, and another one has %v", before, first, look(other))
+	}
+	next, err := c.Apply(first.rev, []memory.Entry{{Key: "b", Value: []byte("2")}})
+	if err = errors.Join(err, c.Close()); err != nil || next <= first.rev {
+		t.Fatalf("%d after %d, %v", next, first.rev, err)
+	}
+	for _, readOnly := range []bool{true, false} {
+		if c, err = catalog.OpenBolt(old, readOnly); err != nil {
+			t.Fatal(err)
+		}
+		if again := look(c); again.id != first.id || again.rev != next {
+			t.Errorf("opened again: %v", again)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if db, err = bolt.Open(old, 0o644, nil); err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("txnode about")).Put([]byte("identity"), make([]byte, 20))
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalog.OpenBolt(old, false); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "identity") {
+		t.Errorf("a damaged identity: %v", err)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestDoubtfulCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rev, err := b.Apply(0, []memory.Entry{{Key: "a", Value: []byte("1")}})
+	rev, err := b.Apply(b.rev, []memory.Entry{{Key: "a", Value: []byte("1")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 // can be attached again. The zero Mem is empty and ready for use.
 type Mem struct {
 	mu      sync.Mutex
+	id      memory.Identity // drawn when it is asked for
 	rev     memory.Revision
 	moved   broadcast
 	entries map[string][]byte
@@ -22,6 +24,16 @@ var _ memory.Catalog = (*Mem)(nil)
 
 // Name returns "in memory".
 func (m *Mem) Name() string { return "in memory" }
+
+// Identity returns a number that this Mem alone has.
+func (m *Mem) Identity() (memory.Identity, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == (memory.Identity{}) {
+		_, _ = rand.Read(m.id[:]) // never fails
+	}
+	return m.id, nil
+}
 
 // Load returns a copy of the entries.
 func (m *Mem) Load() ([]memory.Entry, memory.Revision, error) {

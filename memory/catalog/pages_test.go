@@ -20,7 +20,7 @@ func FuzzPages(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	rev := memory.Revision(0)
+	rev := c.rev
 	for round := range 6 {
 		var changes []memory.Entry
 		for i := range 1 << round {

@@ -26,7 +26,7 @@ func TestSettle(t *testing.T) {
 	for i := range 200 {
 		entries = append(entries, memory.Entry{Key: string(rune('a' + i)), Value: make([]byte, 100)})
 	}
-	if _, err := b.Apply(0, entries); err != nil {
+	if _, err := b.Apply(b.rev, entries); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {

@@ -57,7 +57,7 @@ func TestSystemErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Apply(0, []memory.Entry{{Key: "k", Value: []byte("v")}}); err != nil {
+	if _, err := b.Apply(b.rev, []memory.Entry{{Key: "k", Value: []byte("v")}}); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 	if err := b.Close(); err != nil {

@@ -1,6 +1,9 @@
 package layout
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Catalog is the durable memory of the control path: a small ordered set of
 // entries, changed atomically and rarely, never on the data path. Package
@@ -8,9 +11,16 @@ import "context"
 // pass. All methods are safe for concurrent use.
 //
 // What the entries mean is the business of this package; a catalog keeps bytes.
+//
+// A catalog does not go back: its revisions compare across openings of it, and across all of its handles. A question that is
+// asked when a revision is known is answered with that one or a later one; an earlier one is of an old copy, of which
+// a *BehindError tells.
 type Catalog interface {
 	// Name says what the catalog is, for errors: a path, or "in memory".
 	Name() string
+	// Identity tells the catalog from all others. It is random, made with the catalog, and the same in each opening of it. Zero: it has
+	// none, since it was made by an earlier release, and was not opened for writing since.
+	Identity() (Identity, error)
 	// Load returns all entries in the order of their keys, and the revision that
 	// they are. The caller may keep and change what it gets.
 	Load() ([]Entry, Revision, error)
@@ -36,6 +46,34 @@ type Entry struct {
 	Value []byte // nil: deleted
 }
 
-// Revision counts the changes of a catalog. It is comparable within one opening
-// of a catalog only.
+// Identity is of a catalog.
+type Identity [16]byte
+
+// String returns 32 hexadecimal digits.
+func (id Identity) String() string { return fmt.Sprintf("%x", id[:]) }
+
+// Revision counts the changes of a catalog since it was made. It is as durable as they are.
 type Revision uint64
+
+// BehindError is of a catalog that does not have what was seen of it: an old copy was brought back. It is an ErrForeign.
+type BehindError struct {
+	Name string   // of the catalog
+	Have Revision // of what is there
+	Seen Revision // the latest that was seen
+}
+
+// Error has both revisions, and says what to do.
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("memory: catalog %s is an old copy: it is at revision %d, and was seen at %d. Bring the newest back; if it is lost, restore the database from a backup", e.Name, e.Have, e.Seen)
+}
+
+// Is matches ErrForeign.
+func (e *BehindError) Is(target error) bool { return target == ErrForeign }
+
+// Behind returns a *BehindError if a catalog is at an earlier revision than one that was seen before it was asked; else nil.
+func Behind(name string, have, seen Revision) error {
+	if have < seen {
+		return &BehindError{Name: name, Have: have, Seen: seen}
+	}
+	return nil
+}

@@ -61,15 +61,23 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 				want[key] = v
 			}
 		}
-		if _, err := c.Apply(rev, changes); err != nil {
+		made, err := c.Apply(rev, changes)
+		if err != nil {
 			t.Fatal(err)
 		}
 		if reopen != nil && round%20 == 19 {
+			id, e := c.Identity()
 			c = reopen(t, c)
+			if again, err := c.Identity(); again != id || id == (memory.Identity{}) || e != nil || err != nil {
+				t.Fatalf("its identity is %v, and was %v: %v, %v", again, id, err, e)
+			}
 		}
 		entries, loaded, err := c.Load()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if loaded < made {
+			t.Fatalf("it has gone back to revision %d, from %d", loaded, made)
 		}
 		rev = loaded
 		if !slices.IsSortedFunc(entries, func(a, b memory.Entry) int { return strings.Compare(a.Key, b.Key) }) {

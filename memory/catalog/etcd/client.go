@@ -3,9 +3,11 @@ package etcd
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,6 +127,17 @@ func (c *Client) alone(ctx context.Context) error {
 // Name returns the address: "etcd://ENDPOINT,ENDPOINT/PREFIX".
 func (c *Client) Name() string {
 	return "etcd://" + strings.Join(c.o.Endpoints, ",") + "/" + c.o.Prefix
+}
+
+// Identity is of the etcd and the prefix in it.
+func (c *Client) Identity() (id memory.Identity, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	binary.LittleEndian.PutUint64(id[:], c.cluster)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(c.o.Prefix)) // a hash returns no error
+	h.Sum(id[:8])
+	return id, nil
 }
 
 // do makes a request, and returns the revision of etcd that its answer has.

@@ -27,10 +27,8 @@ type Client struct {
 
 	mu     sync.Mutex
 	closed bool
-	known  opening              // of the last answer; zero: there was none
-	past   map[opening]struct{} // those before it
-	base   memory.Revision      // what revisions of known are above those of the service
-	rev    memory.Revision      // the latest that is known
+	asked  bool  // there was an answer
+	known  place // the latest that answers had
 }
 
 var _ memory.Catalog = (*Client)(nil)
@@ -46,7 +44,7 @@ func Dial(ctx context.Context, address string, o tcp.Options) (*Client, error) {
 	if o.Control == 0 {
 		o.Control = tcp.DefaultControl
 	}
-	c := &Client{o: o, calls: calls, past: map[opening]struct{}{}}
+	c := &Client{o: o, calls: calls}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -61,6 +59,23 @@ func away(err error) error {
 
 // Name returns the address.
 func (c *Client) Name() string { return c.calls.Address() }
+
+// Identity asks the process of the catalog, unless it has answered before.
+func (c *Client) Identity() (memory.Identity, error) {
+	if at, asked := c.place(); asked {
+		return at.id, nil
+	}
+	_, err := c.Revision()
+	at, _ := c.place()
+	return at.id, err
+}
+
+// place is the latest that answers had; asked: there was one.
+func (c *Client) place() (at place, asked bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known, c.asked
+}
 
 // call asks the service.
 func (c *Client) call(ctx context.Context, by *tcp.Caller, request []byte) ([]byte, error) {
@@ -90,6 +105,7 @@ func (c *Client) Load() ([]memory.Entry, memory.Revision, error) {
 }
 
 func (c *Client) load(ctx context.Context) ([]memory.Entry, memory.Revision, error) {
+	before, _ := c.place()
 	p, err := c.call(ctx, c.calls, []byte{format, opLoad})
 	if err != nil {
 		return nil, 0, err
@@ -102,37 +118,27 @@ func (c *Client) load(ctx context.Context) ([]memory.Entry, memory.Revision, err
 	if err != nil {
 		return nil, 0, fmt.Errorf("catalog at %s: %w", c.Name(), err)
 	}
-	rev, err := c.note(at)
-	if err != nil {
+	if err := c.note(before, at); err != nil {
 		return nil, 0, err
 	}
-	return entries, rev, nil
+	return entries, at.rev, nil
 }
 
 // Apply asks for a change. ErrAway leaves open whether it is made.
 func (c *Client) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	at, ok := c.placeOf(rev)
-	if !ok {
-		return 0, fmt.Errorf("%w: revision %d is of an earlier opening of the catalog at %s", memory.ErrRevision, rev, c.Name())
+	before, asked := c.place()
+	if !asked || rev > maxRevision {
+		return 0, fmt.Errorf("%w: no answer of the catalog at %s had revision %d", memory.ErrRevision, c.Name(), rev)
 	}
-	request := at.append(append(make([]byte, 0, 2+placeSize+sizeOf(changes)), format, opApply))
+	request := place{before.id, rev}.append(append(make([]byte, 0, 2+placeSize+sizeOf(changes)), format, opApply))
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
 	defer cancel()
 	p, err := c.call(ctx, c.calls, appendEntries(request, changes))
 	if err != nil {
 		return 0, err
 	}
-	return c.noted(p)
-}
-
-// placeOf returns which revision of the service a revision of the client is; false: of an opening of before.
-func (c *Client) placeOf(rev memory.Revision) (place, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == (opening{}) || rev < c.base || rev-c.base > maxRevision {
-		return place{}, false
-	}
-	return place{c.known, rev - c.base}, true
+	at, err := c.noted(before, p)
+	return at.rev, err
 }
 
 // placeIn decodes an answer that is a place.
@@ -148,35 +154,32 @@ func (c *Client) placeIn(p []byte) (place, error) {
 }
 
 // noted is note for an answer that is a place.
-func (c *Client) noted(p []byte) (memory.Revision, error) {
+func (c *Client) noted(before place, p []byte) (place, error) {
 	at, err := c.placeIn(p)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = c.note(before, at)
 	}
-	return c.note(at)
+	return at, err
 }
 
-// note takes over what an answer says of where the catalog is, and returns the client's revision for it. Answers of
-// two connections may come in another order than they were given. One of an opening before the known one is
-// of no use: ErrAway.
-func (c *Client) note(at place) (memory.Revision, error) {
+// note takes over what an answer says of where the catalog is. The request was made when the latest place was before. Answers of
+// several connections arrive in any order, and one that is late is of an earlier revision than the latest. One of an
+// earlier revision than before was given by an old copy of the catalog: a *memory.BehindError. So is one of another catalog a
+// memory.ErrForeign.
+func (c *Client) note(before, at place) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at.opening != c.known {
-		if _, ok := c.past[at.opening]; ok || at.opening == (opening{}) {
-			return 0, fmt.Errorf("%w: this answer at %s is of an earlier opening", ErrAway, c.calls.Address())
-		}
-		if c.known != (opening{}) {
-			c.past[c.known] = struct{}{}
-		}
-		c.known, c.base = at.opening, c.rev+1
+	if c.asked && at.id != c.known.id {
+		return fmt.Errorf("%w: the catalog at %s was exchanged for another one: it is %v, and was %v", memory.ErrForeign, c.Name(), at.id, c.known.id)
 	}
-	rev := c.base + at.rev
-	if rev > c.rev {
-		c.rev = rev
+	if err := memory.Behind(c.Name(), at.rev, before.rev); err != nil {
+		return err
+	}
+	if !c.asked || at.rev > c.known.rev {
+		c.asked, c.known = true, at
 		c.poll.wake()
 	}
-	return rev, nil
+	return nil
 }
 
 // Await waits for a change by any client, or within the process of the catalog. It goes on waiting while that process is
@@ -190,8 +193,8 @@ func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revis
 		if c.closed {
 			return 0, fmt.Errorf("%w: catalog at %s", memory.ErrClosed, c.Name())
 		}
-		if c.rev > after {
-			return c.rev, nil
+		if c.known.rev > after {
+			return c.known.rev, nil
 		}
 		if !c.poll.running {
 			c.startPoll()
@@ -203,10 +206,10 @@ func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revis
 		case <-ctx.Done():
 		}
 		c.mu.Lock()
-		if err := c.poll.failed; err != nil && c.rev <= after && !c.closed {
+		if err := c.poll.failed; err != nil && c.known.rev <= after && !c.closed {
 			return 0, err
 		}
-		if err := ctx.Err(); err != nil && c.rev <= after && !c.closed {
+		if err := ctx.Err(); err != nil && c.known.rev <= after && !c.closed {
 			return 0, err
 		}
 	}
@@ -214,16 +217,15 @@ func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revis
 
 // Revision asks the process of the catalog, within Options.Control.
 func (c *Client) Revision() (memory.Revision, error) {
-	c.mu.Lock()
-	at := place{c.known, 0}
-	c.mu.Unlock()
+	before, _ := c.place()
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
 	defer cancel()
-	p, err := c.call(ctx, c.calls, awaiting(at, 0))
+	p, err := c.call(ctx, c.calls, awaiting(before, 0))
 	if err != nil {
 		return 0, err
 	}
-	return c.noted(p)
+	at, err := c.noted(before, p)
+	return at.rev, err
 }
 
 // awaiting is a request to wait so long for another place.

@@ -7,15 +7,13 @@
 //
 // # Revisions
 //
-// Revisions of a catalog are comparable within one opening of it. A service has a random number, its opening,
-// and every message has it. A client counts revisions of its own: those of an opening, and a base that lies
-// above all revisions of the openings before. So if the process of the catalog restarts,
+// A message has the identity of the catalog and a revision. Both are the catalog's, and outlive the process that serves it. So
+// answers are ordered by what they say, in whatever order they arrive, and whichever of two connections, or processes one after the
+// other, has given them.
 //
-//   - an Apply at a revision of before is refused with ErrRevision, whatever number it had there;
-//   - Await returns at once, since there may have been changes;
-//   - revisions of one Client grow.
-//
-// Revisions of two clients do not compare.
+// A catalog does not go back. An answer of an earlier revision than the latest that was known when it was asked for is of an old
+// copy, which the process was started with: every call is a *memory.BehindError as long as that lasts. An answer with another
+// identity is of another catalog: memory.ErrForeign.
 //
 // # Failures
 //

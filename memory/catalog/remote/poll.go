@@ -23,7 +23,7 @@ const (
 type poll struct {
 	waiters int
 	running bool          // there is a goroutine
-	failed  error         // why the last one has ended, if the catalog is closed
+	failed  error         // why the last one has ended, if the catalog is closed, or not the one that it was
 	next    chan struct{} // closed by wake
 	done    sync.WaitGroup
 	by      *tcp.Caller // of the goroutine
@@ -57,7 +57,7 @@ func (c *Client) startPoll() {
 			}
 			start := time.Now()
 			moved, err := c.pollOnce(at)
-			if errors.Is(err, memory.ErrClosed) {
+			if errors.Is(err, memory.ErrClosed) || errors.Is(err, memory.ErrForeign) {
 				c.mu.Lock()
 				c.poll.running, c.poll.failed = false, err
 				c.poll.wake()
@@ -86,10 +86,7 @@ func (c *Client) pollFrom() (place, bool) {
 		c.poll.running = false
 		return place{}, false
 	}
-	if c.known == (opening{}) {
-		return place{}, true
-	}
-	return place{c.known, c.rev - c.base}, true
+	return c.known, true
 }
 
 // pollOnce polls; moved: the service is at another place.
@@ -105,10 +102,6 @@ func (c *Client) pollOnce(at place) (moved bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	now, err := c.placeIn(p)
-	if err != nil {
-		return false, err
-	}
-	_, err = c.note(now)
+	now, err := c.noted(at, p)
 	return now != at, err
 }

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -20,20 +19,17 @@ const longestPoll = 10 * time.Second
 
 // service answers requests about a catalog.
 type service struct {
-	cat     memory.Catalog
-	opening opening
-	limit   int // bytes of the reply to a load
+	cat   memory.Catalog
+	limit int // bytes of the reply to a load
 
 	mu   sync.Mutex
 	size int // the reply to a load has no more bytes; 0: that is not known
 }
 
 // NewService makes a service of a catalog, which stays the caller's: it is closed after the server's Shutdown.
-// Each call makes an opening of its own, so one catalog has one service at a time. Safe for concurrent use.
+// Safe for concurrent use.
 func NewService(cat memory.Catalog) tcp.Service {
-	s := &service{cat: cat, limit: tcp.MaxMessage}
-	_, _ = rand.Read(s.opening[:]) // never fails
-	return s.answer
+	return (&service{cat: cat, limit: tcp.MaxMessage}).answer
 }
 
 // answer answers a request: see wire.go.
@@ -73,10 +69,18 @@ func (s *service) execute(ctx context.Context, request []byte) ([]byte, error) {
 	return s.await(ctx, at, min(time.Duration(wire.Uint32(p))*time.Millisecond, longestPoll))
 }
 
-func (s *service) place(rev memory.Revision) []byte { return place{s.opening, rev}.append(nil) }
+// place is an answer that says where the catalog is.
+func (s *service) place(rev memory.Revision) ([]byte, error) {
+	id, err := s.cat.Identity()
+	return place{id, rev}.append(nil), err
+}
 
 func (s *service) load() ([]byte, error) {
 	entries, rev, err := s.cat.Load()
+	if err != nil {
+		return nil, err
+	}
+	at, err := s.place(rev)
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +88,12 @@ func (s *service) load() ([]byte, error) {
 	if n > s.limit {
 		return nil, fmt.Errorf("the entries have %d bytes: at most %d can be sent to other processes", n, s.limit)
 	}
-	return appendEntries(place{s.opening, rev}.append(make([]byte, 0, n)), entries), nil
+	return appendEntries(append(make([]byte, 0, n), at...), entries), nil
 }
 
 func (s *service) apply(at place, changes []memory.Entry) ([]byte, error) {
-	if at.opening != s.opening {
-		return nil, fmt.Errorf("%w: the catalog was opened anew", memory.ErrRevision)
+	if id, err := s.cat.Identity(); err != nil || id != at.id {
+		return nil, errors.Join(err, fmt.Errorf("%w: a change of catalog %v, and this is %v", memory.ErrForeign, at.id, id))
 	}
 	if err := s.room(changes); err != nil {
 		return nil, err
@@ -98,7 +102,7 @@ func (s *service) apply(at place, changes []memory.Entry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.place(rev), nil
+	return s.place(rev)
 }
 
 // room refuses changes after which no client could load the catalog any more. It adds up what changes may take, and
@@ -138,19 +142,25 @@ func (s *service) room(changes []memory.Entry) error {
 	return nil
 }
 
-// await waits until the catalog is at a later place; or until the time is over, ctx ends, or, for an opening of
-// before, not at all.
+// await waits until the catalog is at another place; or until the time is over, or ctx ends.
 func (s *service) await(ctx context.Context, at place, wait time.Duration) ([]byte, error) {
-	if wait > 0 && at.opening == s.opening {
-		ctx, cancel := context.WithTimeout(ctx, wait)
-		defer cancel()
-		if _, err := s.cat.Await(ctx, at.rev); err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
-			return nil, err
-		}
+	id, err := s.cat.Identity()
+	if err != nil {
+		return nil, err
 	}
 	rev, err := s.cat.Revision()
 	if err != nil {
 		return nil, err
 	}
-	return s.place(rev), nil
+	if wait > 0 && at == (place{id, rev}) {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		if _, err := s.cat.Await(ctx, at.rev); err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+			return nil, err
+		}
+		if rev, err = s.cat.Revision(); err != nil {
+			return nil, err
+		}
+	}
+	return s.place(rev)
 }

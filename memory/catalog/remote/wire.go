@@ -21,10 +21,10 @@ import (
 //	apply   place, entries: what is to change      place
 //	await   place, u32: ms to wait for a later     place
 //
-// A place is an opening, of 16 bytes, and a revision, u64. Entries are their number, u32, and for each the
+// A place is the identity of the catalog, of 16 bytes, and a revision, u64. Entries are their number, u32, and for each the
 // length of the key, u32, the length of the value or noValue, u32, the key and the value.
 const (
-	format = 1
+	format = 2
 
 	opLoad  = 1
 	opApply = 2
@@ -40,20 +40,17 @@ var wire = binary.LittleEndian
 // errMessage: a message is none.
 var errMessage = errors.New("catalog: a message of another format")
 
-// opening is the number of an opening of a catalog; zero: none.
-type opening [16]byte
-
-// place is a revision of an opening.
+// place is a revision of a catalog.
 type place struct {
-	opening opening
-	rev     memory.Revision
+	id  memory.Identity
+	rev memory.Revision
 }
 
-// maxRevision bounds revisions of one opening, so that those of a client do not wrap around.
+// maxRevision bounds revisions: more changes than any catalog sees.
 const maxRevision = 1 << 48
 
 func (at place) append(p []byte) []byte {
-	return wire.AppendUint64(append(p, at.opening[:]...), uint64(at.rev))
+	return wire.AppendUint64(append(p, at.id[:]...), uint64(at.rev))
 }
 
 // takePlace takes a place off the head of p.
@@ -61,7 +58,7 @@ func takePlace(p []byte) (at place, rest []byte, err error) {
 	if len(p) < placeSize {
 		return at, nil, fmt.Errorf("%w: %d bytes", errMessage, len(p))
 	}
-	copy(at.opening[:], p)
+	copy(at.id[:], p)
 	at.rev = memory.Revision(wire.Uint64(p[16:]))
 	if at.rev > maxRevision {
 		return at, nil, fmt.Errorf("%w: revision %d", errMessage, at.rev)
@@ -132,7 +129,7 @@ func getEntries(p []byte) ([]memory.Entry, error) {
 var codes = []struct {
 	code uint32
 	err  error
-}{{1, memory.ErrRevision}, {2, memory.ErrClosed}, {3, memory.ErrNoSpace}, {4, memory.ErrDamaged}, {5, errMessage}}
+}{{1, memory.ErrRevision}, {2, memory.ErrClosed}, {3, memory.ErrNoSpace}, {4, memory.ErrDamaged}, {5, errMessage}, {6, memory.ErrForeign}}
 
 // told is the error that the service sends for err.
 func told(err error) error {

@@ -19,24 +19,26 @@ func full(t testing.TB) *service {
 	if _, err := m.Apply(0, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}}); err != nil {
 		t.Fatal(err)
 	}
-	return &service{cat: m, opening: opening{1}, limit: tcp.MaxMessage}
+	return &service{cat: m, limit: tcp.MaxMessage}
 }
 
 // TestRequestsAreChecked: what is no request is refused, with a text for the log of the client.
 func TestRequestsAreChecked(t *testing.T) {
 	s := full(t)
-	at := place{s.opening, 1}
+	id, _ := s.cat.Identity()
+	at := place{id, 1}
 	head := func(op byte, rest ...byte) []byte { return append([]byte{format, op}, rest...) }
 	one := appendEntries(nil, []memory.Entry{{Key: "k", Value: []byte("v")}})
 	apply := func(p []byte) []byte { return append(at.append(head(opApply)), p...) }
 	for name, p := range map[string][]byte{
 		"nothing":               nil,
 		"another format":        {format + 1, opLoad},
+		"the format of before":  {format - 1, opLoad},
 		"another request":       head(4),
 		"a load of something":   head(opLoad, 0),
 		"no place":              head(opApply),
 		"half a place":          at.append(head(opAwait))[:20],
-		"a revision too large":  place{s.opening, maxRevision + 1}.append(head(opAwait)),
+		"a revision too large":  place{id, maxRevision + 1}.append(head(opAwait)),
 		"no time to wait":       at.append(head(opAwait)),
 		"no entries":            apply(nil),
 		"more entries":          apply([]byte{2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),
@@ -79,11 +81,12 @@ func TestTooMuch(t *testing.T) {
 // looks at all entries only where it has to.
 func TestRoom(t *testing.T) {
 	m := &looking{Catalog: &catalog.Mem{}}
-	s := &service{cat: m, opening: opening{1}, limit: 1000}
+	s := &service{cat: m, limit: 1000}
+	id, _ := m.Identity()
 	rev := memory.Revision(0)
 	apply := func(changes ...memory.Entry) error {
 		t.Helper()
-		p, err := s.answer(t.Context(), appendEntries(place{s.opening, rev}.append([]byte{format, opApply}), changes))
+		p, err := s.answer(t.Context(), appendEntries(place{id, rev}.append([]byte{format, opApply}), changes))
 		if err == nil {
 			at, _, _ := takePlace(p)
 			rev = at.rev
@@ -140,54 +143,55 @@ func (l *looking) Load() ([]memory.Entry, memory.Revision, error) {
 	return l.Catalog.Load()
 }
 
-// TestNote: revisions of a client grow, whatever comes in whatever order, and answers of an earlier opening are of no use.
+// TestNote: answers are ordered by what they say. One that is late changes nothing; one that was asked for when a later revision was
+// known, and one of another catalog, are refused, and nothing is learnt from them.
 func TestNote(t *testing.T) {
-	c := &Client{past: map[opening]struct{}{}, calls: &tcp.Caller{}}
-	one, two := opening{1}, opening{2}
+	c := &Client{calls: &tcp.Caller{}}
+	this, other := memory.Identity{1}, memory.Identity{2}
 	for i, x := range []struct {
-		at        place
-		want, rev memory.Revision
-		stale     bool
+		before, at place
+		rev        memory.Revision // known afterwards
+		err        error
 	}{
-		{place{one, 5}, 6, 6, false},
-		{place{one, 3}, 4, 6, false}, // an answer that was late
-		{place{two, 0}, 7, 7, false},
-		{place{one, 9}, 0, 7, true},
-		{place{two, 2}, 9, 9, false},
-		{place{opening{}, 2}, 0, 9, true},
+		{place{}, place{this, 0}, 0, nil}, // of an empty catalog
+		{place{}, place{this, 5}, 5, nil},
+		{place{this, 0}, place{this, 3}, 5, nil}, // late: it was asked for when revision 0 was known
+		{place{this, 5}, place{this, 5}, 5, nil},
+		{place{this, 5}, place{this, 9}, 9, nil},
+		{place{this, 5}, place{this, 5}, 9, nil}, // late, by a process that has ended since
+		{place{this, 9}, place{this, 8}, 9, memory.ErrForeign},
+		{place{this, 9}, place{other, 12}, 9, memory.ErrForeign},
+		{place{this, 9}, place{memory.Identity{}, 12}, 9, memory.ErrForeign},
+		{place{this, 9}, place{this, 10}, 10, nil}, // the process that is there is used on
 	} {
 		moved := c.poll.wait()
-		was := c.rev
-		got, err := c.note(x.at)
-		if got != x.want || c.rev != x.rev || errors.Is(err, ErrAway) != x.stale {
-			t.Errorf("%d: %d, the latest %d, %v", i, got, c.rev, err)
+		was := c.known
+		if err := c.note(x.before, x.at); c.known != (place{this, x.rev}) || !errors.Is(err, x.err) || (err == nil) != (x.err == nil) {
+			t.Errorf("%d: the latest %v, %v", i, c.known, err)
 		}
 		select {
 		case <-moved:
-			if c.rev == was {
+			if c.known == was {
 				t.Errorf("%d: what waits was woken for nothing", i)
 			}
 		default:
-			if c.rev != was {
+			if c.known != was {
 				t.Errorf("%d: what waits was not woken", i)
 			}
 		}
 	}
-	if _, ok := c.placeOf(6); ok {
-		t.Error("a revision of an earlier opening has a place")
-	}
-	if at, ok := c.placeOf(9); !ok || at != (place{two, 2}) {
-		t.Errorf("%v, %v", at, ok)
+	if at, asked := c.place(); !asked || at != (place{this, 10}) {
+		t.Errorf("%v, %v", at, asked)
 	}
 }
 
 // FuzzRequest: no request harms the service; a reply is one that a client understands.
 func FuzzRequest(f *testing.F) {
-	at := place{opening{1}, 1}
+	at := place{memory.Identity{1}, 1}
 	f.Add([]byte{format, opLoad})
 	f.Add(appendEntries(at.append([]byte{format, opApply}), []memory.Entry{{Key: "c", Value: []byte("2")}, {Key: "a"}}))
 	f.Add(wire.AppendUint32(at.append([]byte{format, opAwait}), 0))
-	f.Add(wire.AppendUint32(place{opening{2}, 9}.append([]byte{format, opAwait}), 1<<31))
+	f.Add(wire.AppendUint32(place{memory.Identity{2}, 9}.append([]byte{format, opAwait}), 1<<31))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		s := full(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +201,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		now, rest, err := takePlace(reply)
-		if err != nil || now.opening != s.opening {
+		if id, _ := s.cat.Identity(); err != nil || now.id != id {
 			t.Fatalf("a reply %x: %v", reply, err)
 		}
 		if request[1] == opLoad {
