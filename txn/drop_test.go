@@ -21,6 +21,12 @@ import (
 // sound demands that the database in a directory, which is closed, has no findings.
 func sound(t testing.TB, dir string) {
 	t.Helper()
+	checkDir(t, dir, func(f verify.Finding) { t.Errorf("%s: %v", dir, f) })
+}
+
+// checkDir checks the database in a directory, which is closed.
+func checkDir(t testing.TB, dir string, report func(verify.Finding)) verify.Summary {
+	t.Helper()
 	h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -34,12 +40,11 @@ func sound(t testing.TB, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error { t.Errorf("%s: %v", dir, f); return nil }}); err != nil {
+	sum, err := d.Check(context.Background(), verify.Options{Indexes: txn.CatalogIndexes, Report: func(f verify.Finding) error { report(f); return nil }})
+	if err = errors.Join(err, d.Close()); err != nil {
 		t.Error(err)
 	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	return sum
 }
 
 // kinds are the kinds of tables.

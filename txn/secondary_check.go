@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"txnode/memory"
+	"txnode/verify"
 )
 
 // IndexCheckOptions are options of Table.CheckIndexes. The zero value counts what is wrong.
@@ -87,4 +90,53 @@ func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (su
 		err = fmt.Errorf("txn: checking the indexes of table %q: %w", t.t.Name, err)
 	}
 	return sum, err
+}
+
+// CatalogIndexes lists the secondary indexes of the tables of a catalog that are built, and whose entries tell to which record
+// they lead: all unique ones, and those whose Key, and that of their table, KeyNamed knows. It is for verify.Options, which
+// programs pass to a check of a database at rest.
+func CatalogIndexes(tables []memory.Table) (list []verify.Index) {
+	for i := range tables {
+		t := liveTable(tables, tables[i].Name)
+		if t != &tables[i] {
+			continue
+		}
+		o, err := decodeTableOptions(t.Options)
+		if err != nil {
+			continue
+		}
+		for _, x := range o.Indexes {
+			e := liveTable(tables, indexTable(t.Name, x.Name))
+			if e == nil || !x.Built {
+				continue
+			}
+			if leads := x.leads(o.Key); leads != nil {
+				list = append(list, verify.Index{ID: e.ID, Of: t.ID, Key: leads})
+			}
+		}
+	}
+	return list
+}
+
+// leads is a function that returns the key of the record to which an entry leads, as the Key of the table, whose name is given,
+// has encoded it; ok: it has one. nil: it cannot be told.
+func (o *indexOptions) leads(primary string) func(entry, value []byte) (key []byte, ok bool) {
+	if o.Unique {
+		return func(_, value []byte) ([]byte, bool) { return value, len(value) > 0 }
+	}
+	pair, ok := KeyNamed(o.entryKey(primary))
+	of, known := KeyNamed(primary)
+	if !ok || !known {
+		return nil
+	}
+	return func(entry, _ []byte) ([]byte, bool) {
+		n := pair.Parts(entry, 1)
+		if n == 0 || pair.Parts(entry, 2) != len(entry) {
+			return nil, false
+		}
+		if of.Cut == nil {
+			return unescape(entry[n:])
+		}
+		return entry[n:], true
+	}
 }

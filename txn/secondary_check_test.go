@@ -10,6 +10,7 @@ import (
 
 	"txnode/memory/record"
 	"txnode/txn"
+	"txnode/verify"
 )
 
 // indexFaults checks the indexes of notes, and lists what is wrong.
@@ -281,5 +282,107 @@ func TestCheckIndexesBesideDamage(t *testing.T) {
 				t.Errorf("ordered %v: %s", ordered, f)
 			}
 		}
+	}
+}
+
+// TestCheckFindsStrayEntries: a check of the database at rest, which does not have the functions of indexes, finds entries that lead
+// to no record, whatever the keys are, and counts records to which none leads.
+func TestCheckFindsStrayEntries(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) { strayEntries(t, ordered) })
+	}
+}
+
+func strayEntries(t *testing.T, ordered bool) {
+	o := tiny()
+	o.Dir = t.TempDir()
+	db := mustOpen(t, o)
+	byTag := tagIndex(true)
+	notes := notesTable(t, db, ordered, byTag)
+	first := txn.NewIndex("first", txn.BytesKey, func(_ string, v []byte) [][]byte { return [][]byte{{v[0], 0}} })
+	named, err := txn.CreateTable(db, "named", txn.String, txn.Bytes(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var letters []string
+	if err := db.Update(ctx0, func(tx *txn.Tx) error {
+		letters = letters[:0]
+		for id := range uint64(40) {
+			tag := fmt.Sprintf("t%d", id)
+			if id%4 == 0 {
+				tag = ""
+			}
+			letter := fmt.Sprintf("a\x00%d", id) // encoded as a part of an entry it becomes longer
+			letters = append(letters, letter)
+			if err := errors.Join(notes.Put(tx, id, note{tag, ""}), named.Put(tx, letter, []byte{byte(id)})); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx0, func(tx *txn.Tx) error { // records that are deleted are no faults
+		return errors.Join(notes.Delete(tx, 1), named.Delete(tx, letters[1]))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx0); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, o.Dir)
+
+	db = mustOpen(t, o)
+	byTag, first = tagIndex(true), txn.NewIndex("first", txn.BytesKey, func(_ string, v []byte) [][]byte { return [][]byte{{v[0], 0}} })
+	notes = notesTable(t, db, ordered, byTag)
+	if named, err = txn.OpenTable(db, "named", txn.String, txn.Bytes(), first); err != nil {
+		t.Fatal(err)
+	}
+	tags, err := txn.OpenAnyTable(db, "notes.by_tag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	firsts, err := txn.OpenAnyTable(db, "named.first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx0, func(tx *txn.Tx) error {
+		return errors.Join(
+			notes.Raw().Force(tx, txn.Uint64.Append(nil, 2), nil),
+			named.Raw().Force(tx, []byte(letters[3]), nil),
+			tags.Force(tx, []byte("nobody"), txn.Uint64.Append(nil, 1000)),
+			tags.Force(tx, []byte("t5"), nil), // an entry that is missing is no finding, but is counted
+			firsts.Force(tx, []byte("no entry"), []byte{}),
+		)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx0); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	sum := checkDir(t, o.Dir, func(f verify.Finding) { found = append(found, fmt.Sprintf("%s: %s", f.Kind, f.What)) })
+	slices.Sort(found)
+	want := []string{
+		`entry: entry "no entry" of the secondary index leads to no key that can be one of table `,
+		`entry: entry "nobody" of the secondary index leads to key 00000000000003e8, of which it has no record of table `,
+		`entry: entry "t2" of the secondary index leads to key 0000000000000002, of which it has no record of table `,
+		`entry: entry 0300ff00016100ff330001 of the secondary index leads to key 610033, of which it has no record of table `,
+	}
+	if len(found) != len(want) {
+		t.Errorf("found %d, want %d", len(found), len(want))
+	}
+	for i := range min(len(found), len(want)) {
+		if !strings.HasPrefix(found[i], want[i]) {
+			t.Errorf("found %s\nwant  %s", found[i], want[i])
+		}
+	}
+	for _, x := range sum.Tables {
+		if want := map[string]uint64{"notes.by_tag": 11, "named.first": 0}; x.Bare != want[x.Name] {
+			t.Errorf("%s: no entry leads to %d records, want %d", x.Name, x.Bare, want[x.Name])
+		}
+	}
+	if sum.ByKind[verify.KindEntry] != sum.Findings {
+		t.Errorf("%+v", sum.ByKind)
 	}
 }

@@ -143,12 +143,9 @@ func part[K any](k Key[K]) Key[K] {
 	}
 	if k.Decode != nil {
 		p.Decode = func(src []byte) (v K, err error) {
-			if len(src) == 0 || cutEscaped(src) != len(src) {
+			src, ok := unescape(src)
+			if !ok {
 				return v, badKey(k.Name, src)
-			}
-			src = src[:len(src)-2]
-			if bytes.IndexByte(src, 0) >= 0 {
-				src = bytes.ReplaceAll(src, []byte{0, 0xff}, []byte{0})
 			}
 			return k.Decode(src)
 		}
@@ -174,6 +171,18 @@ func escape(dst []byte, n int) []byte {
 		dst[to] = dst[from]
 	}
 	return append(dst, 0, 1)
+}
+
+// unescape undoes escape; ok is false, and src as it was, if it is no escaped part.
+func unescape(src []byte) (p []byte, ok bool) {
+	if len(src) == 0 || cutEscaped(src) != len(src) {
+		return src, false
+	}
+	src = src[:len(src)-2]
+	if bytes.IndexByte(src, 0) >= 0 {
+		src = bytes.ReplaceAll(src, []byte{0, 0xff}, []byte{0})
+	}
+	return src, true
 }
 
 // cutEscaped is the Cut of escaped parts.

@@ -44,6 +44,7 @@ func (w *walker) blocks() {
 		w.advance(uint64(w.l.SegmentSize - end))
 	}
 	w.relink()
+	w.strayEntries()
 }
 
 // block is a block on all its copies; nil where it could not be read.
@@ -83,9 +84,13 @@ func (w *walker) block(b *block) {
 		return // its replicas are whoever finishes the transaction's
 	}
 	if m.State() != record.Free && !b.linked && !w.unwalkedTable(m.Table()) {
+		w.keyed(m.Table(), 0, false)
 		if !w.orphaned(b, m) {
 			return
 		}
+	}
+	if b.linked {
+		w.entry(b, m)
 	}
 	for k := 1; k < b.n; k++ {
 		if b.copies[k] != nil {

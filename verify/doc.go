@@ -19,7 +19,8 @@
 //	          of ordered tables: levels, fences, right links and separators, and the
 //	          block behind each entry of a leaf
 //	blocks    every block of every copy: header, checksum, guard, replicas, and
-//	          whether the slots, or nodes, that lead to it and its state agree
+//	          whether the slots, or nodes, that lead to it and its state agree;
+//	          whether each entry of a secondary index leads to a record (Options.Indexes)
 //
 // Each fault is a [Finding], given to Options.Report at once. One fault gives one
 // finding where possible: a damaged record is not a faulty slot as well.
@@ -30,7 +31,8 @@
 //
 // What is remembered is a bit for each block, the directories of the indexes, the
 // hashes of the keys of one sub-table, and of an ordered table the addresses of its nodes and
-// the separators of two levels. READs are batched: buckets in chunks, the
+// the separators of two levels; of tables with secondary indexes 8 bytes for each record, and 24 for
+// each entry. READs are batched: buckets in chunks, the
 // blocks behind a chunk's slots with one doorbell, blocks a mebibyte of each copy
 // at a time.
 //

@@ -32,6 +32,7 @@ const (
 	KindSplit      Kind = "split"      // a resize of an index that was not finished
 	KindReplica    Kind = "replica"    // a backup that differs from its primary
 	KindLog        Kind = "log"        // a log area with bytes that do not belong there
+	KindEntry      Kind = "entry"      // an entry of a secondary index that leads to no record
 	KindPending    Kind = "pending"    // a transaction that was neither finished nor undone
 	KindUnreadable Kind = "unreadable" // a READ failed
 )
@@ -40,7 +41,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
-		KindNode, KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan,
+		KindNode, KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan, KindEntry,
 	}
 }
 
@@ -141,6 +142,10 @@ type TableSummary struct {
 	Levels   int    `json:"levels,omitempty"`
 	Leaves   uint64 `json:"leaves,omitempty"`
 	Unposted uint64 `json:"unposted,omitempty"`
+	// Of a secondary index: the table that it is one of, and how many records of that have no entry in it. That is no finding:
+	// the function of the index may give them none.
+	Of   string `json:"of,omitempty"`
+	Bare uint64 `json:"records_without_entry,omitempty"`
 	// Unwalked: the index could not be followed to its end, so blocks of the table
 	// are not called orphans.
 	Unwalked bool `json:"unwalked,omitempty"`

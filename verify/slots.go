@@ -101,6 +101,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 			x.suspects[c.word.Addr()] = true
 		}
 		x.sum.Slots++
+		x.keyed(x.id, c.hash, c.known)
 		x.link(at+memory.Addr(off), c)
 	}
 	return true
@@ -450,6 +451,9 @@ const maxOnly = 1 << 20
 // is another block's, or the key has another record.
 func (x *indexWalk) settleBackups() {
 	restored := map[memory.Addr]race.Slot{}
+	if len(x.only) > 0 {
+		x.keyed(x.id, 0, false)
+	}
 	for _, o := range x.only {
 		if x.stopped() {
 			return

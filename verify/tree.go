@@ -221,6 +221,7 @@ func (x *treeWalk) visit(a memory.Addr, n blink.Node) {
 	used := uint32(0)
 	for i := range n.Count() {
 		e := leafEntry{key: n.AppendKey(nil, i), block: n.Addr(i), class: n.Class(i)}
+		x.keyed(x.table.ID, record.Hash(x.table.ID, e.key), true)
 		e.n = uint32(max(record.LineSize, record.KeyAt(len(e.key))+len(e.key)))
 		room := (e.n + lineSize - 1) &^ (lineSize - 1)
 		if used+room > smallSize {

@@ -110,6 +110,9 @@ type Options struct {
 	Free func(a memory.Addr, version uint64)
 	// Missing says of blades why their regions are not there: each is a finding.
 	Missing map[rdma.BladeID]string
+	// Indexes tells which tables are secondary indexes: package txn has that (txn.CatalogIndexes). nil: their entries are
+	// records like others.
+	Indexes func(tables []memory.Table) []Index
 	// Alive tells which coordinators are alive: their locks are in order. nil: none.
 	Alive func(coordinator uint32) bool
 	// Repair writes the replicas that others prove to be wrong:
@@ -182,6 +185,10 @@ type walker struct {
 	pending map[txid]string      // transactions that are undecided: what is known of them
 	fills   map[memory.Addr]txid // blocks that were free, and that one of them fills
 
+	secondary []Index
+	keySets   map[uint16]*keySet      // by table
+	entries   map[uint16][]entryPlace // by table
+
 	walks    map[uint16]*indexWalk // by table: those that were followed to their end
 	suspects map[memory.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
 	orphans  []orphan
@@ -219,6 +226,7 @@ func (w *walker) prepare() error {
 	for i := range w.l.Tables {
 		w.sum.Tables = append(w.sum.Tables, TableSummary{ID: w.l.Tables[i].ID, Name: w.l.Tables[i].Name})
 	}
+	w.secondaries()
 	var errs []error
 	take := func(n int) uint32 {
 		a, err := w.t.Alloc(n)

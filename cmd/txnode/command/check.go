@@ -74,7 +74,9 @@ func newCheck(w *World) *cobra.Command {
 		Long: `Reads the database in a directory, which no other process may have open for
 writing, and holds all of it against what must be true: headers of the blades,
 extents, log areas, the structure of every index, the block behind every slot,
-every record's checksum and lock, and that all replicas are equal.
+every record's checksum and lock, that all replicas are equal, and that entries of
+secondary indexes lead to records. What entries a record should have only a program
+knows that has the functions of the indexes: Table.CheckIndexes compares them.
 
 Each finding is a line: its kind, where it is (segment and offset, blade and
 offset), what is wrong, and what a repair could do. With -o json each is an
@@ -280,6 +282,7 @@ func (o *checkOptions) report(w *World, at string, check func(x verify.Options) 
 	printed := 0
 	sum, err := check(verify.Options{
 		Progress: bar.callback(),
+		Indexes:  txn.CatalogIndexes,
 		Report: func(f verify.Finding) error {
 			if printed++; o.Limit > 0 && printed > o.Limit {
 				return nil
@@ -445,6 +448,11 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	}
 	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, where, count(s.Blades, "blade"), count(s.Segments, "segment"), s.Bytes>>20)
 	p.tables(t, s.Tables)
+	for _, x := range s.Tables {
+		if x.Bare > 0 {
+			fmt.Fprintf(t, "%s: no entry leads to %s of %s\n", x.Name, count(int(x.Bare), "record"), x.Of)
+		}
+	}
 	nodes := ""
 	if s.Nodes > 0 {
 		nodes = fmt.Sprintf(", %d nodes of indexes", s.Nodes)
