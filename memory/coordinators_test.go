@@ -38,6 +38,21 @@ func TestLogAreasAreCleared(t *testing.T) {
 	}
 }
 
+// TestLogsOnSmallPages: the system is told of the segment of logs on each blade, and of no other, that little of it is used.
+func TestLogsOnSmallPages(t *testing.T) {
+	b := newBed(t, 2, 8, 1)
+	s, _ := b.open()
+	x := must(s.NewCoordinator())(t)
+	if len(b.fabric.small) != len(x.Logs) {
+		t.Fatalf("%+v for logs at %+v", b.fabric.small, x.Logs)
+	}
+	for i, l := range x.Logs {
+		if a := b.fabric.small[i]; a.Blade != l.Addr.Blade || a.Off != l.Addr.Off {
+			t.Errorf("%+v for a log at %+v", a, l.Addr)
+		}
+	}
+}
+
 func TestCoordinatorsSurvive(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()

@@ -34,6 +34,14 @@ type fabric struct {
 	restarts uint64
 	// clock, if not nil, is what Now returns.
 	clock *int64
+	// small are the parts that were said to be used here and there: see rdma.PageAdvisor.
+	small []rdma.RemoteAddr
+}
+
+func (f *fabric) AdviseHuge([]byte) {}
+
+func (f *fabric) AdviseSmall(b rdma.BladeID, off, _ uint64) {
+	f.small = append(f.small, rdma.RemoteAddr{Blade: b, Off: off})
 }
 
 func (f *fabric) Now() int64 {

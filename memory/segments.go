@@ -202,8 +202,12 @@ func (s *allocation) addLogRow() error {
 	if err != nil {
 		return err
 	}
+	a, advises := s.fabric.(rdma.PageAdvisor)
 	for i := range segs {
 		s.logs.add(l, first+SegmentID(i))
+		if r := segs[i].Placement.Replicas[0]; advises { // a coordinator uses LogStep bytes of each LogArea at first
+			a.AdviseSmall(r.Blade, r.Base, uint64(l.SegmentSize))
+		}
 	}
 	return nil
 }

@@ -31,8 +31,10 @@ func (t *Thread) Touch(a RemoteAddr, n uint32, write bool) {
 	}
 }
 
-// PageAdvisor is a Fabric that can ask the operating system for huge pages.
+// PageAdvisor is a Fabric that can tell the operating system which pages are good for memory of this process. Both are hints.
 type PageAdvisor interface {
 	// AdviseHuge tells that p, which is not used yet, will be accessed all over.
 	AdviseHuge(p []byte)
+	// AdviseSmall tells that little of [off, off+n) of a blade's region, which is not used yet, will be accessed, here and there.
+	AdviseSmall(b BladeID, off, n uint64)
 }

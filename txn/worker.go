@@ -28,11 +28,11 @@ type Worker struct {
 	owner   bool // closes thread and session
 	pooled  bool // of DB.pool
 	closed  bool
-	hungry  bool // DB.hungry is what it waits for
 	missing bool // see miss
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress, of coordinator swept
 	swept   uint32
+	place   *place // in a line; nil: it has been in none yet
 
 	maintained int64 // when maintenance was done last
 
@@ -146,8 +146,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if w.ticks++; int32(w.ticks-w.asideNext) >= 0 || w.session.Due() {
 		w.aside()
 	}
-	if w.db.hungry.Load() != 0 {
-		w.giveWay(0)
+	if w.db.lines.open.Load() != 0 {
+		w.letPass()
 	}
 	tx := w.handle()
 	w.tx = tx
@@ -159,8 +159,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			w.unwind()
 		}
 		w.tx.end()
-		if w.hungry {
-			w.sated()
+		if w.place != nil {
+			w.endLine(err)
 		}
 		w.coro.EndOp()
 		if w.began != untimed {
@@ -198,7 +198,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				break
 			}
 		}
-		again, e := w.recoup(e, attempt)
+		again, spent, e := w.recoup(e, attempt)
 		if !again {
 			if err = e; err != nil && (tx.err != nil || tx.committing) {
 				w.gaveUp(err)
@@ -206,6 +206,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 		w.own.Retries++
+		attempt += spent
 	}
 	if w.missing {
 		w.missed()

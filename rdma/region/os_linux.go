@@ -77,6 +77,9 @@ func sealed(f *os.File) bool {
 // adviseHuge asks for transparent huge pages under p, which begins at a page: a hint.
 func adviseHuge(p []byte) { _ = madvise(p, unix.MADV_HUGEPAGE) }
 
+// adviseSmall asks for small pages.
+func adviseSmall(p []byte) { _ = madvise(p, unix.MADV_NOHUGEPAGE) }
+
 // madvise is unix.Madvise, repeated.
 func madvise(p []byte, advice int) error {
 	return eintr.Repeat(func() error { return unix.Madvise(p, advice) })

@@ -1,12 +1,14 @@
 package region_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"txnode/rdma"
@@ -232,4 +234,35 @@ func dirty(t *testing.T, path string) (n uint64) {
 		}
 	}
 	return n
+}
+
+// TestSmallPages: memory that is used here and there takes the pages that are used, and no huge ones.
+func TestSmallPages(t *testing.T) {
+	const huge, n = 2 << 20, 16
+	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 2 * n * huge}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.AdviseSmall(0, n*huge, n*huge)
+	f.AdviseSmall(0, 2*n*huge, huge) // it has no such part, nor such a blade
+	f.AdviseSmall(1, 0, huge)
+	port, err := f.NewPort(rdma.PortConfig{Arena: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := port.(rdma.Mapped).Mappings()[0]
+	mem := unsafe.Slice((*byte)(m.Base), m.Size)[n*huge:]
+	for at := 0; at < len(mem); at += huge {
+		mem[at] = 1
+	}
+	pages := make([]byte, len(mem)/os.Getpagesize())
+	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0]))); errno != 0 {
+		t.Fatal(errno)
+	}
+	if there := len(pages) - bytes.Count(pages, []byte{0}); there > 2*n {
+		t.Errorf("%d pages were touched, and %d are there", n, there)
+	}
+	if err := errors.Join(port.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -36,6 +36,9 @@ func notForked([]byte) {}
 // adviseHuge does nothing.
 func adviseHuge([]byte) {}
 
+// adviseSmall does nothing.
+func adviseSmall([]byte) {}
+
 // reserve is a wish that this system cannot fulfil: the file stays sparse.
 func reserve(*os.File, uint64, uint64) error { return nil }
 

@@ -317,6 +317,16 @@ func (s *Set) AdviseHuge(p []byte) {
 	}
 }
 
+// AdviseSmall asks for small pages, of which a huge one would take many times what is used: rdma.PageAdvisor. It is a hint.
+func (s *Set) AdviseSmall(b rdma.BladeID, off, n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	page := uint64(pageSize)
+	if r, err := s.region(b); err == nil && off%page == 0 && n%page == 0 && off <= r.size && n <= r.size-off {
+		adviseSmall(r.mem[off : off+n])
+	}
+}
+
 // Close unmaps the memory. Every lane must be closed. To close again does nothing.
 func (s *Set) Close() error {
 	s.mu.Lock()

@@ -206,6 +206,9 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 // AdviseHuge asks for transparent huge pages: rdma.PageAdvisor. It is a hint.
 func (f *Fabric) AdviseHuge(p []byte) { f.set.AdviseHuge(p) }
 
+// AdviseSmall asks for small pages: rdma.PageAdvisor. It is a hint.
+func (f *Fabric) AdviseSmall(b rdma.BladeID, off, n uint64) { f.set.AdviseSmall(b, off, n) }
+
 // Provision has the server reserve memory: rdma.Fabric.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	_, err := f.at(b, call{action: actProvision, off: off, n: n})
