@@ -24,8 +24,8 @@ type orderedScan struct {
 	ahead    []memory.Addr
 	order    []int32 // of blocks that are read together, by address
 
-	own   []int32 // items of the transaction that have a value and had none, by key
-	ownOf [2]int  // how many items and writes there were when own was made
+	own   []int32 // items that the transaction had inserted when the scan began, by key
+	owned bool    // own was made
 	last  []byte  // key of the last record that the caller has got
 	begun bool    // it has got one
 }
@@ -118,9 +118,9 @@ func (s *Scan) nextOrdered() (key, value []byte, ok bool, err error) {
 			key = s.data[row.at : row.at+row.klen : row.at+row.klen]
 		}
 		if i := s.ownNext(key); i >= 0 {
-			it := &tx.items[i]
-			o.last, o.begun = append([]byte(nil), it.key()...), true
-			return o.last, tx.value(it), true, nil
+			o.last, o.begun = append([]byte(nil), tx.items[i].key()...), true
+			value, _, err = s.Read(int(i))
+			return o.last, value, err == nil, err
 		}
 		if row == nil {
 			s.claimed = true
@@ -130,27 +130,26 @@ func (s *Scan) nextOrdered() (key, value []byte, ok bool, err error) {
 		o.last, o.begun = key, true
 		end := row.at + row.klen
 		value = s.data[end : end+row.vlen : end+row.vlen]
-		if i := tx.find(s.table, key); i >= 0 && tx.items[i].write != writeNone {
-			if value, ok = tx.Read(i); !ok {
-				continue
-			}
+		if s.wroteRow(key, &value) {
+			return key, value, true, nil
 		}
-		return key, value, true, nil
 	}
 }
 
-// ownNext returns the item that the transaction has inserted and whose key comes next, before that of the next row, nil: there
-// is none; -1: no item is.
+// ownNext returns the item that the transaction had inserted when the scan began and whose key comes next, before that of the
+// next row, nil: there is none; -1: no item is.
 func (s *Scan) ownNext(row []byte) int32 {
 	tx, o := s.tx, s.o
-	if tx.writes == 0 {
+	if !s.writes {
 		return -1
 	}
-	if now := [2]int{len(tx.items), tx.writes}; now != o.ownOf {
-		o.ownOf, o.own = now, o.own[:0]
+	if !o.owned {
+		o.owned, o.own = true, o.own[:0]
 		for i := range tx.items {
-			if it := &tx.items[i]; it.table == s.table && it.has && it.write == writePut && it.state != record.Live && it.state != record.Node && o.within(it.key()) {
-				o.own = append(o.own, int32(i))
+			if it := &tx.items[i]; it.table == s.table && it.state != record.Live && it.state != record.Node && o.within(it.key()) {
+				if _, live, _ := s.Read(i); live { // it was not read, and so is not damaged
+					o.own = append(o.own, int32(i))
+				}
 			}
 		}
 		slices.SortFunc(o.own, func(x, y int32) int {

@@ -41,14 +41,18 @@ var ErrNoScan = errors.New("txn: the index of the table cannot be walked")
 // records that it knows. Records that it finds then come next, as long as the caller was not told that
 // there are no more. After that they are a conflict.
 //
-// What the transaction itself has written is part of the walk as it is when the walk comes to it.
+// What the transaction itself had written when the scan began is part of the walk, and what it writes later is not: see
+// before.go.
 type Scan struct {
-	tx    *Tx
-	id    record.TxID // of the transaction
-	table *Table
-	ix    index.Scan   // nil: the index is ordered
-	o     *orderedScan // nil: it is not
-	next  *Scan        // the one that the transaction began before
+	tx     *Tx
+	id     record.TxID // of the transaction
+	table  *Table
+	beside *Table       // nil, or another table: see Beside
+	ix     index.Scan   // nil: the index is ordered
+	o      *orderedScan // nil: it is not
+	next   *Scan        // the one that the transaction began before
+	since  int          // notes of writes that were there when it began
+	writes bool         // the transaction had written something by then
 
 	*scanSpace
 	known map[memory.Addr]int32 // by address, the number in found
@@ -109,19 +113,18 @@ func (s *Scan) Next() (key, value []byte, ok bool, err error) {
 			s.took++
 			end := r.at + r.klen
 			key, value = s.data[r.at:end:end], s.data[end:end+r.vlen:end+r.vlen]
-			if i := tx.find(s.table, key); i >= 0 && tx.items[i].write != writeNone {
-				if value, ok = tx.Read(i); !ok {
-					continue
-				}
+			if s.wroteRow(key, &value) {
+				return key, value, true, nil
 			}
-			return key, value, true, nil
+			continue
 		}
 		switch s.stage {
 		case scanIndex:
 			err = s.piece()
 		case scanItems:
-			if i := s.item(); i >= 0 {
-				return tx.items[i].key(), tx.value(&tx.items[i]), true, nil
+			i, value, err := s.item()
+			if err != nil || i >= 0 {
+				return tx.items[i].key(), value, err == nil, err
 			}
 			s.stage = scanEnded
 		case scanEnded:
@@ -152,7 +155,11 @@ func (s *Scan) Version() record.TxID {
 // Stop ends the walk early. The transaction then depends on the records that Next has returned, and on
 // no others.
 func (s *Scan) Stop() {
-	if s.over() || s.claimed {
+	if s.over() {
+		return
+	}
+	s.close()
+	if s.claimed {
 		return
 	}
 	s.complete = false
@@ -172,21 +179,40 @@ func (s *Scan) Stop() {
 // over reports whether the transaction has ended.
 func (s *Scan) over() bool { return !s.tx.active || s.tx.id != s.id }
 
-// item returns the next item of the transaction that has a value and no row; -1: there is none.
-func (s *Scan) item() int {
+// item returns the next item of the transaction that had a value when the scan began and has no row; -1: there is none.
+func (s *Scan) item() (i int, value []byte, err error) {
 	for s.own < s.last {
 		i := s.own
 		s.own++
 		it := &s.tx.items[i]
-		if it.table != s.table || !it.has {
+		if it.table != s.table {
 			continue
 		}
 		if k, ok := s.known[it.addr]; ok && s.found[k].row {
 			continue
 		}
-		return i
+		if value, live, err := s.Read(i); live || err != nil {
+			return i, value, err
+		}
 	}
-	return -1
+	return -1, nil, nil
+}
+
+// wroteRow replaces the value of a row by what the transaction had written to its key when the scan began, if it had, and
+// reports whether the row had a value then.
+func (s *Scan) wroteRow(key []byte, value *[]byte) bool {
+	if !s.writes {
+		return true
+	}
+	i := s.tx.find(s.table, key)
+	if i < 0 {
+		return true
+	}
+	v, live, ok := s.wrote(i)
+	if ok {
+		*value = v
+	}
+	return live || !ok
 }
 
 // piece reads the next piece, and validates what was read.

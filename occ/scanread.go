@@ -197,25 +197,26 @@ func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (hollow bool
 	if err := s.note(evidence{addr: x.Addr, own: true}); err != nil || s.o == nil {
 		return false, err
 	}
-	s.stands(&tx.items[i])
-	return false, nil
+	return false, s.stands(i)
 }
 
 // stands takes an item for a row of a range, which has its place among the others.
-func (s *Scan) stands(it *item) {
+func (s *Scan) stands(i int) error {
+	it := &s.tx.items[i]
 	before := len(s.seen)
 	if s.tx.hist != nil {
 		s.seen = append(s.seen, it.seen())
 	}
 	if it.state != record.Live {
-		return
+		return nil
 	}
-	var value []byte
-	if it.has { // else it is deleted by now, and Next finds that
-		value = s.tx.value(it)
+	value, _, err := s.Read(i) // if it was deleted Next finds that
+	if err != nil {
+		return err
 	}
 	s.rows = append(s.rows, scanRow{before, len(s.data), len(it.key()), len(value), int32(len(s.found) - 1)})
 	s.data = append(append(s.data, it.key()...), value...)
+	return nil
 }
 
 // look copies the first bytes of a copy of a block.

@@ -28,7 +28,7 @@ const spareSpace = 1 << 20
 
 // newScan begins a scan that has read nothing.
 func (tx *Tx) newScan(t *Table) *Scan {
-	s := &Scan{tx: tx, id: tx.id, table: t, want: scanFirst, next: tx.scans}
+	s := &Scan{tx: tx, id: tx.id, table: t, want: scanFirst, next: tx.scans, since: len(tx.notes.list), writes: tx.writes > 0}
 	if n := len(tx.spaces); n > 0 {
 		s.scanSpace, tx.spaces = tx.spaces[n-1], tx.spaces[:n-1]
 		s.found, s.rows = s.found[:0], s.rows[:0]
@@ -38,6 +38,7 @@ func (tx *Tx) newScan(t *Table) *Scan {
 		s.scanSpace = new(scanSpace)
 	}
 	tx.scans = s
+	tx.loops = append(tx.loops, s)
 	return s
 }
 
@@ -54,6 +55,9 @@ func (tx *Tx) endScans() {
 		tx.spaces = append(tx.spaces, s.scanSpace)
 	}
 	tx.scans = nil
+	clear(tx.loops)
+	tx.loops = tx.loops[:0]
+	tx.notes.reset()
 	clear(tx.proofs) // they lead to the spaces
 	if (16+24)*cap(tx.proofs) > spareSpace {
 		tx.checks, tx.proofs, tx.order = nil, nil, nil

@@ -122,7 +122,9 @@ type Tx struct {
 	queries []*index.Query // free
 
 	spaces  []*scanSpace // free
-	nodes   []node       // of ordered indexes
+	loops   []*Scan      // open scans: see note
+	notes   notes
+	nodes   []node // of ordered indexes
 	editors []tableEditor
 	posts   []tablePost
 	scratch []byte

@@ -86,7 +86,7 @@ func (tx *Tx) PutAt(i int, t *Table, k uint64, value []byte) bool {
 
 // setShort is setImage for the first value of a locked item, if that fits a line.
 func (tx *Tx) setShort(it *item, value []byte) bool {
-	if len(value) > record.ShortValue || !it.locked || it.table.reserved.Load() != nil || it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
+	if len(value) > record.ShortValue || !it.locked || it.table.reserved.Load() != nil || len(tx.loops) > 0 || it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
 		return false
 	}
 	at := tx.logAt + uint32(tx.log.Len())
@@ -216,6 +216,9 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it := &tx.items[i]
 	if err := it.table.reserved.Load(); err != nil && !tx.reserved {
 		return *err
+	}
+	if len(tx.loops) > 0 {
+		tx.note(i)
 	}
 	n := record.Size(int(it.klen), len(value))
 	if it.w < 0 || log.Room(tx.logBytes(), int(it.w)) < n {

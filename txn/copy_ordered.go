@@ -99,7 +99,7 @@ func (s *copier) readPage(p *page, from index.Bound, limit *int) error {
 			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data), later})
 			p.more = len(p.rows) == n || len(p.data) >= pageBytes
 			return !p.more, nil
-		})
+		}, nil)
 		return tx.Err()
 	})
 	if err != nil {

@@ -234,3 +234,6 @@ func (r *RawTable) Force(tx *Tx, key, value []byte) error {
 	}
 	return tx.put(r.t, key, value)
 }
+
+// RowsAtOnce is how many records a loop over Index.Rows fetches at once.
+const RowsAtOnce = rowsAtOnce

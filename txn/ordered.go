@@ -133,9 +133,12 @@ func optionsOf(options []RangeOption) (o rangeOptions) {
 //
 //	for k, v := range t.Range(tx, txn.Including(10), txn.Excluding(20)) { ... }
 //
-// The loop sees what the transaction has changed itself, and may change what it ranges over: a record that the
-// loop has not come to is met as the transaction has left it. Leaving the loop costs nothing. The transaction
-// depends then on what the loop has passed, and on no other record.
+// The loop meets each record once, as it was at the loop's first step. What the transaction had changed by then is part of
+// it; what the transaction changes later, in the loop or beside it, is not. So a loop may change what it ranges over, and
+// move records forward or back, or delete them. A value that is replaced meanwhile is kept in memory until the transaction
+// ends. A loop that begins later, also within the first one, sees the changes, as Get does.
+//
+// Leaving the loop costs nothing. The transaction depends then on what the loop has passed, and on no other record.
 //
 // An error ends the loop, and the attempt with it. [Tx.Err] tells it, and Update, View and Commit
 // return it by themselves, so a loop needs no check before its results count. ErrTooLarge: the loop counts 16
@@ -267,17 +270,32 @@ func (t *OrderedTable[K, V]) pairs(tx *Tx, from, to index.Bound, o rangeOptions,
 
 // walk calls fn for each record between two bounds until it returns false.
 func (t *OrderedTable[K, V]) walk(tx *Tx, from, to index.Bound, o rangeOptions, fn func(key, value []byte) (bool, error)) {
-	tx.walkRange(t.db, t.t, from, to, o, fn)
+	tx.walkRange(t.db, t.t, nil, from, to, o, func(_ *occ.Scan, key, value []byte) (bool, error) { return fn(key, value) }, nil)
 }
 
-// walkRange is OrderedTable.walk of any table.
-func (tx *Tx) walkRange(db *DB, t *occ.Table, from, to index.Bound, o rangeOptions, fn func(key, value []byte) (bool, error)) {
+// walkRange is OrderedTable.walk of any table. beside, if not nil, is a table whose keys fn reads as they were at the first step.
+// end, if not nil, is called behind the last record.
+func (tx *Tx) walkRange(db *DB, t, beside *occ.Table, from, to index.Bound, o rangeOptions, fn func(s *occ.Scan, key, value []byte) (bool, error), end func(s *occ.Scan) error) {
 	left := cmp.Or(o.limit, -1)
-	tx.walk(db, t, func() (*occ.Scan, error) { return tx.o.Range(t, from, to, o.down, o.limit) }, func(key, value []byte) (bool, error) {
-		ok, err := fn(key, value)
-		left--
-		return ok && left != 0, err
-	})
+	var scan *occ.Scan
+	ends := func() error {
+		if end == nil {
+			return nil
+		}
+		return end(scan)
+	}
+	tx.walk(db, t, func() (_ *occ.Scan, err error) {
+		if scan, err = tx.o.Range(t, from, to, o.down, o.limit); err == nil && beside != nil {
+			scan.Beside(beside)
+		}
+		return scan, err
+	}, func(key, value []byte) (bool, error) {
+		ok, err := fn(scan, key, value)
+		if left--; ok && err == nil && left == 0 {
+			return false, ends()
+		}
+		return ok, err
+	}, ends)
 }
 
 // Range is [OrderedTable.Range] of a table of encoded keys that is ordered ([OpenAnyTable] opens one); of another
@@ -303,7 +321,7 @@ func (r *RawTable) walk(tx *Tx, from, to index.Bound, o rangeOptions, yield func
 		_ = tx.stop(fmt.Errorf("%w: table %q: it is a hash table", ErrUnordered, r.t.Name))
 		return
 	}
-	tx.walkRange(r.db, r.t, from, to, o, func(key, value []byte) (bool, error) { return yield(key, value), nil })
+	tx.walkRange(r.db, r.t, nil, from, to, o, func(_ *occ.Scan, key, value []byte) (bool, error) { return yield(key, value), nil }, nil)
 }
 
 // lower and upper are the ends of a range, whose encoded keys are the caller's until the transaction ends.

@@ -17,8 +17,9 @@ func (tx *Tx) Err() error { return tx.usable() }
 // place. It is a conflict if one of them changes before the transaction commits, or if a key is
 // inserted after the loop has come to its end. Other transactions are not held up.
 //
-// The loop sees what the transaction has changed itself. It may use the transaction: a record that it
-// has not come to is met as the transaction has left it, and one that it inserts may be met or not.
+// The loop meets each record once, as it was at the loop's first step: with what the transaction had
+// changed by then, and without what it changes later. So the loop may insert, change and delete records
+// of the table. See [OrderedTable.Range].
 //
 // An error ends the loop, and the attempt with it. [Tx.Err] tells it, and Update, View and Commit
 // return it by themselves, so a loop needs no check before its results count. The errors are those of
@@ -97,11 +98,11 @@ const scanCheck = 256
 // scan calls fn for each record until it returns false. An error of fn ends the attempt, as those of the
 // engine do.
 func (tx *Tx) scan(db *DB, t *occ.Table, fn func(key, value []byte) (bool, error)) {
-	tx.walk(db, t, func() (*occ.Scan, error) { return tx.o.Scan(t) }, fn)
+	tx.walk(db, t, func() (*occ.Scan, error) { return tx.o.Scan(t) }, fn, nil)
 }
 
-// walk is scan of what begin begins.
-func (tx *Tx) walk(db *DB, t *occ.Table, begin func() (*occ.Scan, error), fn func(key, value []byte) (bool, error)) {
+// walk is scan of what begin begins. end, if not nil, is called behind the last record, while the scan is open still.
+func (tx *Tx) walk(db *DB, t *occ.Table, begin func() (*occ.Scan, error), fn func(key, value []byte) (bool, error), end func() error) {
 	if tx.over() || tx.err != nil {
 		return
 	}
@@ -124,13 +125,13 @@ func (tx *Tx) walk(db *DB, t *occ.Table, begin func() (*occ.Scan, error), fn fun
 			return
 		}
 		key, value, ok, err := s.Next()
-		if err != nil {
-			_ = tx.stop(err)
+		switch {
+		case err != nil:
+		case ok:
+			ok, err = fn(key, value)
+		case end != nil:
+			err = end()
 		}
-		if err != nil || !ok {
-			return
-		}
-		ok, err = fn(key, value)
 		if tx.over() || tx.err != nil {
 			return
 		}

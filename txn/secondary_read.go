@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"txnode/index"
+	"txnode/occ"
 )
 
 // ready returns why the index cannot be asked in tx, or nil.
@@ -48,8 +49,9 @@ func (x *Index[K, V, I]) bounds(from, to Bound[I]) (a, b index.Bound) {
 	return a, b
 }
 
-// walk calls fn for each entry between two bounds.
-func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func(i I, k K) (bool, error)) {
+// walk calls fn for each entry between two bounds, and end, if not nil, behind the last one. Both may read records of the
+// table of the index as they were at the first step.
+func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func(s *occ.Scan, i I, k K) (bool, error), end func(s *occ.Scan) error) {
 	if err := x.ready(tx); err != nil {
 		if !tx.over() && tx.err == nil {
 			_ = tx.stop(err)
@@ -57,7 +59,7 @@ func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func
 		return
 	}
 	a, b := x.bounds(from, to)
-	tx.walkRange(x.table.db, x.t, a, b, o, func(key, value []byte) (bool, error) {
+	tx.walkRange(x.table.db, x.t, x.table.t, a, b, o, func(s *occ.Scan, key, value []byte) (bool, error) {
 		if x.unique {
 			i, err := x.key.Decode(key)
 			if err != nil {
@@ -67,22 +69,23 @@ func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func
 			if err != nil {
 				return false, err
 			}
-			return fn(i, k)
+			return fn(s, i, k)
 		}
 		p, err := x.pair().Decode(key)
 		if err != nil {
 			return false, err
 		}
-		return fn(p.A, p.B)
-	})
+		return fn(s, p.A, p.B)
+	}, end)
 }
 
-// Range ranges over the keys of the index between two bounds, in order, with the keys of the records that have them: see
-// [OrderedTable.Range]. The records are not read.
+// Range ranges over the keys of the index between two bounds, in order, with the keys of the records that have them. The
+// records are not read. The loop meets each entry once, as the index was at the loop's first step, and may change the records that it
+// is led to: see [OrderedTable.Range].
 func (x *Index[K, V, I]) Range(tx *Tx, from, to Bound[I], options ...RangeOption) iter.Seq2[I, K] {
 	o := optionsOf(options)
 	return func(yield func(I, K) bool) {
-		x.walk(tx, from, to, o, func(i I, k K) (bool, error) { return yield(i, k), nil })
+		x.walk(tx, from, to, o, func(_ *occ.Scan, i I, k K) (bool, error) { return yield(i, k), nil }, nil)
 	}
 }
 
@@ -90,46 +93,61 @@ func (x *Index[K, V, I]) Range(tx *Tx, from, to Bound[I], options ...RangeOption
 const rowsAtOnce = 64
 
 // Rows ranges over the records whose keys in the index are between two bounds, in the order of these keys: Range, and
-// a round trip for every 64 records.
+// a round trip for every 64 records. A record that has several of these keys comes once for each.
+//
+// Index and records are those of the loop's first step, as they are for [OrderedTable.Range]. So a raise in a loop over
+// the index of what is raised comes to each record once. The loop still gets a record that it has changed or deleted before it comes
+// there, as that was: [Table.Get] tells how it is now.
 func (x *Index[K, V, I]) Rows(tx *Tx, from, to Bound[I], options ...RangeOption) iter.Seq2[K, V] {
 	o := optionsOf(options)
 	return func(yield func(K, V) bool) {
+		t := x.table
 		var keys []K
-		flush := func() (bool, error) {
-			if err := x.table.StageAll(tx, ForRead, keys...); err != nil {
-				return false, err
-			}
+		items := make([]int, 0, rowsAtOnce)
+		flush := func(s *occ.Scan) (bool, error) {
+			items = items[:0]
 			for _, k := range keys {
-				v, found, err := x.table.Lookup(tx, k)
-				if err == nil && !found {
-					continue // the loop has deleted it
+				i, err := tx.stage(t.t, t.encode(tx, k), false)
+				if err != nil {
+					return false, err
 				}
-				if err != nil || !yield(k, v) {
+				items = append(items, i)
+			}
+			if tx.o.Pending() {
+				if err := tx.Execute(); err != nil {
+					return false, err
+				}
+			}
+			for n, i := range items {
+				p, found, err := s.Read(i)
+				if err != nil {
+					return false, err
+				}
+				if !found {
+					continue
+				}
+				v, err := t.decode(keys[n], p)
+				if err != nil || !yield(keys[n], v) || tx.usable() != nil {
 					return false, err
 				}
 			}
 			keys = keys[:0]
 			return true, nil
 		}
-		ended := false
-		x.walk(tx, from, to, o, func(_ I, k K) (bool, error) {
+		x.walk(tx, from, to, o, func(s *occ.Scan, _ I, k K) (bool, error) {
 			if keys = append(keys, k); len(keys) < rowsAtOnce {
 				return true, nil
 			}
-			ok, err := flush()
-			ended = !ok
-			return ok, err
+			return flush(s)
+		}, func(s *occ.Scan) error {
+			_, err := flush(s)
+			return err
 		})
-		if ended || len(keys) == 0 || tx.usable() != nil {
-			return
-		}
-		if _, err := flush(); err != nil && tx.usable() == nil {
-			_ = tx.stop(err)
-		}
 	}
 }
 
-// Lookup returns the first record that has the key i in the index; found is false if none has.
+// Lookup returns the first record that has the key i in the index, as the transaction would leave it; found is false if
+// none has.
 func (x *Index[K, V, I]) Lookup(tx *Tx, i I) (k K, v V, found bool, err error) {
 	if err := x.ready(tx); err != nil {
 		return k, v, false, err
