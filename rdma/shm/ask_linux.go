@@ -3,7 +3,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"time"
 )
 
 // Ask asks a server of a directory what its program says of itself: ServerOptions.Describe. It maps nothing, and waits for
@@ -23,7 +22,9 @@ func Ask(ctx context.Context, dir, name string, o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, _, err := do(c, &call{action: actReport}, time.Now().Add(o.Control))
+	ctx, cancel := context.WithTimeout(ctx, o.Control)
+	defer cancel()
+	a, _, err := do(ctx, c, &call{action: actReport})
 	if err == nil {
 		err = a.err(name)
 	}

@@ -1,6 +1,7 @@
 package shm_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -238,6 +239,44 @@ func TestRefusals(t *testing.T) {
 		if _, err := shm.NewServer(dir, o); !errors.Is(err, shm.ErrOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestSilentServer: a server that is stopped is silent, and has not ended. A call and an opening wait for as long as they may, and no longer.
+func TestSilentServer(t *testing.T) {
+	dir := directory(t)
+	p := spawn(t, "serve", dir, "a", 1, 1<<20)
+	f := dial(t, dir, shm.Options{Control: 50 * time.Millisecond})
+	defer f.Close()
+	if _, err := f.Grant(0); err != nil { // there is a connection now
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.stopped(t)
+	for range 2 { // with that one, and with another
+		if _, err := f.Grant(0); !errors.Is(err, rdma.ErrSilent) {
+			t.Errorf("Grant: %v", err)
+		}
+	}
+	if f.Stopped() {
+		t.Error("the blades of a server that lives are stopped")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := shm.Dial(ctx, dir, shm.Options{Connect: time.Hour}); !errors.Is(err, context.Canceled) || errors.Is(err, rdma.ErrBladeDown) {
+		t.Errorf("Dial: %v", err)
+	}
+	if err := p.cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.Grant(0)
+	for errors.Is(err, rdma.ErrSilent) { // it comes to itself
+		_, err = f.Grant(0)
+	}
+	if err != nil {
+		t.Errorf("Grant of a server that goes on: %v", err)
 	}
 }
 

@@ -56,9 +56,9 @@ func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.F
 	}
 	c = conn.(*net.UnixConn)
 	until, _ := ctx.Deadline() // there is one
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if err = c.SetDeadline(until); err == nil {
+	err = c.SetDeadline(until)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	if err == nil {
 		_, err = c.Write((&hello{Version}).bytes())
 	}
 	var n int
@@ -69,8 +69,14 @@ func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.F
 	if err == nil {
 		err = w.get(buf[:n])
 	}
+	if !stop() && err == nil {
+		err = ctx.Err() // the deadline of the calls to come is over, or is about to be
+	}
 	switch {
 	case err != nil && !errors.Is(err, ErrProtocol):
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
 		return nil, w, nil, errors.Join(p.silent(err), c.Close())
 	case err != nil:
 	case w.version != Version:
@@ -95,7 +101,7 @@ func (p *peer) silent(err error) error {
 	if p.f.ctx.Err() != nil {
 		return fmt.Errorf("shm: %w", rdma.ErrClosed)
 	}
-	for _, own := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EACCES, unix.EPERM} {
+	for _, own := range []error{context.Canceled, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EACCES, unix.EPERM} {
 		if errors.Is(err, own) {
 			return fmt.Errorf("shm: this process cannot connect to server %s: %w", p.name, err)
 		}
@@ -132,11 +138,25 @@ func receive(c *net.UnixConn, p []byte) (n int, f *os.File, err error) {
 	return n, f, nil
 }
 
-// do sends a call and receives the answer.
-func do(c *net.UnixConn, x *call, until time.Time) (a answer, f *os.File, err error) {
+// do sends a call and receives the answer, until ctx ends. After an error the connection must be closed.
+func do(ctx context.Context, c *net.UnixConn, x *call) (a answer, f *os.File, err error) {
+	until, _ := ctx.Deadline() // none: without a limit
 	if err := c.SetDeadline(until); err != nil {
 		return a, nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		switch over := !stop(); {
+		case over && err == nil: // its deadline is over, or is about to be
+			err = ctx.Err()
+		case over:
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		if err != nil && f != nil {
+			err = errors.Join(err, f.Close())
+			f = nil
+		}
+	}()
 	if _, err := c.Write(x.bytes()); err != nil {
 		return a, nil, err
 	}
@@ -152,10 +172,6 @@ func do(c *net.UnixConn, x *call, until time.Time) (a answer, f *os.File, err er
 	}
 	if err == nil && (f != nil) != (x.action == actAttach && a.outcome == callDone) {
 		err = fmt.Errorf("%w: an answer with or without a descriptor", ErrProtocol)
-	}
-	if err != nil && f != nil {
-		err = errors.Join(err, f.Close())
-		f = nil
 	}
 	return a, f, err
 }
@@ -187,9 +203,10 @@ func (p *peer) attach(ctx context.Context) (*attached, error) {
 	if k.lanes != p.f.lanes.header.id {
 		return nil, errors.Join(damaged(path, "the server waits for lanes of another file than %s, which was removed", p.f.lanes.f.Name()), t.discard())
 	}
-	until := time.Now().Add(p.f.o.Control)
+	ctx, cancel := context.WithTimeout(ctx, p.f.o.Control)
+	defer cancel()
 	for i := range int(w.blades) {
-		a, f, err := do(c, &call{action: actAttach, blade: uint16(i)}, until)
+		a, f, err := do(ctx, c, &call{action: actAttach, blade: uint16(i)})
 		if err == nil {
 			err = a.err(p.name)
 		}
@@ -199,15 +216,15 @@ func (p *peer) attach(ctx context.Context) (*attached, error) {
 		t.regions = append(t.regions, region.Options{Size: a.size, ReadOnly: a.readOnly, File: f, Words: k.words(i)})
 		t.shape = append(t.shape, shape{a.size, a.readOnly, a.file})
 	}
-	if err := p.askedOn(c, until); err != nil {
+	if err := p.askedOn(ctx, c); err != nil {
 		return nil, errors.Join(err, t.discard())
 	}
 	return t, nil
 }
 
 // askedOn has the server ask on a connection whether this client lives. No call comes there any more.
-func (p *peer) askedOn(c *net.UnixConn, until time.Time) error {
-	a, _, err := do(c, &call{action: actWatch, off: uint64(p.f.lanes.me)}, until)
+func (p *peer) askedOn(ctx context.Context, c *net.UnixConn) error {
+	a, _, err := do(ctx, c, &call{action: actWatch, off: uint64(p.f.lanes.me)})
 	if err == nil {
 		err = a.err(p.name)
 	}
@@ -293,8 +310,7 @@ func (p *peer) ended(of *keys, was *net.UnixConn) error {
 		return p.shutBlades(ctx, of)
 	}
 	if err == nil {
-		until, _ := ctx.Deadline() // there is one
-		if err = p.askedOn(c, until); err != nil {
+		if err = p.askedOn(ctx, c); err != nil {
 			return errors.Join(err, c.Close())
 		}
 		p.idleMu.Lock()
@@ -422,7 +438,7 @@ func (p *peer) call(x call) (answer, error) {
 				x.n = uint64(max(time.Until(until)*3/4, 1))
 			}
 			var a answer
-			if a, _, err = do(c, &x, until); err == nil {
+			if a, _, err = do(ctx, c, &x); err == nil {
 				p.giveBack(c, of)
 				err = a.err(p.name)
 				return a, err
