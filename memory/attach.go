@@ -53,6 +53,10 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		if n := l.Without(blank...).Redundancy().Lost - l.Redundancy().Lost; n > 0 && !s.opts.GiveUp {
 			return blanks
 		}
+		if b := s.unconfirmed(blank, infos); b >= 0 && !s.opts.GiveUp {
+			o.limit = max(o.limit, witnessLimitNs)
+			return fmt.Errorf("%w: catalog %s: blade %d does not answer this process, and the server of the catalog has not found it gone: look after the way to it, or try again: %w", ErrShared, s.cat.Name(), b, blanks)
+		}
 		if err := l.Bury(blank); err != nil {
 			return err
 		}
@@ -114,6 +118,18 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		l.Opened = l.Epoch
 	}
 	return s.commit(l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+}
+
+// unconfirmed is one of blades that do not answer of which the witness does not say so, too; -1: there is none, or no witness. The trouble of a
+// process that is the first to open the database is no evidence about a blade.
+func (s *membership) unconfirmed(silent []rdma.BladeID, infos []rdma.BladeInfo) int {
+	for _, b := range silent {
+		says := func(x layout.Sight) bool { return x.Blade == b && x.Says == layout.Silent }
+		if infos[b].Incarnation == 0 && s.layout.Witnessed && !slices.ContainsFunc(s.layout.SightsOf(layout.Witness), says) {
+			return int(b)
+		}
+	}
+	return -1
 }
 
 var (

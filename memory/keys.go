@@ -308,7 +308,7 @@ func restarted(b *Blade, info rdma.BladeInfo) bool {
 	return b.Incarnation != 0 && info.Incarnation != b.Incarnation
 }
 
-// Restarted reports whether a blade that is up has stopped and come back since it
+// Restarted reports whether a blade that is up answers, and has stopped and come back since it
 // has granted its key: what it had not placed is lost, or all that it had, so it has
 // to be declared dead, whether it answers or not. Before any use of it, its old key
 // opens nothing.
@@ -330,7 +330,7 @@ func (s *store) Restarted(b rdma.BladeID) bool {
 		}
 		info := s.fabric.Blades()[b]
 		if y := known(); y.State == x.State && y.Incarnation == x.Incarnation { // else it was taken in again meanwhile
-			return restarted(&x, info)
+			return restarted(&x, info) && info.Incarnation != 0 // 0: it has not answered
 		}
 	}
 }

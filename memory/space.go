@@ -96,6 +96,8 @@ const (
 
 	openPollNs  = int64(10_000_000)
 	openLimitNs = int64(1_000_000_000)
+	// witnessLimitNs is how long an opening waits for the witness to ask a blade.
+	witnessLimitNs = int64(5_000_000_000)
 )
 
 // alive lists the processes that may have the database open: those that have not closed it, and whose registrations were

@@ -78,6 +78,9 @@ type Caps struct {
 	// the caller may use the fabric beside Run. Without it time is virtual, and passes while
 	// threads wait.
 	RealTime bool
+	// Remote: ErrBladeDown says that this process does not reach the blade, and nothing about the blade, which may serve others. Without it
+	// the fabric knows that the blade has ended, except where an error is ErrSilent.
+	Remote bool
 	// Synchronous: Post returns with all completions in.
 	Synchronous bool
 	// Placed: a completed WRITE is visible to every later verb of every client;

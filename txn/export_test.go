@@ -13,6 +13,7 @@ import (
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -140,27 +141,25 @@ func (db *DB) StallHeartbeat() (resume func()) {
 	return db.beating.mu.Unlock
 }
 
-// Doomed are those of blades that do not answer which this process would declare dead at a time. They count as declared dead then.
-func (db *DB) Doomed(now int64, gone, silent []int) (doomed []int, err error) {
+// Doomed are those of blades that do not answer which this process would declare dead: those that are gone, of which nothing is heard, and
+// which this process could not ask.
+func (db *DB) Doomed(gone, silent, troubled []int) (doomed []int, err error) {
 	var dead []Outage
 	for _, b := range gone {
 		dead = append(dead, Outage{Blade: b})
 	}
 	for _, b := range silent {
-		dead = append(dead, Outage{Blade: b, silent: true})
+		dead = append(dead, Outage{Blade: b, silent: true, says: layout.Silent})
 	}
-	all, err := db.doomed(now, dead)
-	db.failover.mu.Lock()
-	defer db.failover.mu.Unlock()
+	for _, b := range troubled {
+		dead = append(dead, Outage{Blade: b, silent: true, says: layout.Troubled})
+	}
+	all, err := db.doomed(db.ctl.Plain(), dead)
 	for _, x := range all {
-		doomed, x.Promoted = append(doomed, x.Blade), now
-		db.failover.declared(x)
+		doomed = append(doomed, x.Blade)
 	}
 	return doomed, err
 }
-
-// Heard notes that this process has heard of a blade, and taken it in.
-func (db *DB) Heard(b rdma.BladeID) { db.heard(b) }
 
 // InterruptOnce has all transactions decided in a new epoch, as it is done when copies have moved.
 func (db *DB) InterruptOnce() error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 
@@ -43,10 +44,11 @@ type failover struct {
 	// acknowledged is the last epoch that other processes were told of that this one knows: see acknowledge.
 	acknowledged atomic.Uint32
 
-	mu      sync.Mutex
-	outages []Outage
-	silence [memory.MaxBlades]silence
-	down    [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
+	mu       sync.Mutex
+	outages  []Outage
+	aroundAt int64                  // when to look next whether blades answer: see lookAround
+	askAt    int64                  // when another round of questions may begin about a blade that others hear
+	down     [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
 	// expected counts the changes under way of which it is known that a blade may be down after them: see expecting.
 	expected int
 }
@@ -69,7 +71,8 @@ type Outage struct {
 	Cause string
 
 	before memory.CopyProgress        // what was built and copied for others
-	silent bool                       // nothing is heard of the blade, not even that it is gone: rdma.ErrSilent
+	silent bool                       // this process hears nothing of the blade, which may live
+	says   layout.Says                // then: what it says of the blade
 	spare  bool                       // it is not declared dead if the last copy of a segment would be lost with it
 	found  memory.Epoch               // it was asked whether it lives in this epoch, or a later one
 	demise func(*memory.Layout) error // memory.Space.Demise of before it was asked
@@ -117,16 +120,18 @@ func (db *DB) Redundancy() Redundancy {
 // Bounds on how patient failover is.
 const (
 	probes         = 3
-	silentTerms    = 10  // lease terms, before silent blades are declared dead although data is lost with them
 	maxFailovers   = 100 // in a row
 	probePauseNs   = int64(20_000)
 	refusalPauseNs = int64(20_000_000) // at most, while a blade refuses to change its keys
+	askPauseNs     = int64(200_000)    // between two looks whether other members have answered, at first
+	maxAskPauseNs  = int64(10_000_000) // and at most
 	awaitPauseNs   = int64(10_000)
 	gatePauseNs    = int64(500_000)       // between two looks whether another process has decided transactions
 	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
 	restLooks      = 4                    // at least, for which a process leaves copies to others that has no use for the right to build them
 	maxRestNs      = int64(3_200_000_000) // at most
 	gatePatienceNs = int64(200_000_000)   // with the recovery that decides transactions after the loss of a blade, in one epoch
+	lookParts      = 4                    // of a lease term, in which an idle process looks once whether blades answer
 	keepSteps      = 8                    // of a copier in a row
 	keepTime       = 2 * time.Millisecond // of the goroutine in a row, or half of the time that it waited for its turn: some 10 ms where all processors are at work
 	maxKeepTime    = 5 * time.Millisecond
@@ -151,7 +156,7 @@ func (db *DB) bladeDown(c *rdma.Coro, _ error) error {
 	for range maxFailovers {
 		dead, err := db.probe(c)
 		if err == nil {
-			dead, err = db.doomed(c.Thread().Now(), dead)
+			dead, err = db.doomed(c, dead)
 		}
 		if err != nil {
 			return err
@@ -263,6 +268,11 @@ func unfinished(r memory.Redundancy) bool {
 // awaken has what can wait be done.
 func (f *failover) awaken() {
 	f.degraded.Store(true)
+	f.nudge()
+}
+
+// nudge has the goroutine look around at once.
+func (f *failover) nudge() {
 	select {
 	case f.kick <- struct{}{}:
 	default:
@@ -366,7 +376,6 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 		x.Promoted = c.Thread().Now()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.declared(x)
 		db.noteOutage(x)
 		return nil
 	}
@@ -381,7 +390,6 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if db.space.View().Up(b) { // it was taken in again since, when there was no outage to note it at
 		x.Back = now
 	}
-	f.declared(x)
 	db.noteOutage(x)
 	f.mu.Unlock()
 	if err == nil {

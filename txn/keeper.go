@@ -40,11 +40,17 @@ func (db *DB) startFailover() error {
 			case <-f.kick:
 			case <-wait.C:
 			}
+			if err := db.lookAround(f.thread.Plain()); err != nil {
+				db.opts.Logger.Warn("asking blades about which other processes have asked has failed, and will be tried again", errField(err))
+			}
 			db.lookForRoom(f.thread.Now())
 			if !f.degraded.Load() {
 				pause := time.Hour // or until the kick
 				if db.opts.GiveBack > 0 {
 					pause = max(db.opts.GiveBack/givePart, time.Millisecond)
+				}
+				if db.space.Shared() && db.fabric.Caps().Remote {
+					pause = min(pause, time.Duration(db.term()/lookParts))
 				}
 				wait.Reset(pause)
 				due = time.Now().Add(pause)
@@ -285,7 +291,6 @@ func (db *DB) welcome(c *rdma.Coro) (err error) {
 		if !db.space.View().Up(b) { // the database is being closed
 			continue
 		}
-		db.heard(b)
 		db.failover.note(func(x *Outage) {
 			if x.Blade == int(b) && x.Back == 0 {
 				x.Back = c.Thread().Now()

@@ -75,6 +75,9 @@ func (db *DB) startWatching() {
 				failed = false
 				db.acknowledge()
 				db.lookForGaps()
+				if len(db.space.Questions()) > 0 {
+					db.failover.nudge()
+				}
 				if db.space.OwesSweep() { // the process that sweeps for all has come to the end
 					db.hurry()
 				}
@@ -291,6 +294,9 @@ func (w *Worker) maintainAll(most int64) error {
 			return err
 		}
 		w.db.acknowledge()
+		if err := w.db.heedQuestions(w.coro); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil {
 		return err

@@ -1,17 +1,16 @@
 package txn
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"txnode/memory"
+	"txnode/memory/layout"
+	"txnode/memory/members"
 	"txnode/rdma"
 )
-
-// silence is since when nothing is heard of a blade, and when it was declared dead for that. 0: it is heard of, or was not.
-type silence struct{ from, declared int64 }
 
 // probe lists the blades that do not answer, though they should.
 func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
@@ -31,104 +30,221 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 			return nil, err
 		}
 		if silent != nil {
-			x.Cause, x.silent, x.spare = silent.Error(), errors.Is(silent, rdma.ErrSilent), errors.Is(silent, errRefuses)
+			x.Cause, x.spare = silent.Error(), errors.Is(silent, errRefuses)
+			x.silent = !errors.Is(silent, errRestarted) && !x.spare && (db.fabric.Caps().Remote || errors.Is(silent, rdma.ErrSilent))
+			x.says = layout.Silent
+			if rdma.EvidenceOf(silent) == rdma.Own {
+				x.says = layout.Troubled
+			}
 			dead = append(dead, x)
 		}
 	}
 	return dead, nil
 }
 
-// doomed are those of blades that do not answer which are to be declared dead. That a blade is gone or has restarted is
-// certain. That nothing is heard of it is what this process finds, and the way there may be down: it may serve others. So
-// silent blades are not declared dead if nothing is heard of any blade. Nor are they for silentTerms lease terms if the last
-// copy of a segment would be lost, or if one of them was declared dead for its silence and taken in again by another process,
-// which has heard of it. If no blade is doomed then, the error is ErrCutOff.
-func (db *DB) doomed(now int64, dead []Outage) ([]Outage, error) {
-	f := &db.failover
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	patience := int64(db.opts.LeaseTerm)
-	if patience <= 0 {
-		patience = int64(DefaultLeaseTerm)
+// doomed are those of blades that do not answer which are to be declared dead. That a blade has ended, or has lost its memory in a restart,
+// is known. That nothing is heard of it is what this process finds: such a blade is gone if no other member hears it either (package
+// memory/members), and it is not declared dead as long as the last copy of a segment would be lost with it: it may come back with that. If no
+// blade is doomed then, the error is ErrCutOff.
+func (db *DB) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
+	if !slices.ContainsFunc(dead, func(x Outage) bool { return x.silent }) {
+		return dead, nil
 	}
-	patience *= silentTerms
-	l, up := db.space.Layout(), 0
-	for b := range l.Blades {
-		if l.Blades[b].State == memory.BladeUp {
-			up++
-		}
+	judged, err := db.consult(c, dead)
+	if err != nil {
+		return nil, err
 	}
-	var gone []Outage
-	var silent []int
-	for _, x := range dead {
-		if x.silent {
-			silent = append(silent, x.Blade)
+	var out []Outage
+	var gone []rdma.BladeID
+	var why []string
+	l := db.space.Layout()
+	for i := range dead {
+		x, b := &dead[i], rdma.BladeID(dead[i].Blade) //nolint:gosec // there are MaxBlades
+		if !x.silent {
+			out, l = append(out, *x), l.Without(b)
 			continue
 		}
-		gone, l = append(gone, x), l.Without(rdma.BladeID(x.Blade)) //nolint:gosec // there are MaxBlades
-	}
-	for b := range f.silence {
-		if !slices.Contains(silent, b) {
-			f.silence[b].from = 0
+		switch j := judged[b]; {
+		case j.State == members.Gone:
+			gone = append(gone, b)
+		case j.State == members.Heard:
+			why = append(why, fmt.Sprintf("blade %d is heard by %s", b, inWords(j.Hears)))
+		case len(j.Absent) > 0:
+			why = append(why, fmt.Sprintf("%s not said yet whether blade %d is heard", inWords(j.Absent)+have(j.Absent), b))
+		default:
+			why = append(why, fmt.Sprintf("this process cannot ask blade %d, and no other one has", b))
 		}
 	}
-	recent, serves, lost := false, false, l.Redundancy().Lost
-	for _, b := range silent {
-		s := &f.silence[b]
-		if s.from == 0 {
-			s.from = now
-		}
-		recent = recent || now-s.from < patience
-		serves = serves || s.declared != 0 && now-s.declared < patience
-		l = l.Without(rdma.BladeID(b)) //nolint:gosec // there are MaxBlades
+	if without := l.Without(gone...); len(gone) > 0 && (without.UpBlades() == 0 || without.Redundancy().Lost > l.Redundancy().Lost) {
+		why = append(why, fmt.Sprintf("blades %v have the last copy of segments, and are waited for", gone))
+		gone = nil
 	}
-	switch {
-	case len(silent) == 0:
-		return dead, nil
-	case len(silent) < up && !serves && !(recent && l.Redundancy().Lost > lost):
-		for i := range dead {
-			dead[i].spare = dead[i].spare || dead[i].silent && recent // another process may have declared one dead meanwhile
+	for _, x := range dead {
+		if x.silent && slices.Contains(gone, rdma.BladeID(x.Blade)) { //nolint:gosec // there are MaxBlades
+			x.spare = true // another process may have declared one dead meanwhile
+			out = append(out, x)
 		}
-		slices.SortStableFunc(dead, func(a, b Outage) int { return cmp.Compare(order(a), order(b)) })
-		return dead, nil
-	case len(gone) > 0:
-		return gone, nil
 	}
-	return nil, fmt.Errorf("nothing is heard of blades %v (%s): %w", silent, dead[len(dead)-1].Cause, ErrCutOff)
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: %s: %s", ErrCutOff, strings.Join(why, "; "), dead[len(dead)-1].Cause)
+	}
+	return out, nil
+}
+
+// have is the verb behind inWords.
+func have(ids []uint32) string {
+	if len(ids) == 1 {
+		return " has"
+	}
+	return " have"
+}
+
+// inWords are members in words.
+func inWords(ids []uint32) string {
+	var words []string
+	for _, id := range ids {
+		if id == layout.Witness {
+			words = append(words, "the server of the catalog")
+		} else {
+			words = append(words, fmt.Sprintf("process %d", id))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// consult says in the catalog what this process hears nothing of, and returns what all members say of it, as soon as all have answered, or
+// the leases of those have ended that have not. Blades that restarted, or whose end is known, need no question.
+func (db *DB) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Judgement, error) {
+	s := db.space
+	found := map[rdma.BladeID]layout.Says{}
+	for _, b := range s.Questions() { // what is not among the dead answers
+		found[b] = layout.Hears
+	}
+	for _, x := range dead {
+		b := rdma.BladeID(x.Blade) //nolint:gosec // there are MaxBlades
+		delete(found, b)
+		if x.silent {
+			found[b] = x.says
+		}
+	}
+	now := c.Thread().Now()
+	again := now >= db.failover.askAt
+	if again {
+		db.failover.askAt = now + db.term()/2
+	}
+	if err := s.See(found, again); err != nil {
+		return nil, err
+	}
+	judged := map[rdma.BladeID]members.Judgement{}
+	for until, pause := now+db.term()+db.term()/2, askPauseNs; ; pause = min(2*pause, maxAskPauseNs) {
+		waiting := false
+		for b, says := range found {
+			if says == layout.Hears {
+				continue
+			}
+			judged[b] = s.Judge(b)
+			if !s.Shared() {
+				judged[b] = alone(says)
+			}
+			waiting = waiting || judged[b].State == members.Asked && len(judged[b].Absent) > 0
+		}
+		if !waiting || c.Thread().Now() >= until || db.failover.ended() {
+			return judged, nil
+		}
+		c.Sleep(pause)
+		if err := s.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
+			return nil, err
+		}
+	}
+}
+
+// alone is what the only member of a database finds.
+func alone(says layout.Says) members.Judgement {
+	if says == layout.Silent {
+		return members.Judgement{State: members.Gone}
+	}
+	return members.Judgement{State: members.Asked}
+}
+
+// term is the lease term, or the default one.
+func (db *DB) term() int64 {
+	if db.opts.LeaseTerm > 0 {
+		return int64(db.opts.LeaseTerm)
+	}
+	return int64(DefaultLeaseTerm)
+}
+
+// heedQuestions asks the blades about which other members have asked, and says in the catalog what it has found. If no member hears one, it is
+// declared dead.
+func (db *DB) heedQuestions(c *rdma.Coro) error {
+	asked := db.space.Questions()
+	if len(asked) == 0 {
+		return nil
+	}
+	found := map[rdma.BladeID]layout.Says{}
+	lacking := false
+	for _, b := range asked {
+		switch silent, err := db.silence(c, b); {
+		case err != nil && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown), silent == nil:
+			found[b] = layout.Hears // if only to be refused
+		case rdma.EvidenceOf(silent) == rdma.Own:
+			found[b], lacking = layout.Troubled, true
+		default:
+			found[b], lacking = layout.Silent, true
+		}
+	}
+	if err := db.space.See(found, false); err != nil || !lacking {
+		return err
+	}
+	if err := db.bladeDown(c, nil); err != nil && !errors.Is(err, ErrCutOff) {
+		return err
+	}
+	return nil
+}
+
+// lookAround answers the questions of others, and from time to time looks by itself whether blades answer which no transaction may be
+// using: an idle database notices, too.
+func (db *DB) lookAround(c *rdma.Coro) error {
+	f, s := &db.failover, db.space
+	if !s.Shared() {
+		return nil
+	}
+	if err := db.heedQuestions(c); err != nil {
+		return err
+	}
+	if now := c.Thread().Now(); db.fabric.Caps().Remote && now >= f.aroundAt {
+		f.aroundAt = now + db.term()/lookParts
+		v := s.Current()
+		for b := range rdma.BladeID(v.Blades()) {
+			if !v.Up(b) {
+				continue
+			}
+			if silent, err := db.silence(c, b); err == nil && silent != nil {
+				err := db.bladeDown(c, nil)
+				f.aroundAt = c.Thread().Now() + db.term()/lookParts
+				if errors.Is(err, ErrCutOff) {
+					return nil
+				}
+				return err
+			}
+		}
+		db.reached()
+		f.aroundAt = c.Thread().Now() + db.term()/lookParts
+	}
+	return nil
 }
 
 // reached notes that all blades that are up have been reached.
 func (db *DB) reached() {
-	f := &db.failover
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for b := range f.silence {
-		f.silence[b].from = 0
+	if !db.space.Said() {
+		return
 	}
-}
-
-// order is in which order blades are declared dead: those that are gone for certain first.
-func order(x Outage) int {
-	if x.spare {
-		return 1
+	found := map[rdma.BladeID]layout.Says{}
+	v := db.space.Current()
+	for b := range rdma.BladeID(v.Blades()) {
+		found[b] = layout.Hears
 	}
-	return 0
-}
-
-// declared notes that a blade was declared dead, perhaps for its silence. An attempt to declare it dead that has failed does not count: the
-// next one would find that the blade serves others. The caller holds failover.mu.
-func (f *failover) declared(x Outage) {
-	if x.silent {
-		f.silence[x.Blade].declared = x.Promoted
-	}
-}
-
-// heard notes that this process has heard of a blade itself, and taken it in: if it falls silent again, that is another silence.
-func (db *DB) heard(b rdma.BladeID) {
-	f := &db.failover
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.silence[b] = silence{}
+	_ = db.space.See(found, false) // else the next time
 }
 
 // errRefuses is why a blade counts as dead that executes verbs.
@@ -166,7 +282,7 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 				return fmt.Errorf("%w: %w", errRefuses, refuses), nil
 			}
 			return nil, t.Reconnect(b)
-		case errors.Is(err, rdma.ErrBladeDown) && try >= probes:
+		case errors.Is(err, rdma.ErrSilent), errors.Is(err, rdma.ErrBladeDown) && try >= probes:
 			return err, nil
 		case try >= 100*probes: // what others have under way on the thread does not end
 			return nil, err

@@ -74,6 +74,7 @@ const (
 	entryProcess
 	entryMend
 	entryReserved
+	entrySight
 )
 
 // Keys. Numbers are fixed-width hexadecimal, so that the order of keys is theirs.
@@ -477,6 +478,7 @@ func (l *Layout) Entries() []Entry {
 	for i, s := range l.Segments[1:] {
 		out = append(out, EntryOfSegment(SegmentID(i+1), s))
 	}
+	out = append(out, l.SightEntries()...)
 	out = append(out, l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 	if l.Unswept {
 		out = append(out, EntryOfSweep(l.Hollow, l.Spared))
@@ -555,6 +557,9 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			})
 		case strings.HasPrefix(e.Key, prefixReserved):
 			err = one(e, entryReserved, func(d *payload) { l.Reserved = append(l.Reserved, decodeReserved(d)) })
+		case numbered && prefix == prefixSight && id < MaxCoordinators:
+			l.Witnessed = l.Witnessed || id == Witness
+			err = one(e, entrySight, func(d *payload) { l.Sights = append(l.Sights, decodeSights(d, id)...) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
 		case numbered && prefix == PrefixMend && id <= MendSweep:

@@ -39,6 +39,9 @@ type Layout struct {
 	Mends           []Mend         // by what they are of: which of the processes has the right
 	Verdicts        []Verdict      // by coordinator: of those that were recovered
 	Reserved        []Reservation  // by name
+	Sights          []Sight        // by member and blade: what members say of blades
+	// Witnessed: the server of the catalog asks blades, too, and answers as Witness.
+	Witnessed bool
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
@@ -224,6 +227,7 @@ func (l *Layout) Clone() *Layout {
 	n.Mends = slices.Clone(l.Mends)
 	n.Verdicts = slices.Clone(l.Verdicts)
 	n.Reserved = slices.Clone(l.Reserved)
+	n.Sights = slices.Clone(l.Sights)
 	return &n
 }
 
@@ -233,6 +237,7 @@ func (l *Layout) Clone() *Layout {
 // coordinators' logs are among them.
 func (l *Layout) TakeDown(b rdma.BladeID) {
 	l.Blades[b].State = BladeDown
+	l.forgetSights(b)
 	l.Blades[b].Clean = "" // it may come back with anything there
 	l.Vacate(b)
 	for i := range l.Segments {

@@ -67,6 +67,7 @@ func (l *Layout) Owns(process uint32, g *Segment) bool {
 
 // TakeAll makes a process the only one, which owns all segments of indexes and is alone with the database.
 func (l *Layout) TakeAll(p ProcessEntry) {
+	l.Sights = nil
 	l.Processes, l.Mends = []ProcessEntry{p}, []Mend{{Of: MendAlone, Process: p.ID}}
 	l.NextCoordinator = p.ID + 1
 	for i := range l.Segments {

@@ -25,6 +25,10 @@ type Fabric struct {
 	places  []place // by blade
 	caps    rdma.Caps
 
+	life      context.Context // until Close
+	end       context.CancelFunc
+	listening sync.WaitGroup
+
 	mu     sync.Mutex
 	ports  int
 	closed bool
@@ -47,6 +51,7 @@ type remote struct {
 	idle  []*callers       // control connections that no call uses
 	links map[*link]bool   // data connections
 	known []rdma.BladeInfo // as it has told last, with the fabric's ids
+	quiet quiet            // nothing is heard of it
 }
 
 // where is where the server is.
@@ -85,6 +90,7 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 		return nil, fmt.Errorf("%w: no addresses of blades", ErrOptions)
 	}
 	f := &Fabric{dialer: d, start: time.Now(), seed: o.Seed}
+	f.life, f.end = context.WithCancel(context.Background())
 	if f.seed == 0 {
 		f.seed = uint64(f.start.UnixNano())
 	}
@@ -101,7 +107,7 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
 	if slices.Contains(errs, nil) && len(o.Absent) == len(errs) {
 		for i, err := range errs {
-			if errors.Is(err, rdma.ErrBladeDown) && ctx.Err() == nil {
+			if errors.Is(err, rdma.ErrBladeDown) && rdma.EvidenceOf(err) != rdma.Own && ctx.Err() == nil {
 				f.servers[i].absent(o.Absent[i])
 				errs[i] = nil
 			}
@@ -110,7 +116,7 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	f.caps = rdma.Caps{RealTime: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true, MaxBatch: math.MaxInt}
+	f.caps = rdma.Caps{RealTime: true, Remote: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true, MaxBatch: math.MaxInt}
 	for _, r := range f.servers {
 		r.first = len(f.places)
 		for i := range r.known {
@@ -163,7 +169,12 @@ func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *we
 	if t.name == "" {
 		return nil, nil, &peerError{fmt.Errorf("tcp: there is no server for it yet: %w", rdma.ErrBladeDown), rdma.Own}
 	}
+	if err := r.hushed(&t); err != nil {
+		return nil, nil, err
+	}
+	began := time.Now()
 	c, w, err := f.dial(ctx, &t, h)
+	f.heard(r, t, err, time.Since(began) >= f.o.Connect*3/4)
 	switch {
 	case err == nil && r.where() != t:
 		return nil, nil, errors.Join(moved(t.name), c.Close())
@@ -179,6 +190,9 @@ func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *we
 // broken since the call before is replaced once.
 func (f *Fabric) call(r *remote, x call, took func(body []byte) error) error {
 	until, was := time.Now().Add(f.o.Control), r.where()
+	if err := r.hushed(&was); err != nil {
+		return err
+	}
 	c, fresh, err := f.caller(r, until)
 	if err != nil {
 		return err
@@ -194,6 +208,7 @@ func (f *Fabric) call(r *remote, x call, took func(body []byte) error) error {
 	}
 	if err != nil {
 		_ = c.Close() // it is broken
+		f.heard(r, was, err, !time.Now().Before(until))
 		return down(r.name(), err)
 	}
 	if o != callDone {
@@ -302,6 +317,19 @@ func (f *Fabric) Caps() rdma.Caps { return f.caps }
 // have told last.
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	f.each(f.ask)
+	return f.Known()
+}
+
+// Ask asks one server of Dial for its blades, by its number in the addresses, within Options.Control. rdma.ErrBladeDown: it does not answer.
+func (f *Fabric) Ask(server int) error {
+	if server < 0 || server >= len(f.servers) {
+		return fmt.Errorf("%w: server %d of %d", ErrOptions, server, len(f.servers))
+	}
+	return f.ask(f.servers[server])
+}
+
+// Known returns what the servers have told last of their blades, without asking.
+func (f *Fabric) Known() []rdma.BladeInfo {
 	all := make([]rdma.BladeInfo, 0, len(f.places))
 	for _, r := range f.servers {
 		r.mu.Lock()
@@ -373,11 +401,14 @@ func (f *Fabric) isClosed() bool {
 // does nothing.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.ports > 0 {
+		defer f.mu.Unlock()
 		return fmt.Errorf("tcp: %d ports are still open", f.ports)
 	}
 	f.closed = true
+	f.end()
+	f.mu.Unlock()
+	f.listening.Wait()
 	for _, r := range f.servers {
 		r.forget()
 	}

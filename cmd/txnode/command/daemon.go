@@ -300,6 +300,16 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	serving.Go(func() { d.notify.watch(watching, func() { d.look(time.Now()) }) })
+	if d.catalog != nil {
+		serving.Go(func() {
+			cluster.Witness(watching, d.catalog, cluster.WitnessOptions{
+				TCP: tcp.Options{Credentials: d.files.Client},
+				Report: func(err error) {
+					d.log.Warn("blades cannot be asked whether they answer", zap.String("error", oneLine(err)))
+				},
+			})
+		})
+	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, unix.SIGHUP)
 	defer signal.Stop(hangup)
