@@ -46,11 +46,12 @@ func TestClientStopped(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	for _, role := range []string{"slow", "headless"} {
 		t.Run(role, func(t *testing.T) {
+			t.Parallel() // they wait
 			dir := directory(t)
 			said := make(chan error, 8)
-			s := serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: 50 * time.Millisecond, Report: func(err error) { said <- err }})
+			s := serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: 250 * time.Millisecond, Report: func(err error) { said <- err }})
 			p := spawn(t, role, dir)
-			f := dial(t, dir, shm.Options{Control: 400 * time.Millisecond})
+			f := dial(t, dir, shm.Options{Control: 800 * time.Millisecond})
 			defer f.Close()
 			k, err := f.Grant(0)
 			if err != nil {
@@ -95,13 +96,14 @@ func TestUnseenClient(t *testing.T) {
 		"stopped":    {unix.CLONE_NEWPID, "stop"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := directory(t)
-			spawnIn(t, spaces(x.flags), "blind", dir, "a", 1, 1<<20, "50ms")
+			spawnIn(t, spaces(x.flags), "blind", dir, "a", 1, 1<<20, "250ms")
 			p := spawn(t, x.role, dir)
 			if x.role == "stop" {
 				p.stopped(t)
 			}
-			f := dial(t, dir, shm.Options{Control: 400 * time.Millisecond})
+			f := dial(t, dir, shm.Options{Control: 800 * time.Millisecond})
 			defer f.Close()
 			k, err := f.Grant(0)
 			if err != nil {
