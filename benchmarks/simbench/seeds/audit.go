@@ -9,6 +9,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/record"
 	"txnode/rdma"
+	"txnode/txn"
 	"txnode/verify"
 )
 
@@ -33,7 +34,7 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l
 	findings := 0
 	var free []memory.FreeBlock
 	note := func(a memory.Addr, version uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: version}) }
-	sum, err = d.Check(context.Background(), verify.Options{Free: note, Report: func(x verify.Finding) error {
+	sum, err = d.Check(context.Background(), verify.Options{Free: note, Indexes: txn.CatalogIndexes, Report: func(x verify.Finding) error {
 		if open && aboutExtent(l, &x) {
 			return nil
 		}
