@@ -50,9 +50,8 @@ type copier struct {
 	t     *occ.Table
 	batch rdma.Batch
 	buf   uint32       // copyBatch * copyProbe
+	words uint32       // copyBatch words: slots, read behind the blocks that they lead to
 	img   record.Image // what was read last of a block
-
-	words uint32 // copyBatch words: the slots of todo, once more
 	// foreign: the image that was looked at last is a sound one of another table.
 	foreign bool
 	// torn is the image that was looked at last, if its checksum does not match, and it is not
