@@ -24,6 +24,22 @@ func (a BladeAddress) shared() (dir, name string, ok bool) {
 	return filepath.Clean(dir), name, true
 }
 
+// absolute is an address that leads to the same server from every directory: programs of any take it from the catalog.
+func (a BladeAddress) absolute() (BladeAddress, error) {
+	for _, scheme := range []string{"unix:", shmPrefix} {
+		path, ok := strings.CutPrefix(string(a), scheme)
+		if path = strings.TrimPrefix(path, "//"); !ok || path == "" || filepath.IsAbs(path) || path[0] == '@' {
+			continue
+		}
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return "", fmt.Errorf("%w: %s: the directory that it begins in: %w", ErrOptions, a, err)
+		}
+		return BladeAddress(scheme + path), nil
+	}
+	return a, nil
+}
+
 // check checks addresses, of which there must be some.
 func check(addresses []BladeAddress) error {
 	if len(addresses) == 0 {
@@ -45,7 +61,7 @@ func check(addresses []BladeAddress) error {
 		}
 		if !ok {
 			if _, _, err := tcp.ParseAddress(string(a)); err != nil {
-				return fmt.Errorf("%w: %q must be unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME", ErrOptions, a)
+				return fmt.Errorf("%w: %q must be unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME: %w", ErrOptions, a, err)
 			}
 		}
 		seen[a] = true

@@ -79,6 +79,9 @@ func first(servers []Server, i int) (b int) {
 // returns the ids of the blades, when they take part; Rebalance moves something there. ErrOptions: a server of shared memory, the address of
 // another cluster's, no place is vacant, or its blades are too small. Other errors are those of Open.
 func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (ids []int, err error) {
+	if a, err = a.absolute(); err != nil {
+		return nil, err
+	}
 	if err := check([]BladeAddress{a}); err != nil {
 		return nil, err
 	}

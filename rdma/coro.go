@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"iter"
+	"math"
 	"math/bits"
 	"runtime/debug"
 	"slices"
@@ -264,7 +265,7 @@ func (c *Coro) Drain(b *Batch) error {
 // completed. It counts no round trip, and leaves the outcome for Wait or Drain.
 func (c *Coro) WaitFor(b *Batch, d int64) (done bool) {
 	t := c.t
-	for until := t.port.Now() + d; b.pending > 0 && t.port.Now() < until; {
+	for until := later(t.port.Now(), d); b.pending > 0 && t.port.Now() < until; {
 		t.wait(until)
 	}
 	return b.pending == 0
@@ -308,7 +309,7 @@ func (c *Coro) Do(b *Batch) error {
 // Sleep waits for d nanoseconds of the fabric's clock.
 func (c *Coro) Sleep(d int64) {
 	t := c.t
-	until := t.port.Now() + d
+	until := later(t.port.Now(), d)
 	if c.yield == nil {
 		for t.poll(); t.port.Now() < until; {
 			t.wait(until)
@@ -318,6 +319,14 @@ func (c *Coro) Sleep(d int64) {
 	c.wake = until
 	t.sleepers.push(c)
 	c.park()
+}
+
+// later is d nanoseconds after a moment, or as late as a clock can say.
+func later(now, d int64) int64 {
+	if d > math.MaxInt64-1-now { // the last moment is no limit to those that wait
+		return math.MaxInt64 - 1
+	}
+	return now + d
 }
 
 // Wake ends the Sleep of c, which is another coroutine of the thread that calls it. If c does not sleep,

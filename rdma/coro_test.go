@@ -2,6 +2,7 @@ package rdma_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -41,6 +42,25 @@ func TestRunTakesTurns(t *testing.T) {
 
 // TestSleepOrder: sleepers wake in the order of their times, not before them;
 // those of one time by number.
+// TestSleepForEver: a sleep beyond what a clock can say lasts until another coroutine ends it.
+func TestSleepForEver(t *testing.T) {
+	var sleeper *rdma.Coro
+	ended := false
+	newThread(t, rig{}).Run(2, func(c *rdma.Coro) {
+		if c.ID() == 0 {
+			sleeper = c
+			c.Sleep(math.MaxInt64)
+			ended = true
+			return
+		}
+		c.Sleep(1000)
+		if ended {
+			t.Error("it did not sleep")
+		}
+		sleeper.Wake()
+	})
+}
+
 func TestSleepOrder(t *testing.T) {
 	th := newThread(t, rig{})
 	durations := []int64{5000, 3000, 3000, 0, 9000, 1000, 3000, -5}

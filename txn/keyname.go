@@ -109,7 +109,8 @@ func splitNames(s string) []string {
 
 // ParseKey encodes a key from text, given the name of its Key, for programs that ask people for keys.
 // The text is what errors show of numbers, a time as RFC 3339 has it, a string as it is, and a tuple as
-// a JSON array of such texts and numbers. After 0x it is the encoding of any key, in hexadecimal.
+// a JSON array of such texts and numbers. After 0x it is the encoding of any key, in hexadecimal. A string can also be
+// written in JSON, as txnode dump prints it: one that begins with 0x, or that is a string of JSON itself, must be.
 func ParseKey(name, text string) ([]byte, error) {
 	if h, ok := strings.CutPrefix(text, "0x"); ok {
 		p, err := hex.DecodeString(h)
@@ -118,11 +119,31 @@ func ParseKey(name, text string) ([]byte, error) {
 		}
 		return p, nil
 	}
+	if s, ok := quoted(text); ok && isText(name) {
+		text = s
+	}
 	p, err := parseKey(name, text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.64q is no key of type %s: %w", ErrOptions, text, name, err)
 	}
 	return p, nil
+}
+
+// quoted is the string that a text is in JSON; ok: it is one.
+func quoted(text string) (s string, ok bool) {
+	ok = strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &s) == nil
+	return s, ok
+}
+
+// isText reports whether the keys of a Key are strings.
+func isText(name string) bool {
+	if own, of, is := strings.Cut(name, "="); is && !strings.ContainsAny(own, "(,") {
+		return isText(of)
+	}
+	if of, is := enclosed(name, "desc"); is {
+		return isText(of)
+	}
+	return name == String.Name
 }
 
 var (

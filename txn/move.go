@@ -32,8 +32,11 @@ type Moving struct {
 // takes it back. A blade that is down already has nothing: its place becomes vacant at once. Of a database that is not
 // shared, copies are given up when no backup is made.
 //
-// ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room. Nothing has changed then.
+// ErrOptions: there is no such blade. ErrLayout: fewer than f+1 blades would stay. ErrNoSpace: the others have no room. Nothing has changed then.
 func (db *DB) Drain(ctx context.Context, blade int, progress func(Moving)) error {
+	if err := db.isBlade(blade); err != nil {
+		return err
+	}
 	if err := db.moveBy(func() error { return db.space.Drain(rdma.BladeID(blade)) }); err != nil { //nolint:gosec // memory compares it
 		return err
 	}
@@ -49,11 +52,12 @@ func (db *DB) Drain(ctx context.Context, blade int, progress func(Moving)) error
 // Undrain takes back that a blade is drained: it stays. A blade whose place was vacant already is taken in, blank, as soon as it
 // answers, as one that has died and is back.
 func (db *DB) Undrain(blade int) error {
+	if err := db.isBlade(blade); err != nil {
+		return err
+	}
 	return db.moveBy(func() error {
 		b := rdma.BladeID(blade) //nolint:gosec // memory compares it
-		if blade >= 0 && blade < memory.MaxBlades {
-			defer db.expecting(b)() // its place may be vacant
-		}
+		defer db.expecting(b)()  // its place may be vacant
 		return db.space.Stay(b)
 	})
 }
@@ -104,6 +108,17 @@ func (db *DB) moveBy(change func() error) error {
 			return err
 		}
 	}
+}
+
+// isBlade is an ErrOptions if the database has no blade of a number.
+func (db *DB) isBlade(blade int) error {
+	if err := db.usable(); err != nil {
+		return err
+	}
+	if n := len(db.space.Layout().Blades); blade < 0 || blade >= n {
+		return fmt.Errorf("%w: blade %d: there are %d, from 0", ErrOptions, blade, n)
+	}
+	return nil
 }
 
 // usable says why nothing can be moved.

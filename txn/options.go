@@ -90,7 +90,7 @@ type Options struct {
 	Durability Durability
 
 	// LeaseTerm is how long other workers wait for a worker that has stopped before they decide its
-	// transactions; 0: 10 seconds; negative: for ever, or until the next opening. Safety depends
+	// transactions; 0: 10 seconds, a year at most; negative: for ever, or until the next opening. Safety depends
 	// neither on it nor on clocks; only the time until a dead worker's locks are gone does. There is one exception, in a
 	// shared database: if a process hears nothing of a blade that another one reaches, see ClockDrift.
 	LeaseTerm time.Duration
@@ -184,6 +184,7 @@ const (
 	DefaultLeaseTerm = 10 * time.Second
 	DefaultGiveBack  = 10 * time.Second
 	maxGiveBack      = 24 * time.Hour
+	maxLeaseTerm     = 365 * 24 * time.Hour
 	MinHeartbeat     = 10 * time.Millisecond
 	// DefaultWorkerWait is longer than thousands of waiting transactions take.
 	DefaultWorkerWait = 10 * time.Second
@@ -273,6 +274,7 @@ func (o Options) Validate() error {
 	bad(o.GiveBack > maxGiveBack, "GiveBack is %v, and %v at most: for ever is a negative one", o.GiveBack, maxGiveBack)
 	bad(o.ReclaimAfter < 0, "ReclaimAfter is %d: it counts deletes", o.ReclaimAfter)
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
+	bad(o.LeaseTerm > maxLeaseTerm, "LeaseTerm is %v, and %v at most: for ever is a negative one", o.LeaseTerm, maxLeaseTerm)
 	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
 	bad(o.Heartbeat != 0 && o.Heartbeat < MinHeartbeat, "Heartbeat is %v: 0, or %v and more, are possible", o.Heartbeat, MinHeartbeat)
 	bad(o.Heartbeat > 0 && o.LeaseTerm >= 0 && o.Heartbeat > cmp.Or(o.LeaseTerm, DefaultLeaseTerm), "Heartbeat is %v, and LeaseTerm %v, which would end before", o.Heartbeat, cmp.Or(o.LeaseTerm, DefaultLeaseTerm))

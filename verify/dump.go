@@ -72,7 +72,7 @@ func (p *Dump) more(i, n int) bool {
 func (p *Dump) Region(b rdma.BladeID) error {
 	l := p.d.l
 	if int(b) >= len(l.Blades) {
-		return fmt.Errorf("%w: blade %d: there are %d, from 0", ErrNoSuch, b, len(l.Blades))
+		return fmt.Errorf("%w: blade %d: there are %d, from 0", ErrNoBlade, b, len(l.Blades))
 	}
 	x := l.Blades[b]
 	state := "up"

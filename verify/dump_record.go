@@ -188,7 +188,7 @@ func freedText(what string, n uint64) string {
 // Log shows the log area of a coordinator on a blade.
 func (p *Dump) Log(coordinator uint32, b rdma.BladeID) error {
 	if int(b) >= len(p.d.l.Blades) {
-		return fmt.Errorf("%w: blade %d: there are %d, from 0", ErrNoSuch, b, len(p.d.l.Blades))
+		return fmt.Errorf("%w: blade %d: there are %d, from 0", ErrNoBlade, b, len(p.d.l.Blades))
 	}
 	area, err := p.d.areaOf(coordinator, b)
 	if err != nil {

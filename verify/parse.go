@@ -49,7 +49,7 @@ func ParseTx(s string) (record.TxID, error) {
 }
 
 // ParseKey encodes a key of a table as the table does: a number for integer keys,
-// text for strings; 0x... gives the bytes of any key.
+// text for strings, or that text in JSON; 0x... gives the bytes of any key.
 func (d *Database) ParseKey(table memory.Table, s string) ([]byte, error) {
 	if h, ok := strings.CutPrefix(s, "0x"); ok {
 		p, err := hex.DecodeString(h)
@@ -74,6 +74,9 @@ func (d *Database) ParseKey(table memory.Table, s string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("%w: key %q: table %q has keys of type int64", ErrSyntax, s, table.Name)
 	case "string":
+		if text := ""; strings.HasPrefix(s, `"`) && json.Unmarshal([]byte(s), &text) == nil {
+			s = text
+		}
 		if s != "" && len(s) <= record.MaxKey {
 			return []byte(s), nil
 		}

@@ -59,6 +59,9 @@ const (
 	maxSample  = 1 << 20
 )
 
+// maxTime bounds each time of a run, so that a clock can add them: a century.
+const maxTime = 100 * 365 * 24 * time.Hour
+
 // withDefaults replaces zero values, or lists every fault in a *workload.OptionsError.
 func (c Config) withDefaults() (Config, error) {
 	var faults []string
@@ -77,6 +80,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Duration < 0 {
 		fault("Duration is %v; it must be positive", c.Duration)
+	}
+	for name, d := range map[string]time.Duration{"Warmup": c.Warmup, "Duration": c.Duration} {
+		if d > maxTime {
+			fault("%s is %v; at most %v are possible", name, d, maxTime)
+		}
 	}
 	if c.Txns < 0 {
 		fault("Txns is %d; it must be positive", c.Txns)

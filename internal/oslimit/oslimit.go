@@ -14,7 +14,7 @@ var hints = []struct {
 }{
 	{unix.ENOSPC, "make room on the disk"},
 	{unix.EDQUOT, "raise the disk quota, or make room within it"},
-	{unix.EFBIG, "raise the limit on the size of files (ulimit -f), or choose smaller blades"},
+	{unix.EFBIG, "raise the limit on the size of files (ulimit -f), or choose a smaller BladeSize"},
 	{unix.EMFILE, "raise the limit on open files (ulimit -n)"},
 	{unix.ENFILE, "the system has too many files open: close some, or raise its limit"},
 }

@@ -163,8 +163,8 @@ func ParseAddress(s string) (network, address string, err error) {
 		network, address = "tcp", s
 	}
 	if network == "unix" {
-		if address == "" || len(address) > maxUnixPath {
-			return "", "", fmt.Errorf("%w: address %q: the path of a unix socket has between 1 and %d bytes", ErrOptions, s, maxUnixPath)
+		if address == "" || len(address) > MaxUnixPath {
+			return "", "", fmt.Errorf("%w: address %q: the path of a unix socket has between 1 and %d bytes, and this one has %d", ErrOptions, s, MaxUnixPath, len(address))
 		}
 		return network, address, nil
 	}
@@ -174,8 +174,8 @@ func ParseAddress(s string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// maxUnixPath is how long the name of a unix socket may be on all systems, in bytes.
-const maxUnixPath = 103
+// MaxUnixPath is how long the name of a unix socket may be on all systems, in bytes.
+const MaxUnixPath = 103
 
 // loopback reports whether an address leads to this host only.
 func loopback(a net.Addr) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -40,6 +41,26 @@ func positive(cmd *cobra.Command, names ...string) error {
 			faults = append(faults, fmt.Sprintf("--%s is %s; it must be positive", name, v))
 		}
 	}
+	if faults == nil {
+		return nil
+	}
+	return usagef("%s", strings.Join(faults, "; "))
+}
+
+// maxTime bounds each duration of a command line, so that a clock can add them: a century.
+const maxTime = 100 * 365 * 24 * time.Hour
+
+// durations fails if one of the flags is a duration that is too long.
+func durations(cmd *cobra.Command) error {
+	var faults []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() != "duration" {
+			return
+		}
+		if d, err := cmd.Flags().GetDuration(f.Name); err == nil && d > maxTime {
+			faults = append(faults, fmt.Sprintf("--%s is %v; at most %v are possible", f.Name, d, maxTime))
+		}
+	})
 	if faults == nil {
 		return nil
 	}

@@ -157,7 +157,7 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		"empty":            {[]string{"check", "$DIR/empty", "--repair"}, 1, "no database in $DIR/empty"},
 		"no argument":      {[]string{"check"}, 2, "name one directory"},
 		"limit":            {[]string{"check", "$DIR/data", "-n", "-1"}, 2, "must not be negative"},
-		"no blade":         {[]string{"inspect", "region", "$DIR/data", "7"}, 1, "blade 7"},
+		"no blade":         {[]string{"inspect", "region", "$DIR/data", "7"}, 2, "blade 7: there are 2"},
 		"blade":            {[]string{"inspect", "region", "$DIR/data", "x"}, 2, `"x" is no number of a blade`},
 		"address":          {[]string{"inspect", "bucket", "$DIR/data", "x"}, 2, `"x" is no address`},
 		"transaction":      {[]string{"inspect", "tx", "$DIR/data", "x"}, 2, `"x" is no transaction`},

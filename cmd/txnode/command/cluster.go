@@ -209,9 +209,9 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 	}
 	text := ""
 	if vacant > 0 {
-		text = fmt.Sprintf(", and vacant places: %d", vacant)
+		text = ", and " + count(vacant, "vacant place")
 	}
-	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s %s blades of %v: %d, of %d servers%s\n", o.Catalog, has, &size, blades, len(servers)-vacant, text)
+	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s %s %s of %s, %v together%s\n", o.Catalog, has, count(blades, "blade"), count(len(servers)-vacant, "server"), &size, text)
 	return err
 }
 

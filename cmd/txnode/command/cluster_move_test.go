@@ -30,7 +30,7 @@ func TestClusterGrows(t *testing.T) {
 		}
 	}
 	run(2, "--places is 65; 0 to 64 are possible", "init", "--catalog", catalog, "--blade", address["a"], "--places", "65")
-	run(0, "has blades of 128MiB: 2, of 2 servers, and vacant places: 1", "init", "--catalog", catalog, "--blade", address["a"], "--blade", address["b"],
+	run(0, "has 2 blades of 2 servers, 128MiB together, and 1 vacant place", "init", "--catalog", catalog, "--blade", address["a"], "--blade", address["b"],
 		"--places", "3", "--segment-size", "1MiB")
 	db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {

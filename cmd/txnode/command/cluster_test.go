@@ -40,10 +40,10 @@ func TestClusterCommands(t *testing.T) {
 				addresses, ends = append(addresses, address), append(ends, end)
 				init = append(init, "--blade", address)
 			}
-			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" has blades of 128MiB: 2, of 2 servers\n" || stderr != "" {
+			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" has 2 blades of 2 servers, 128MiB together\n" || stderr != "" {
 				t.Fatalf("exit code %d, %s%s", code, out, stderr)
 			}
-			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" was there already, as it is asked for, and has blades of 128MiB: 2, of 2 servers\n" {
+			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" was there already, as it is asked for, and has 2 blades of 2 servers, 128MiB together\n" {
 				t.Errorf("again: exit code %d, %s%s", code, out, stderr)
 			}
 			if code, _, stderr := b.run(append(init, "--replicas", "0")...); code != 1 || !strings.Contains(stderr, "a cluster already, with 1 backups, and not 0: use an empty one") || strings.Count(stderr, "\n") != 1 {

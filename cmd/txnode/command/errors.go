@@ -14,6 +14,7 @@ import (
 	"txnode/benchmarks/runner"
 	"txnode/benchmarks/workload"
 	"txnode/txn"
+	"txnode/verify"
 )
 
 // Exit codes; see the documentation of the program.
@@ -62,7 +63,7 @@ func exitCode(err error) int {
 		return ExitOK
 	case errors.Is(err, runner.ErrVerification), errors.Is(err, errViolation):
 		return ExitVerification
-	case errors.As(err, &usage), errors.As(err, &options), errors.Is(err, txn.ErrOptions):
+	case errors.As(err, &usage), errors.As(err, &options), errors.Is(err, txn.ErrOptions), errors.Is(err, verify.ErrNoBlade):
 		return ExitUsage
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted

@@ -34,7 +34,10 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	root.SetErr(w.Stderr)
 	completeShells(root) // which takes the standard output of now
 	started := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		started = true
+		return durations(cmd)
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil && out.err != nil { // help, which nobody looks after
 		_ = say(w.Stderr, "txnode: %s\n", oneLine(out.err)) // there is nothing else to say it on

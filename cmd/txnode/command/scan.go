@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -24,7 +25,8 @@ func newGet(w *World) *cobra.Command {
 		Use: "get directory|address table key", Short: "Print the value of a key",
 		Long: `Prints the value of a key: text and JSON as they are, other values in hexadecimal.
 The key is a number, a text, a time as RFC 3339 has it, or for a tuple a JSON array
-of these, as the table's keys are; or 0x and the bytes of any key. The directory
+of these, as the table's keys are; or 0x and the bytes of any key. A text that
+begins with 0x is given in JSON, in quotation marks, as dump prints it. The directory
 stays as it is. With the address of a catalog, as unix:PATH, it is read in that cluster.`,
 		Example: "  txnode get data accounts 42\n  txnode get data posts '[\"ann\", \"2026-01-02T03:04:05Z\"]'",
 		Args:    exactly(3, "name a directory or the address of a catalog, a table and a key"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
@@ -160,6 +162,9 @@ func (o *scanOptions) prefix(i txn.TableInfo) ([]byte, error) {
 	}
 	if o.Prefix != "" && i.Key != txn.String.Name && i.Key != txn.BytesKey.Name {
 		return nil, usagef("--prefix is %q: table %q has keys of type %s: give the first bytes of their encoding, behind 0x", o.Prefix, i.Name, i.Key)
+	}
+	if s := ""; strings.HasPrefix(o.Prefix, `"`) && json.Unmarshal([]byte(o.Prefix), &s) == nil { // as dump prints it
+		return []byte(s), nil
 	}
 	return []byte(o.Prefix), nil
 }

@@ -158,7 +158,11 @@ func (o *serveOptions) Validate() error {
 	}
 	for _, a := range o.Listen {
 		if _, _, err := tcp.ParseAddress(a); err != nil {
-			faults = append(faults, fmt.Sprintf("--listen is %q; it must be unix:PATH or tcp:HOST:PORT", a))
+			what := "it must be unix:PATH or tcp:HOST:PORT"
+			if path, ok := strings.CutPrefix(a, "unix:"); ok && path != "" {
+				what = fmt.Sprintf("the path has %d bytes, which is too long for a socket: at most %d are possible", len(strings.TrimPrefix(path, "//")), tcp.MaxUnixPath)
+			}
+			faults = append(faults, fmt.Sprintf("--listen is %q; %s", a, what))
 		}
 	}
 	faults = append(faults, o.bladeFaults()...)
@@ -280,7 +284,7 @@ which there are more than 10 of a kind in a second, are left out and counted.`,
   txnode serve --listen tcp:0.0.0.0:7000 --tls-cert server.crt --tls-key server.key --tls-ca ca.crt`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := applySettings(cmd, w.Getenv, o.Config); err != nil {
+			if err := applySettings(cmd, w, o.Config); err != nil {
 				return err
 			}
 			o.memoryGiven = cmd.Flags().Changed("memory")

@@ -20,7 +20,7 @@ func TestServeBlades(t *testing.T) {
 	if want := "2 blades of 64MiB, 32MiB, kept in " + filepath.Join(dir, "blades") + ", and a catalog in memory serve " + address + "\n"; line != want {
 		t.Errorf("%q; want %q", line, want)
 	}
-	if code, out, stderr := b.run("cluster", "init", "--catalog", address, "--blade", address); code != 0 || !strings.Contains(out, "blades of 96MiB: 2, of 1 servers") || stderr != "" {
+	if code, out, stderr := b.run("cluster", "init", "--catalog", address, "--blade", address); code != 0 || !strings.Contains(out, "2 blades of 1 server, 96MiB together") || stderr != "" {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 	f, err := tcp.Dial(t.Context(), []string{address}, tcp.Options{})

@@ -49,7 +49,7 @@ func startServeIn(t *testing.T, env map[string]string, args ...string) (line str
 	r, out := io.Pipe()
 	var stderr bytes.Buffer
 	w := command.System()
-	w.Getenv = func(name string) string { return env[name] }
+	w.Getenv, w.Environ = func(name string) string { return env[name] }, nil
 	w.Stdout, w.Stderr, w.StderrTerminal = out, &stderr, false
 	code := make(chan int, 1)
 	go func() {

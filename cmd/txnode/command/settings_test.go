@@ -32,6 +32,10 @@ func TestServeSettings(t *testing.T) {
 		{map[string]string{"TXNODE_MEMORY": "2MiB", "TXNODE_LISTEN": listen}, []string{"--config", file, "--memory", "1MiB"}, "a blade of 1MiB serves " + listen + "\n"},
 		{map[string]string{"TXNODE_LISTEN": listen + "," + listen + "2", "TXNODE_BLADE": "1MiB,64KiB", "TXNODE_LOG_LEVEL": "error"}, nil, "2 blades of 1MiB, 64KiB serve " + both},
 		{nil, []string{"--config", file, "--listen", listen + "3"}, "a blade of 3MiB serves " + listen + "3\n"},
+		// What goes before replaces also what excludes it.
+		{nil, []string{"--config", file, "--blade", "1MiB", "--blade", "64KiB"}, "2 blades of 1MiB, 64KiB serve " + both},
+		{map[string]string{"TXNODE_BLADE": "1MiB,64KiB"}, []string{"--config", file, "--memory", "2MiB"}, "a blade of 2MiB serves " + both},
+		{map[string]string{"TXNODE_MEMORY": "2MiB", "TXNODE_SHM": dir, "TXNODE_LOG_LEVEL": "error"}, []string{"--listen", listen}, "a blade of 2MiB serves " + listen + "\n"},
 	} {
 		line, end := startServeIn(t, x.env, x.args...)
 		if line != x.want {
@@ -52,7 +56,12 @@ func TestServeSettingsErrors(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		w := command.System()
 		w.Stdout, w.Stderr, w.StderrTerminal = &stdout, &stderr, false
-		w.Getenv = func(name string) string { return env[name] }
+		w.Getenv, w.Environ = func(name string) string { return env[name] }, func() (all []string) {
+			for name, v := range env {
+				all = append(all, name+"="+v)
+			}
+			return append(all, "PATH=/bin")
+		}
 		code := command.Main(t.Context(), w, append([]string{"serve"}, args...))
 		if code != want || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), say) {
 			t.Errorf("%v %v: exit code %d, not %d with %q: %s%s", env, args, code, want, say, stdout.String(), stderr.String())
@@ -86,6 +95,9 @@ func TestServeSettingsErrors(t *testing.T) {
 	run(map[string]string{"TXNODE_CONNECTIONS": "many"}, 2, `TXNODE_CONNECTIONS is "many"`)
 	run(map[string]string{"TXNODE_LOG_FORMAT": "xml"}, 2, `--log-format is "xml"; it must be text or json`)
 	run(map[string]string{"TXNODE_CONFIG": file + "none"}, 1, "no such file")
+	run(map[string]string{"TXNODE_MEMORRY": "1MiB", "TXNODE_HISTORY": "x", "TXNODE_DEBUG": "1"}, 2, "TXNODE_MEMORRY is no setting; the nearest is TXNODE_MEMORY")
+	run(map[string]string{"TXNODE_HELP": "true"}, 2, "TXNODE_HELP is no setting")
+	run(nil, 2, "the path has 121 bytes, which is too long for a socket: at most 103 are possible", "--listen", "unix:/"+strings.Repeat("x", 120))
 }
 
 // TestDeploy: the example of a file is one, and the unit of systemd runs a command that there is.

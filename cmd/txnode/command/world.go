@@ -31,6 +31,7 @@ type World struct {
 
 	CPUs        int // that this process may use
 	Getenv      func(string) string
+	Environ     func() []string // nil: it has nothing but what Getenv finds
 	Now         func() time.Time
 	Environment func() runner.Environment
 	CacheDir    func() (string, error)
@@ -53,6 +54,7 @@ func System() World {
 		StderrTerminal: cwriter.IsTerminal(int(os.Stderr.Fd())),
 		CPUs:           runtime.NumCPU(),
 		Getenv:         os.Getenv,
+		Environ:        os.Environ,
 		Now:            time.Now,
 		Environment:    runner.ReadEnvironment,
 		CacheDir:       os.UserCacheDir,
