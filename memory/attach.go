@@ -96,7 +96,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		}
 	}
 	if s.first, s.process = true, own.ID; s.opts.Shared {
-		s.alones = 1
+		s.note(MendAlone, 1)
 	}
 	for b := range l.Blades {
 		if stale[b] {

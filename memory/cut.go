@@ -63,9 +63,12 @@ func (s *membership) BeginCut() (cut *Cut, change func(*Layout) error, err error
 	if !s.opts.Shared {
 		return nil, nil, errors.New("memory: a database of one process needs no cut")
 	}
-	if _, busy := s.mending.LoadOrStore(uint32(MendBackup), struct{}{}); busy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rights[MendBackup].acts > 0 {
 		return nil, nil, fmt.Errorf("%w: this process makes a backup already: wait until that has ended", ErrShared)
 	}
+	s.note(MendBackup, 1)
 	cut = &Cut{}
 	return cut, func(l *Layout) error {
 		if l.Process(s.process) == nil { // by a claim this process had to be registered
@@ -87,7 +90,11 @@ func (s *membership) BeginCut() (cut *Cut, change func(*Layout) error, err error
 // EndCut ends a backup, and says whether the cut has held until now: ErrCut, and why, if not. After another error it is not
 // known, and the entry ends with the next renewal of the registration.
 func (s *membership) EndCut(cut *Cut) error {
-	defer s.mending.Delete(uint32(MendBackup))
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.rights, MendBackup)
+	}()
 	var failed error
 	return errors.Join(s.update(func() error {
 		i, ok := s.layout.FindMend(MendBackup)

@@ -50,6 +50,9 @@
 // also is the only one that knows what its sessions are about to use. One process at a time recovers an
 // index, builds copies, or is alone with the database (mend.go). A process that recovers others has locks under its own number.
 //
+// Threads act for a coordinator, or under the registration of their process, and get no view beyond the end of that (tenure.go). So a
+// process that was ended while it stood still changes nothing when it goes on.
+//
 // # Crashes
 //
 // The catalog changes in atomic steps. Each step leaves a database that opens, whatever happened to

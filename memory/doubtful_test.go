@@ -144,6 +144,7 @@ func TestLateFree(t *testing.T) {
 			c *rdma.Coro
 		}{{s, c}, {other, oc}} {
 			check(t, x.s.Follow())
+			x.s.Begin(x.c.Thread())
 			x.s.View().Rekey(x.c.Thread())
 			for _, b := range s.Fabric().Blades() {
 				check(t, x.c.Thread().Reconnect(b.ID))

@@ -38,6 +38,9 @@ var (
 	ErrCut = errors.New("memory: the backup has failed")
 	// ErrClosed: the space was closed.
 	ErrClosed = errors.New("memory: closed")
+	// ErrEnded: others have taken this process, or its coordinator, for dead, and what it had begun before has no effect any more: begin
+	// anew. It is an rdma.ErrStaleKey, which verbs of that time get.
+	ErrEnded = fmt.Errorf("memory: others have taken this process for dead, and what it had begun has no effect: %w", rdma.ErrStaleKey)
 	// ErrRevision: the catalog was changed by another process since the revision that was given, or changes
 	// all the time, while it is asked what has become of a change.
 	ErrRevision = errors.New("memory: catalog was changed by another process")

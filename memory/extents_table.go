@@ -277,7 +277,7 @@ func (s *store) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) 
 // all are made equal to the copy that was read instead. The caller is the only user of the
 // database.
 func (s *allocation) LevelExtents(c *rdma.Coro) error {
-	v := s.View()
+	v := s.ViewOn(c.Thread())
 	s.mu.Lock()
 	segs := slices.Clone(s.extents.segs)
 	s.mu.Unlock()

@@ -16,6 +16,7 @@ type registry struct {
 	next      uint32   // the number of the next coordinator: this process knows nothing of that one and later ones
 	processes []uint32 // those that have joined, in order
 	ends      []int64  // of their registrations, by the clock of this process
+	process   uint32   // number of this process: see membership.process
 	epoch     Epoch    // of the catalog: the view may still be that of an earlier one
 	good      int64    // until when no other process takes this one for gone, by the clock of this one: see Fresh
 	// seen are, by number, the leases that end when they have not changed for a time.
@@ -37,7 +38,7 @@ type seenLease struct {
 // register publishes the open coordinators; the caller holds the lock.
 func (s *membership) register() {
 	n := len(s.layout.Coordinators)
-	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator, epoch: s.layout.Epoch, good: s.good()}
+	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator, process: s.process, epoch: s.layout.Epoch, good: s.good()}
 	old := s.regs.Load()
 	r.lossOf(s.layout, old)
 	for i, c := range s.layout.Coordinators {

@@ -211,7 +211,8 @@ func TestListedAndLost(t *testing.T) {
 	}
 	adopt(other, oc) // it may use the places
 	check(t, s.Follow())
-	must(s.AllocExtent(c, 256))(t) // it registers anew
+	s.Begin(c.Thread()) // it registers anew
+	must(s.AllocExtent(c, 256))(t)
 	s.Silence(other.Process())
 	if n := must(s.TakeOver(12))(t); n != 1 {
 		t.Fatalf("%d processes were taken over", n)

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"txnode/rdma"
@@ -27,9 +26,10 @@ type membership struct {
 	since uint32
 	// process is the number under which the process has joined; 0: it is alone, or has not registered yet. Under mu.
 	process uint32
-	// first: see First. alones is how often the process has begun to be alone: see BeginAlone.
-	first  bool
-	alones int
+	// first: see First.
+	first bool
+	// rights are those that acts of this process have, or are about to have, by what they are of. Under mu.
+	rights map[uint32]right
 	// company is how many other processes have been registered since this one was opened. Under mu.
 	company int
 	// own are the open coordinators that this process has registered. Under mu.
@@ -47,9 +47,7 @@ type membership struct {
 	forsaken map[uint32]int64
 	// silent are processes that have shown no sign of life for a time: see Silence.
 	silent  []uint32
-	threads sync.Map // *rdma.Thread to *joined: see Join
-	mending sync.Map // uint32: what a Mend is of that this process has
-	menders atomic.Int32
+	menders atomic.Int32 // how many rights to recover an index this process has
 
 	// unrevoked: keys of epochs before that of the view may open a blade. See EndKeys. It changes under mu, with the view.
 	unrevoked atomic.Bool

@@ -9,8 +9,35 @@ import (
 	"txnode/memory/layout"
 )
 
-// errMending: another process has the right.
-var errMending = errors.New("memory: another process is at it")
+// errMending: another process has the right, or another act of this one.
+var errMending = errors.New("memory: another one is at it")
+
+// right is one that acts of this process have, or are about to have. The catalog says which process has it by now, so an act has a right
+// only as long as the catalog names the registration under which the act has taken it: see keeps.
+type right struct {
+	process uint32 // the number of the registration under which it was taken; 0: the database is not shared, or it is not taken yet
+	acts    int    // how many have it: of MendAlone, one otherwise
+}
+
+// keeps returns ErrEnded if an act of this process has a right by what it was told, and has it no more: others have taken this
+// process for dead since, and go on without what was to be done. The caller holds the lock, in a change which is made under that right.
+func (s *membership) keeps(of uint32) error {
+	if r := s.rights[of]; r.acts > 0 && s.opts.Shared && s.layout.Mender(of) != r.process {
+		return fmt.Errorf("%w: process %d had the right to do this, and is ended: nothing was changed, try again", ErrEnded, r.process)
+	}
+	return nil
+}
+
+// has reports whether an act of this process has a right. The caller holds the lock.
+func (s *membership) has(of uint32) bool { return s.rights[of].acts > 0 && s.keeps(of) == nil }
+
+// note notes that one act more has a right that was taken under the registration of this process. The caller holds the lock.
+func (s *membership) note(of uint32, acts int) {
+	if s.rights == nil {
+		s.rights = map[uint32]right{}
+	}
+	s.rights[of] = right{s.process, acts}
+}
 
 // takeMend notes in the catalog that this process has a right. The caller holds the lock, in a change, and the process is registered.
 func (s *membership) takeMend(of uint32) error {
@@ -47,27 +74,32 @@ func (s *membership) giveMend(of uint32) error {
 
 // BeginMend reports whether the caller has the right now to recover the index of a table, or that of MendCopies, and then
 // it calls EndMend when it has done so: one at a time does, so that what a recoverer meets of
-// another one's is left over. In a shared database the catalog says which process has it: it is changed then. Safe
-// for concurrent use.
+// another one's is left over. In a shared database the catalog says which process has it: it is changed then. The caller acts under the
+// right on a thread by Hold. Safe for concurrent use.
 func (s *allocation) BeginMend(of uint32) bool {
-	if _, busy := s.mending.LoadOrStore(of, struct{}{}); busy {
+	if s.opts.Shared && s.EndKeys() != nil {
 		return false
 	}
-	claim := func() error {
+	if s.update(func() error {
+		switch {
+		case s.rights[of].acts > 0:
+			return errMending
+		case !s.opts.Shared:
+			s.note(of, 1)
+			return nil
+		}
 		if err := s.writable(); err != nil {
 			return err
 		}
 		if err := s.enroll(); err != nil {
 			return err
 		}
-		return s.takeMend(of)
-	}
-	if s.opts.Shared && s.EndKeys() != nil {
-		s.mending.Delete(of)
-		return false
-	}
-	if s.opts.Shared && s.update(claim) != nil {
-		s.mending.Delete(of)
+		if err := s.takeMend(of); err != nil {
+			return err
+		}
+		s.note(of, 1)
+		return nil
+	}) != nil {
 		return false
 	}
 	if of != MendCopies {
@@ -76,12 +108,12 @@ func (s *allocation) BeginMend(of uint32) bool {
 	return true
 }
 
-// HasMend reports whether this process has a right that BeginMend has given it: not if others have taken it for dead since.
+// HasMend reports whether this process has a right that BeginMend has given it: not if others have taken it for dead since, even if it
+// has registered anew.
 func (s *membership) HasMend(of uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.mending.Load(of)
-	return ok && (!s.opts.Shared || s.process != 0 && s.layout.Mender(of) == s.process)
+	return s.has(of)
 }
 
 // MendElsewhere reports whether another process has a right, by what this one knows.
@@ -98,7 +130,9 @@ func (s *membership) EndMend(of uint32) {
 	if s.opts.Shared {
 		_ = s.update(func() error { return s.giveMend(of) }) // see above
 	}
-	s.mending.Delete(of)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rights, of)
 	if of != MendCopies {
 		s.menders.Add(-1)
 	}
@@ -113,7 +147,8 @@ func (s *membership) First() bool { return !s.opts.Shared || s.first }
 
 // BeginAlone has this process be alone with a shared database: it is the only one that has joined, and others wait in Open
 // until EndAlone. Calls nest. ErrShared: others have joined, or have died and their registrations have not
-// expired, or their sessions are not recovered. In a database that is not shared it does nothing. Safe for concurrent use.
+// expired, or their sessions are not recovered. Or others have taken this process for dead since an outer call: then neither tables nor
+// their indexes can be changed by this process until that has ended. In a database that is not shared it does nothing. Safe for concurrent use.
 func (s *allocation) BeginAlone() error {
 	if !s.opts.Shared {
 		return nil
@@ -121,8 +156,16 @@ func (s *allocation) BeginAlone() error {
 	if err := s.EndKeys(); err != nil {
 		return err
 	}
+	if s.acts(MendAlone) > 0 { // there may be nothing to be changed in the catalog
+		if err := s.Follow(); err != nil {
+			return err
+		}
+	}
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.alone(); err != nil {
 			return err
 		}
 		if err := s.enroll(); err != nil {
@@ -144,7 +187,7 @@ func (s *allocation) BeginAlone() error {
 		if err := s.takeMend(MendAlone); err != nil {
 			return err
 		}
-		s.alones++
+		s.note(MendAlone, s.rights[MendAlone].acts+1)
 		return nil
 	})
 }
@@ -160,55 +203,73 @@ func (s *membership) strangers() (ids []uint32) {
 	return ids
 }
 
+// alone returns ErrShared if this process has begun to be alone with the database, and is so no more. The caller holds the lock, in a change
+// that it makes because it is alone.
+func (s *membership) alone() error {
+	if err := s.keeps(MendAlone); err != nil {
+		return fmt.Errorf("%w: this one was alone with it, and is so no more: %w", ErrShared, err)
+	}
+	return nil
+}
+
+// acts is how many acts of this process have a right, as far as they were told.
+func (s *membership) acts(of uint32) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rights[of].acts
+}
+
+// Alone returns ErrShared if this process has begun to be alone, and is so no more, as far as it has followed.
+func (s *membership) Alone() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alone()
+}
+
 // EndAlone ends what BeginAlone, or Open, has begun. ErrShared: the process was not alone all the time, since others have taken it for
 // dead. After another error the right ends when the registration is renewed.
 func (s *membership) EndAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
-	s.mu.Lock()
-	nested := s.alones > 1
-	s.mu.Unlock()
 	var err error
-	if nested { // else the change itself finds out
+	if s.acts(MendAlone) > 1 { // else the change itself finds out
 		err = s.Follow()
 	}
-	lost := false
-	end := func() error {
-		if s.alones == 0 {
-			return nil
+	var lost error
+	less := func() {
+		if r := s.rights[MendAlone]; r.acts > 1 {
+			s.rights[MendAlone] = right{r.process, r.acts - 1}
+		} else {
+			delete(s.rights, MendAlone)
 		}
-		lost = s.layout.Mender(MendAlone) != s.process
-		if s.alones > 1 {
-			s.alones--
-			return nil
-		}
-		if err := s.giveMend(MendAlone); err != nil {
-			return err
-		}
-		s.alones = 0
-		return nil
 	}
 	if err == nil {
-		err = s.update(end)
+		err = s.update(func() error {
+			lost = s.alone()
+			if s.rights[MendAlone].acts == 1 && lost == nil {
+				if err := s.giveMend(MendAlone); err != nil {
+					return err
+				}
+			}
+			less()
+			return nil
+		})
 	}
 	if err != nil { // giveBack does it
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.alones = max(s.alones-1, 0)
+		less()
 		return err
 	}
-	if lost {
-		return fmt.Errorf("%w: others have taken this process for dead meanwhile", ErrShared)
-	}
-	return nil
+	return lost
 }
 
 // giveBack gives back rights that this process has and does not use: the catalog could not be changed then. The caller holds the
 // lock, in a change.
 func (s *membership) giveBack() error {
 	for _, m := range slices.Clone(s.layout.Mends) {
-		if _, used := s.mending.Load(m.Of); m.Process != s.process || used || m.Of == MendAlone && s.alones > 0 || m.Of == MendSweep && s.layout.Unswept {
+		if m.Process != s.process || s.rights[m.Of].acts > 0 || m.Of == MendSweep && s.layout.Unswept {
 			continue
 		}
 		if err := s.giveMend(m.Of); err != nil {

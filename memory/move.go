@@ -107,6 +107,9 @@ func (s *store) known(l *Layout, b rdma.BladeID) error {
 // With two backups only backups move. Segments that are moving, or whose copies are missing, are left alone.
 func (s *replicas) Spread() (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
+		if err := s.keeps(MendCopies); err != nil {
+			return err
+		}
 		x := s.newBuilder(l)
 		copies, primaries := l.HeldBy()
 		for _, first := range []bool{true, false} { // primaries first: what they do counts more
@@ -248,6 +251,9 @@ func (s *replicas) Unsettled() (copies int, primaries bool) {
 // fails with ErrLayout if primaries are among the copies.
 func (s *replicas) Settle(claimed bool) func(*Layout) error {
 	return func(l *Layout) error {
+		if err := s.keeps(MendCopies); err != nil {
+			return err
+		}
 		n, primaries := s.settle(l)
 		if n == 0 {
 			return ErrSettled
@@ -275,8 +281,11 @@ func (s *store) Emptied() (out []rdma.BladeID) {
 // Retire is the change by which the place of a blade becomes vacant that leaves and has no copies: the blade is down. It
 // is made by a claim of all coordinators, after another one since its last copy was dropped. If it leaves no more, or
 // has copies, that is ErrSettled, and nothing changes.
-func (s *store) Retire(b rdma.BladeID) func(*Layout) error {
+func (s *replicas) Retire(b rdma.BladeID) func(*Layout) error {
 	return func(l *Layout) error {
+		if err := s.keeps(MendCopies); err != nil {
+			return err
+		}
 		if err := s.known(l, b); err != nil {
 			return err
 		}
@@ -328,6 +337,9 @@ func (s *replicas) Reclaim(c *rdma.Coro) (more bool, err error) {
 	}
 	return true, s.update(func() error {
 		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.keeps(MendCopies); err != nil {
 			return err
 		}
 		if s.layout.Epoch != v.Epoch || !slices.Contains(s.layout.Dirty(b), base) {

@@ -473,6 +473,7 @@ func TestTakeOver(t *testing.T) {
 			}
 			check(t, c2.Thread().Reconnect(s2.View().At(held, 0).Blade))
 			check(t, s2.Follow())
+			s2.Begin(c2.Thread())
 			if second.a.Holds(held) {
 				t.Error("it still has a block on its way")
 			}

@@ -70,6 +70,9 @@ var errUnchanged = errors.New("memory: nothing to change")
 // has room and its disk is full is an error if nothing could be begun for it.
 func (s *replicas) Build() (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) (full error) {
+		if err := s.keeps(MendCopies); err != nil {
+			return err
+		}
 		switch n, full = s.buildMissing(l); {
 		case n > 0:
 			return nil
@@ -206,6 +209,9 @@ func (s *membership) CompareAgain() {
 // how many segments; of none, if the epoch is not the given one any more, or something is to be compared again.
 func (s *replicas) finishIn(epoch Epoch, failures uint64, ids []SegmentID) (n int, err error) {
 	err = s.AdvanceEpoch(func(l *Layout) error {
+		if err := s.keeps(MendCopies); err != nil {
+			return err
+		}
 		if n = 0; l.Epoch != epoch || s.failures.Load() != failures {
 			return errUnchanged
 		}
@@ -336,6 +342,9 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "clearing its memory"}
 	}
 	return s.AdvanceEpoch(func(l *Layout) error {
+		if err := s.keeps(MendCopies); err != nil {
+			return err
+		}
 		if l.Blades[b].State == BladeUp || l.Blades[b].Leaving || len(s.dirty(b)) > 0 {
 			return errUnchanged // another process has taken it in, and perhaps lost it again
 		}

@@ -360,6 +360,9 @@ func (s *allocation) publish() {
 	}
 	if old := s.view.Load(); old != nil {
 		v.Follow(old, s.skipped)
+		if old.Epoch != v.Epoch {
+			s.past.Store(old)
+		}
 	}
 	s.skipped = false
 	s.view.Store(v)

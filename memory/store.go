@@ -23,6 +23,7 @@ type store struct {
 	opts   Options
 	above  above
 	view   atomic.Pointer[View]
+	past   atomic.Pointer[View] // the last one of an earlier epoch: its keys open nothing; nil: there was none
 
 	epochs sync.Mutex // of a change of the epoch, while it is made or begun; before mu
 

@@ -15,19 +15,19 @@ import (
 // CreateTable records a table. Its number is never reused. A table of that name without a root,
 // whose creation was not finished, gets the options, unless another process has the right to make its index (BeginMend): then it
 // is returned as that process has it. Another one is ErrTableExists.
-func (s *membership) CreateTable(name string, options []byte) (Table, error) {
+func (s *allocation) CreateTable(name string, options []byte) (Table, error) {
 	return s.createTable(name, options, 0, 0)
 }
 
 // CreateOrderedTable is CreateTable of a table whose index is ordered, with nodes in blocks of a class, which is not 0.
-func (s *membership) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int) (Table, error) {
+func (s *allocation) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int) (Table, error) {
 	if nodes == 0 || nodes >= NumClasses || maxKey < 1 || maxKey > math.MaxUint16 {
 		return Table{}, fmt.Errorf("memory: an ordered table with nodes of class %d and keys of %d bytes", nodes, maxKey)
 	}
 	return s.createTable(name, options, nodes, uint16(maxKey))
 }
 
-func (s *membership) createTable(name string, options []byte, nodes Class, maxKey uint16) (made Table, err error) {
+func (s *allocation) createTable(name string, options []byte, nodes Class, maxKey uint16) (made Table, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -41,6 +41,12 @@ func (s *membership) createTable(name string, options []byte, nodes Class, maxKe
 			return fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
 		case len(options) > MaxTableOptions:
 			return fmt.Errorf("memory: the options of table %q have %d bytes: at most %d are possible", name, len(options), MaxTableOptions)
+		}
+		if err := s.alone(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil { // what is no member changes nothing
+			return err
 		}
 		l := s.layout
 		for i := range l.Tables {
@@ -84,7 +90,7 @@ func (s *membership) createTable(name string, options []byte, nodes Class, maxKe
 
 // SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block. In a shared
 // database it is ErrTableExists unless the table has none, and this process the right to make its index (BeginMend).
-func (s *membership) SetTableRoot(id uint16, root Addr) error {
+func (s *allocation) SetTableRoot(id uint16, root Addr) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -94,7 +100,7 @@ func (s *membership) SetTableRoot(id uint16, root Addr) error {
 			return fmt.Errorf("%w: %d", ErrNoTable, id)
 		}
 		t := l.Tables[id-1]
-		if s.opts.Shared && (t.Root != 0 || t.State != TableLive || l.Mender(uint32(id)) != s.process) {
+		if s.opts.Shared && (t.Root != 0 || t.State != TableLive || !s.has(uint32(id))) {
 			return fmt.Errorf("%w: %q: another process has made it, or makes it", ErrTableExists, t.Name)
 		}
 		t.Root = root
@@ -116,7 +122,7 @@ type TableChange struct {
 	Was     []byte // of these, those that they were made of; others are ErrRevision. nil: whatever they were
 	Drop    bool   // the table is being dropped from now on, and its name is free
 	// Unmade is of a table whose index could not be made: it is ErrTableExists if the table has a root all the same, which others may
-	// have found and use, or if another process makes the index.
+	// have found and use, or unless this process has the right to make the index (BeginMend).
 	Unmade bool
 
 	forget bool // see ForgetTable
@@ -124,10 +130,17 @@ type TableChange struct {
 
 // ChangeTables changes tables, each of them once, in one step of the catalog: all or none. Of a table that is being
 // dropped the caller frees what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
-// One that is dropped, or was never there, is ErrNoTable.
-func (s *membership) ChangeTables(changes ...TableChange) error {
+// One that is dropped, or was never there, is ErrNoTable. ErrShared: this process has begun to be alone (BeginAlone), and is so no more;
+// nothing has changed then.
+func (s *allocation) ChangeTables(changes ...TableChange) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.alone(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil { // what is no member changes nothing
 			return err
 		}
 		l := s.layout
@@ -143,8 +156,13 @@ func (s *membership) ChangeTables(changes ...TableChange) error {
 			if x.Was != nil && !bytes.Equal(t.Options, x.Was) {
 				return fmt.Errorf("%w: the options of table %q", ErrRevision, t.Name)
 			}
-			if p := l.Mender(uint32(x.ID)); x.Unmade && t.State == TableLive && (t.Root != 0 || p != 0 && p != s.process) {
+			if x.Unmade && t.State == TableLive && (t.Root != 0 || s.opts.Shared && !s.has(uint32(x.ID))) {
 				return fmt.Errorf("%w: %q: it was made, or another process makes it", ErrTableExists, t.Name)
+			}
+			if x.forget {
+				if err := s.keeps(uint32(x.ID)); err != nil {
+					return err
+				}
 			}
 			if x.Options != nil {
 				t.Options = slices.Clone(x.Options)
@@ -169,7 +187,7 @@ func (s *membership) ChangeTables(changes ...TableChange) error {
 
 // ForgetTable records that a table is dropped, of which only the extents of the index are left. The
 // caller frees them. If it dies before that, the next opening does, as nothing leads to them.
-func (s *membership) ForgetTable(id uint16) error {
+func (s *allocation) ForgetTable(id uint16) error {
 	return s.ChangeTables(TableChange{ID: id, forget: true})
 }
 

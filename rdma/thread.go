@@ -50,6 +50,7 @@ type Thread struct {
 	panicked []byte // see Panicked
 
 	owner     uint64 // see SetOwner
+	tenure    any    // see SetTenure
 	uncertain bool   // see Uncertain
 	failed    bool   // see Failed
 
@@ -157,6 +158,12 @@ func (t *Thread) SetOwner(id uint64) { t.owner = id }
 
 // Owner returns the number that SetOwner has set.
 func (t *Thread) Owner() uint64 { return t.owner }
+
+// SetTenure notes under what the thread acts, for a layer above: package rdma does not look at it. nil, the default: nothing.
+func (t *Thread) SetTenure(x any) { t.tenure = x }
+
+// Tenure returns what SetTenure has noted.
+func (t *Thread) Tenure() any { return t.tenure }
 
 // Counters returns the totals of all coroutines of the thread, those that run
 // included. What a coroutine counts elsewhere (Coro.Count) is not in them.

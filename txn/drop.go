@@ -85,12 +85,11 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 	}
 	defer db.dropMu.Unlock()
 	var below uint32 // number of the first coordinator that has never found it
-	if err = db.space.BeginAlone(); err == nil {
-		err = mark()
+	if err := db.alone(func() error {
+		err := mark()
 		below = db.space.NextCoordinator()
-		err = errors.Join(err, db.space.EndAlone())
-	}
-	if err != nil {
+		return err
+	}); err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	if err := db.finishDrops(ctx, w, below, which); err != nil {
@@ -98,6 +97,19 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 	}
 	db.engine.Plenty()
 	return nil
+}
+
+// alone runs fn while this process is alone with the database. If others take the process for dead meanwhile, changes of tables by fn fail,
+// and its verbs do: what was done before was done alone.
+func (db *DB) alone(fn func() error) error {
+	if err := db.space.BeginAlone(); err != nil {
+		return err
+	}
+	err := fn()
+	if e := db.space.EndAlone(); e != nil && !errors.Is(e, memory.ErrEnded) {
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // markTable does step 1 for a table and its indexes, unless that was done.

@@ -439,6 +439,7 @@ func (db *DB) reconnect(c *rdma.Coro) error {
 func (db *DB) withBlades(fn func(c *rdma.Coro) error) error {
 	c := db.ctl.Plain()
 	for tries := 0; ; tries++ {
+		db.space.Begin(c.Thread())
 		err := fn(c)
 		if err == nil || tries >= maxFailovers || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
 			return err

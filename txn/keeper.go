@@ -115,6 +115,7 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		return false, nil
 	}
 	defer f.keeping.Store(false)
+	db.space.Begin(c.Thread())
 	if f.copying && !db.space.HasMend(memory.MendCopies) { // others have taken this process for dead
 		db.space.EndMend(memory.MendCopies)
 		f.copying = false
@@ -133,7 +134,7 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		}
 	}()
 	defer func() {
-		if err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
+		if err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) && !errors.Is(err, rdma.ErrBladeDown) {
 			return
 		}
 		if errors.Is(err, rdma.ErrStaleKey) {
@@ -189,7 +190,11 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	}
 	finished := f.copier.Progress().Finished
 	for i := 0; x.goOn(c, i); i++ {
-		idle, err := f.copier.Step(c)
+		var idle bool
+		err := db.space.Hold(c.Thread(), memory.MendCopies, func() (err error) {
+			idle, err = f.copier.Step(c)
+			return err
+		})
 		p := f.copier.Progress()
 		f.copied.Store(&p)
 		db.suspect()

@@ -143,6 +143,11 @@ func (l *loader) flush() error {
 func (l *loader) load(records []pendingRecord) error {
 	return inHalves(records, func(records []pendingRecord) error {
 		err := l.w.Update(l.ctx, func(tx *Tx) error {
+			if l.restores { // others may have made tables of these names
+				if err := l.w.db.space.Alone(); err != nil {
+					return err
+				}
+			}
 			tx.o.AllowReserved(l.restores)
 			put := tx.put
 			if l.put != nil {

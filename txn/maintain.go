@@ -183,11 +183,15 @@ func (x stint) goOn(c *rdma.Coro, i int) bool {
 // does some steps of a sweep if there is something to be swept.
 func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, x stint) (more bool, err error) {
 	defer func() {
-		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, memory.ErrUnrevoked) {
+		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, memory.ErrUnrevoked) {
 			*sweeper = nil
 			err = errors.Join(err, db.reconnect(c))
 		}
 	}()
+	db.space.Begin(c.Thread())
+	if s := *sweeper; s != nil && s.Ended() {
+		*sweeper = nil
+	}
 	if db.space.Deserted(c.Thread().Now()) {
 		n, err := db.space.TakeOver(c.Thread().Now())
 		if err != nil {
@@ -304,23 +308,20 @@ func (w *Worker) maintainAll(most int64) error {
 	if w.db.maintenance.stop != nil || w.db.space.ReadOnly() {
 		return nil
 	}
-	if w.swept != w.session.Coordinator() {
-		w.sweeper, w.swept = nil, w.session.Coordinator()
-	}
 	defer func() { w.maintained = w.thread.Now() }()
 	if term := int64(w.db.opts.LeaseTerm); term > 0 {
 		most = min(most, term/maintainPart) // the lease is not renewed meanwhile
 	}
 	now := w.thread.Now()
 	x := stint{math.MaxInt, max(now+min((now-w.maintained)/maintainPart, most), 1)}
-	if err := w.maintainOn(&w.sweeper, x); err != nil {
-		return err
+	err := w.maintainOn(&w.sweeper, x)
+	if err == nil {
+		err = w.session.WithSpare(func() error {
+			_, err := w.db.keep(w.coro, x)
+			return err
+		})
 	}
-	err := w.session.WithSpare(func() error {
-		_, err := w.db.keep(w.coro, x)
-		return err
-	})
-	if err == nil && w.db.space.Lease(w.session.Coordinator(), 0) != memory.LeaseLive { // by what has just been done: see interrupt
+	if (err == nil || errors.Is(err, memory.ErrEnded)) && w.db.space.Lease(w.session.Coordinator(), 0) != memory.LeaseLive { // by what has just been done: see interrupt
 		w.session.Break(rdma.ErrStaleKey)
 		return w.session.Broken()
 	}
@@ -445,7 +446,7 @@ func (db *DB) standing(err error) string {
 // failed notes that repairs have failed: a session that is broken by that rejoins
 // before its next transaction.
 func (w *Worker) failed(err error, what string) {
-	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
+	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, memory.ErrEnded) {
 		w.session.Break(err)
 	}
 	if w.session.Broken() != nil {

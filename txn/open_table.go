@@ -204,11 +204,15 @@ func (db *DB) openIndex(c *rdma.Coro, meta memory.Table) (*race.Index, error) {
 	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() || db.space.Gated() {
 		return ix, err
 	}
-	if e := db.space.BeginAlone(); e != nil {
+	began, words := false, 0
+	e := db.alone(func() (err error) {
+		began = true
+		words, err = race.Heal(c, db.space, meta.Root, meta.ID)
+		return err
+	})
+	if !began {
 		return ix, err // others may be changing it: it is mended when a transaction meets the damage
 	}
-	words, e := race.Heal(c, db.space, meta.Root, meta.ID)
-	e = errors.Join(e, db.space.EndAlone())
 	if words > 0 {
 		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name), zap.Stringer("near", meta.Root), zap.Int("words", words))
 	}

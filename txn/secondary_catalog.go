@@ -158,21 +158,23 @@ func notIndex(table, name string) error {
 
 // noteIndexes makes sure that the catalog has indexes of a table: all of them, or none. Handles of other processes would
 // not keep those that it has not.
-func (db *DB) noteIndexes(table string, all []indexOptions, create bool) (err error) {
+func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
 	if has := db.indexes(table); create && !slices.ContainsFunc(all, func(x indexOptions) bool {
 		return !slices.ContainsFunc(has, func(y indexOptions) bool { return x.Name == y.Name })
 	}) {
 		create = false // the catalog had them all when the table was opened
 	}
 	refused := create && db.readOnly()
-	create = create && !refused
-	if create {
-		if err := db.space.BeginAlone(); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, db.space.EndAlone()) }()
+	note := func() error { return db.noteAll(table, all, create && !refused, refused) }
+	if create && !refused {
+		return db.alone(note)
 	}
-	err = db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+	return note()
+}
+
+// noteAll is noteIndexes; create: this process is alone. refused: it cannot make what the catalog has not.
+func (db *DB) noteAll(table string, all []indexOptions, create, refused bool) error {
+	err := db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
 		for _, x := range all {
 			i := slices.IndexFunc(list, func(has indexOptions) bool { return has.Name == x.Name })
 			switch {

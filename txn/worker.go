@@ -30,9 +30,8 @@ type Worker struct {
 	closed  bool
 	missing bool // see miss
 	ticks   uint32
-	sweeper *recovery.Sweeper // in progress, of coordinator swept
-	swept   uint32
-	place   *place // in a line; nil: it has been in none yet
+	sweeper *recovery.Sweeper // in progress
+	place   *place            // in a line; nil: it has been in none yet
 
 	maintained int64 // when maintenance was done last
 

@@ -29,6 +29,7 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 // more, once everything is swept; until then it does nothing. An extent of a live
 // coordinator is left alone, reached or not. Several may do it at the same time.
 func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
+	o.Space.Begin(c.Thread())
 	generation, unswept := o.Space.Unswept()
 	if unswept || !o.Space.Loose() {
 		if o.Space.ExtentsDue(c.Thread().Now()) {

@@ -86,7 +86,7 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 // have died with his process. The caller is the only user of the database; beside others,
 // readAgain does it. With one backup it cannot be: what is promoted is alone.
 func (s *Sweeper) level(c *rdma.Coro, size, stride uint32, x seen) error {
-	v := s.o.Space.View()
+	v := s.o.Space.ViewOn(c.Thread())
 	first := memory.MakeAddr(s.seg, s.block*size)
 	if s.o.Space.Backups() < 2 || len(x.free) == 0 || v.Copies(first) < 2 {
 		return nil

@@ -83,7 +83,7 @@ func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) (b
 	if !ok {
 		return false, nil
 	}
-	q, err := u.lookup(r, o.Space.View(), table, key)
+	q, err := u.lookup(r, o.Space.ViewOn(c.Thread()), table, key)
 	if err != nil {
 		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
 	}
@@ -122,7 +122,7 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 			continue
 		}
 		k, err := r.Prune(c, swept.taken.has, func(blocks []memory.Addr) ([]bool, error) {
-			return vacant(c, o.Space.View(), o.Space.Single(), blocks, o.Space.Registered)
+			return vacant(c, o.Space.ViewOn(c.Thread()), o.Space.Single(), blocks, o.Space.Registered)
 		})
 		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)

@@ -22,8 +22,9 @@ type Options struct {
 	// Open makes a handle on the index of a table, over the view of a claim. nil: the
 	// RACE index whose root the catalog has.
 	Open OpenIndex
-	// By is the coordinator on whose thread this runs, or the number of the process, if it has joined (Space.Process);
-	// 0: neither. Only one that recovers may have none, as when a database is opened.
+	// By is the tenure under which this runs: the number of the coordinator on whose thread it does, or of the process, if it has joined
+	// (Space.Process); 0: neither. Only one that recovers may have none, as when a database is opened. When the tenure has
+	// ended (Space.Stands), nothing of it goes on under these options.
 	By uint32
 	// Term is how long a claim is good, in nanoseconds of the fabric's clock; 0: until
 	// somebody steals it.
@@ -96,6 +97,7 @@ const maxAttempts = 16
 // Options.Checkpoint names. It fails with memory.ErrClaimed while somebody else is at it.
 func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 	defer o.owe(c, &err)
+	o.Space.Begin(c.Thread())
 	var claim *memory.Claim
 	all := ids // that are to be recovered: with whom they wait for
 	defer func() {
@@ -226,7 +228,7 @@ var errBegun = errors.New("recovery: a coordinator has begun meanwhile")
 
 // Reconnect takes the queue pairs of a thread to all blades that are up out of the
 // error state. It waits, if need be, until what the thread's other coroutines have
-// under way has failed. rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys
+// under way has failed. A thread of no session begins anew under the registration of this process (memory.Space.Begin). rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys
 // (memory.Space.Refusal).
 func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	const tries = 200
@@ -259,6 +261,7 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 		s.CompareAgain()
 		c.Thread().Sound()
 	}
+	s.Begin(c.Thread())
 	return nil
 }
 
@@ -586,6 +589,14 @@ func (o *Options) deadOwner(owner uint64) bool {
 		return true
 	}
 	return owner != uint64(o.By) && !o.Space.Registered(uint32(owner))
+}
+
+// stands says why nothing goes on under these options: the tenure has ended under which it began.
+func (o *Options) stands() error {
+	if err := o.Space.Stands(o.By); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	return nil
 }
 
 // owe has this process sweep everything when it has failed under its own number: it may have left locks in that name, of which it alone

@@ -165,7 +165,7 @@ func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 	records := map[key][]stranded{}
 	var order []key
 	for _, a := range s.stranded {
-		img, err := u.read(s.o.Space.View(), a)
+		img, err := u.read(s.o.Space.ViewOn(c.Thread()), a)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 			}
 			continue
 		}
-		if !s.o.Alone && u.reaches(s.o.Space.View(), img) {
+		if !s.o.Alone && u.reaches(s.o.Space.ViewOn(c.Thread()), img) {
 			if err := s.spare(u.table, strandedError(a)); err != nil {
 				return err
 			}
@@ -195,7 +195,7 @@ func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 	}
 	for _, k := range order {
 		u.table = k.table
-		err := u.finishMove(s.o.Space.View(), records[k])
+		err := u.finishMove(s.o.Space.ViewOn(c.Thread()), records[k])
 		if errors.Is(err, memory.ErrLost) || errors.Is(err, memory.ErrNoTable) {
 			continue // nobody reaches it any more
 		}

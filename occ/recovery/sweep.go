@@ -82,6 +82,10 @@ func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
 // SweepIndexes is the part of Sweep that is about indexes. One that is damaged does not keep it
 // from the others.
 func SweepIndexes(c *rdma.Coro, o Options) error {
+	o.Space.Begin(c.Thread())
+	if err := o.stands(); err != nil {
+		return err
+	}
 	tables, err := o.Space.Tables()
 	if err != nil {
 		return err
@@ -156,9 +160,15 @@ func NewSweeper(o Options) *Sweeper {
 
 // Step does the next part of the sweep: an index, or a few hundred blocks or slots. done: that
 // was all. After an error it may be tried again; when a change of an index was in the way,
-// from the beginning.
+// from the beginning. memory.ErrEnded: the sweep is over (Ended); another sweeper begins anew.
 func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	defer s.o.owe(c, &err)
+	if !s.begun {
+		s.o.Space.Begin(c.Thread())
+	}
+	if err := s.o.stands(); err != nil {
+		return false, err
+	}
 	if !s.begun {
 		s.generation, _ = s.o.Space.Unswept()
 		if s.tables, err = s.o.Space.Tables(); err != nil {
@@ -227,6 +237,10 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	return true, err
 }
 
+// Ended reports whether the tenure has ended under which the sweep began, so that it goes on no more: a sweeper resolves locks in
+// the name of that, and others may take these locks for nobody's since.
+func (s *Sweeper) Ended() bool { return s.o.stands() != nil }
+
 // Generation is what Space.Unswept said when the sweep began: it is about those who were gone
 // then.
 func (s *Sweeper) Generation() uint64 { return s.generation }
@@ -277,7 +291,7 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 	}
 	defer t.Free(buf, size)
 	at := func(i, k int) uint32 { return buf + uint32((i*memory.MaxReplicas+k)*record.LineSize) }
-	v := s.o.Space.View()
+	v := s.o.Space.ViewOn(c.Thread())
 	var b rdma.Batch
 	for i, x := range part {
 		for k := range v.Copies(x.Addr) {
@@ -427,7 +441,7 @@ func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) err
 	if r, ok := ix.(*race.Index); ok && o.By == 0 {
 		r.SetOwner(o.owner(o.Space.View())) // the epoch may have moved since it was opened
 	}
-	return fn()
+	return o.Space.Hold(c.Thread(), uint32(table), fn)
 }
 
 // mendPoll is how often it is looked whether another one has come to his end, in
@@ -533,7 +547,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		return x, fmt.Errorf("recovery: sweeping: %w", err)
 	}
 	defer t.Free(buf, int(n*stride))
-	v := s.o.Space.View()
+	v := s.o.Space.ViewOn(c.Thread())
 	first := memory.MakeAddr(s.seg, s.block*size)
 	if !v.Contains(first, n*size) {
 		return seen{n: n}, nil

@@ -29,7 +29,7 @@ func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []memory.Addr, class memory.Cla
 		return fmt.Errorf("recovery: sweeping: %w", err)
 	}
 	defer t.Free(buf, size)
-	v := s.o.Space.View()
+	v := s.o.Space.ViewOn(c.Thread())
 	var b rdma.Batch
 	for _, a := range blocks {
 		copies := v.Copies(a)
