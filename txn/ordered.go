@@ -83,7 +83,7 @@ func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], wan
 	return &OrderedTable[K, V]{&Table[K, V]{t: t, db: db, key: key, value: value}}, nil
 }
 
-// Bound is one end of a range: Including or Excluding a key. The zero Bound is open: the range has no end there.
+// Bound is one end of a range: Including or Excluding a key, or Unbounded, which is the zero Bound.
 type Bound[K any] struct {
 	key   K
 	bound boundKind
@@ -96,6 +96,9 @@ const (
 	including
 	excluding
 )
+
+// Unbounded is the bound of a range that has no end there.
+func Unbounded[K any]() Bound[K] { return Bound[K]{} }
 
 // Including is a bound that belongs to the range.
 func Including[K any](k K) Bound[K] { return Bound[K]{k, including} }
@@ -152,6 +155,14 @@ func (t *OrderedTable[K, V]) Range(tx *Tx, from, to Bound[K], options ...RangeOp
 	return func(yield func(K, V) bool) { t.pairs(tx, t.from(from), t.to(to), o, yield) }
 }
 
+// All is [OrderedTable.Range] over the whole table.
+func (t *OrderedTable[K, V]) All(tx *Tx, options ...RangeOption) iter.Seq2[K, V] {
+	if len(options) == 0 {
+		return t.Table.All(tx)
+	}
+	return t.Range(tx, Unbounded[K](), Unbounded[K](), options...)
+}
+
 // RangeKeys is [OrderedTable.Range] without the values, which are read and not decoded.
 func (t *OrderedTable[K, V]) RangeKeys(tx *Tx, from, to Bound[K], options ...RangeOption) iter.Seq[K] {
 	o := optionsOf(options)
@@ -166,20 +177,24 @@ func (t *OrderedTable[K, V]) RangeKeys(tx *Tx, from, to Bound[K], options ...Ran
 	}
 }
 
-// Prefix is [OrderedTable.Range] over the keys that begin as k does: of a tuple, with [Parts], those whose first parts are
-// k's; of strings and bytes, those that begin with k.
+// Prefix is [OrderedTable.Range] over the keys that begin as k does: of a tuple, those whose first [Parts] are
+// k's, without which it is ErrOptions; of strings and bytes, those that begin with k.
 func (t *OrderedTable[K, V]) Prefix(tx *Tx, k K, options ...RangeOption) iter.Seq2[K, V] {
 	o := optionsOf(options)
 	return func(yield func(K, V) bool) {
 		from := index.Bound{Key: t.key.Append(nil, k)}
-		if o.parts > 0 {
+		if t.key.Parts != nil || o.parts > 0 {
 			n := 0
-			if t.key.Parts != nil {
+			if t.key.Parts != nil && o.parts > 0 {
 				n = t.key.Parts(from.Key, o.parts)
 			}
 			if n == 0 {
+				err := fmt.Errorf("%w: table %q: a key of type %s has no %d parts", ErrOptions, t.t.Name, t.key.Name, o.parts)
+				if o.parts <= 0 {
+					err = fmt.Errorf("%w: table %q: Prefix of keys of type %s needs Parts: how many parts of the key count", ErrOptions, t.t.Name, t.key.Name)
+				}
 				if !tx.over() && tx.err == nil {
-					_ = tx.stop(fmt.Errorf("%w: table %q: a key of type %s has no %d parts", ErrOptions, t.t.Name, t.key.Name, o.parts))
+					_ = tx.stop(err)
 				}
 				return
 			}

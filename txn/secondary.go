@@ -44,7 +44,8 @@ func (e *UniqueError) Is(target error) bool { return target == ErrUnique }
 
 // Index is a secondary index of a table with keys of type K and values of type V: it finds records by keys of type I
 // that a function makes of each. Pass it to CreateTable, OpenTable, CreateOrderedTable or OpenOrderedTable: whoever writes
-// to the table needs it, and every write keeps it, in the same transaction. An Index belongs to one table of one database.
+// to the table needs it, and every write keeps it, in the same transaction. An Index belongs to one table of one database; when
+// the table or the index was dropped it can be passed on once more.
 // Safe for concurrent use.
 //
 // It is an ordered table of its own, named after the table and the index, with a record for each key. A write
@@ -94,7 +95,7 @@ func (x *Index[K, V, I]) define() (indexOptions, error) {
 	faults.Check(utf8.ValidString(x.name), "its name is not UTF-8")
 	faults.Check(x.of != nil, "index %q: it has no function", x.name)
 	faults.Check(x.key.Append != nil && x.key.Decode != nil && x.key.Ordered && x.key.Name != "", "index %q: its Key must have Name, Append and Decode, and be Ordered", x.name)
-	faults.Check(x.table == nil, "index %q belongs to a table already: define another one", x.name)
+	faults.Check(x.table == nil || x.alive() != nil, "index %q belongs to a table already: define another one", x.name)
 	return x.options(), faults.Err(ErrOptions)
 }
 

@@ -32,7 +32,7 @@ func TestClusterBackup(t *testing.T) {
 			startServe(t, "--memory", "64MiB", "--listen", "unix:"+filepath.Join(dir, name+blade))
 			args = append(args, "--blade", "unix:"+filepath.Join(dir, name+blade))
 		}
-		run(0, "2, of 2 servers", args...)
+		run(0, "has 2 blades of 2 servers", args...)
 		return catalog
 	}
 	from, to := serve("x"), serve("y")

@@ -34,7 +34,7 @@ func TestClusterTables(t *testing.T) {
 		args = append(args, "--blade", "unix:"+filepath.Join(dir, blade))
 	}
 	run(1, "txnode cluster init", "tables", catalog)
-	run(0, "2, of 2 servers", args...)
+	run(0, "has 2 blades of 2 servers", args...)
 	db, err := cluster.Open(ctx, catalog, txn.Options{}, cluster.Options{Post: -1})
 	if err != nil {
 		t.Fatal(err)
