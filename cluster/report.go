@@ -32,6 +32,8 @@ type Report struct {
 	// Counted: the daemon executes the verbs on its blades, and counts them. Verbs on shared memory are executed by clients.
 	Counted bool          `json:"counted"`
 	Blades  []BladeReport `json:"blades"`
+	// Full are its disks that are full, each in words, with what goes on and what to do.
+	Full []string `json:"full,omitempty"`
 	// Processes are those that have told this daemon of themselves in the last 15 seconds. A server of shared memory is told nothing.
 	Processes []ProcessReport `json:"processes,omitempty"`
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"sync"
 
 	"txnode/memory"
 )
@@ -20,6 +21,8 @@ type ServerStatus struct {
 	Server
 	// Err is why the server is of no use: it does not answer, or has other blades. nil: it answers, or its place is vacant.
 	Err error
+	// Full are the disks of the server that are full: Report.Full. Servers of earlier releases tell of none.
+	Full []string
 }
 
 // Ask asks the catalog at an address, as Connect does, and then all servers of blades. Servers that do not answer are no error:
@@ -42,7 +45,18 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 		if p.err == nil && !servers[i].Vacant() {
 			p.err = compare(string(servers[i].Address), servers[i].Blades, p.blades)
 		}
-		st.Servers = append(st.Servers, ServerStatus{servers[i], p.err})
+		st.Servers = append(st.Servers, ServerStatus{Server: servers[i], Err: p.err})
 	}
+	var asked sync.WaitGroup
+	for i := range st.Servers {
+		if s := &st.Servers[i]; s.Err == nil && !s.Vacant() {
+			asked.Go(func() {
+				if r, err := AskReport(ctx, string(s.Address), o); err == nil { // else it is no daemon of txnode
+					s.Full = r.Full
+				}
+			})
+		}
+	}
+	asked.Wait()
 	return st, nil
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -64,11 +65,16 @@ func (g *logSpace) add(l *Layout, id SegmentID) {
 	}
 }
 
-// free finds an unused slot.
-func (g *logSpace) free(perSegment uint32) (slot uint32, ok bool) {
-	for slot := range uint32(len(g.rows)) * perSegment {
-		if !g.used[slot] {
-			return slot, true
+// free finds an unused slot of a row that has a segment on each of some blades, and none on others.
+func (g *logSpace) free(perSegment uint32, on, none []rdma.BladeID) (slot uint32, ok bool) {
+	for row, ids := range g.rows {
+		if slices.ContainsFunc(on, func(b rdma.BladeID) bool { return ids[b] == 0 }) || slices.ContainsFunc(none, func(b rdma.BladeID) bool { return ids[b] != 0 }) {
+			continue
+		}
+		for i := range perSegment {
+			if slot := uint32(row)*perSegment + i; !g.used[slot] {
+				return slot, true
+			}
 		}
 	}
 	return 0, false
@@ -115,7 +121,7 @@ func (s *allocation) areas(e CoordinatorEntry) Coordinator {
 }
 
 // NewCoordinator registers a coordinator, with a log area on every blade that is
-// up. All bytes of the areas are zero: those of a coordinator that is closed are
+// up, but for those whose disks are full: a coordinator can do without these as long as f+1 blades have one. All bytes of the areas are zero: those of a coordinator that is closed are
 // cleared before another may have them.
 //
 // Areas are carved from whole segments, so most calls cost one change of the
@@ -138,16 +144,9 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 		if l.NextCoordinator >= MaxCoordinators {
 			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, layout.Anew)
 		}
-		slot, ok := s.logs.free(l.LogsPerSegment())
-		if !ok {
-			slot = uint32(len(s.logs.rows)) * l.LogsPerSegment()
-			if err := s.addLogRow(); err != nil {
-				return err
-			}
-		}
-		e := CoordinatorEntry{ID: l.NextCoordinator, Slot: slot, Until: max(until, 0), Term: s.term(until), Process: s.process, LogUsed: LogStep}
+		e := CoordinatorEntry{ID: l.NextCoordinator, Until: max(until, 0), Term: s.term(until), Process: s.process, LogUsed: LogStep}
 		e.Thin = s.View().UpBlades() <= l.Backups
-		if err := s.provideLogs(e); err != nil {
+		if err := s.findLogs(&e); err != nil {
 			return err
 		}
 		next := *l
@@ -158,7 +157,7 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 		l.NextCoordinator++
 		s.raiseFrees()
 		l.Coordinators = append(l.Coordinators, e)
-		s.logs.used[slot] = true
+		s.logs.used[e.Slot] = true
 		if s.own == nil {
 			s.own = map[uint32]bool{}
 		}
@@ -168,6 +167,36 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 		return nil
 	})
 	return c, err
+}
+
+// findLogs gives a coordinator log areas that nobody uses. A blade whose disk has no room for one is passed over: what is written then is of a row
+// of log segments without that blade. As many blades as a log record goes to have an area. The caller holds the lock, in a change.
+func (s *allocation) findLogs(e *CoordinatorEntry) error {
+	l := s.layout
+	var up, full []rdma.BladeID
+	for b := range l.Blades {
+		if l.Blades[b].State == BladeUp {
+			up = append(up, rdma.BladeID(b))
+		}
+	}
+	want := min(l.Backups+1, len(up))
+	for {
+		slot, ok := s.logs.free(l.LogsPerSegment(), up, full)
+		var err error
+		if !ok {
+			slot = uint32(len(s.logs.rows)) * l.LogsPerSegment()
+			err = s.addLogRow(up)
+		}
+		if e.Slot = slot; err == nil {
+			err = s.provideLogs(*e)
+		}
+		var none *NoSpaceError
+		if err == nil || !errors.As(err, &none) || none.Backing == nil || len(up) <= want {
+			return err
+		}
+		up = slices.DeleteFunc(up, func(b rdma.BladeID) bool { return b == none.Blade })
+		full = append(full, none.Blade)
+	}
 }
 
 // GrowLogs lets an open coordinator use twice as much of its log areas as it does, and

@@ -286,3 +286,62 @@ func TestForsake(t *testing.T) {
 		lease(3*now, memory.LeaseGone)
 	}
 }
+
+// TestLogsBesideFullDisks: a coordinator does without a log area on a blade whose disk is full, as long as f+1 blades have one. What the others have
+// stays, a reopened database knows of it, and when there is room again all blades have areas of new ones.
+func TestLogsBesideFullDisks(t *testing.T) {
+	b := newBed(t, 3, 16, 1)
+	s, c := b.open()
+	on := func(x memory.Coordinator) (blades []int) {
+		for i, l := range x.Logs {
+			if l.Size > 0 {
+				blades = append(blades, i)
+			}
+		}
+		return blades
+	}
+	expect := func(what string, x memory.Coordinator, want ...int) memory.Coordinator {
+		t.Helper()
+		if !slices.Equal(on(x), want) {
+			t.Errorf("%s: coordinator %d has log areas on %v, and not on %v", what, x.ID, on(x), want)
+		}
+		return x
+	}
+	first := expect("room everywhere", must(s.NewCoordinator())(t), 0, 1, 2)
+	b.fabric.fullOn = []rdma.BladeID{1}
+	var without []memory.Coordinator
+	for range 2 * testSegment / testLog { // rows
+		x := must(s.NewCoordinator())(t)
+		if expect("blade 1 is full", x, 0, 2); x.Logs[1].Size == 0 {
+			without = append(without, x)
+		}
+	}
+	b.fabric.fullOn = []rdma.BladeID{1, 2}
+	var none *memory.NoSpaceError
+	for {
+		x, err := s.NewCoordinator() // until no area is left that has memory
+		if err == nil {
+			expect("blades 1 and 2 are full", x, 0, 2)
+			continue
+		}
+		if !errors.As(err, &none) || none.Backing == nil {
+			t.Errorf("one blade of three has room: %v", err)
+		}
+		break
+	}
+	b.fabric.fullOn = nil
+	again := expect("room again", must(s.NewCoordinator())(t), 0, 1, 2)
+	check(t, s.CloseCoordinatorOn(c, without[0].ID))
+	expect("room again", must(s.NewCoordinator())(t), 0, 1, 2)
+	for _, x := range []memory.Coordinator{first, again} {
+		now, _, err := s.Coordinator(x.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect("still", now, 0, 1, 2)
+	}
+	l := must(memory.LoadLayout(b.cat))(t)
+	if err := l.Validate(); err != nil {
+		t.Error(err)
+	}
+}

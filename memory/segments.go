@@ -180,19 +180,16 @@ func (s *allocation) addSegment(kind SegmentKind, class Class, blade int, what s
 	}
 }
 
-// addLogRow adds a log segment on every blade that is up.
-func (s *allocation) addLogRow() error {
+// addLogRow adds a log segment on each of some blades.
+func (s *allocation) addLogRow(on []rdma.BladeID) error {
 	l := s.layout
 	var segs []Segment
 	backed := uint32(0)
 	if s.opts.Parts {
 		backed = l.Part(layout.PartUnit)
 	}
-	for b := range l.Blades {
-		if l.Blades[b].State != BladeUp {
-			continue
-		}
-		p, err := s.place(KindLog, 0, 1, b, logsOf, nil)
+	for _, b := range on {
+		p, err := s.place(KindLog, 0, 1, int(b), logsOf, nil)
 		if err != nil {
 			return err
 		}

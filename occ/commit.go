@@ -80,7 +80,7 @@ func (tx *Tx) commit() error {
 		if err = tx.validateReads(); err != nil {
 			return tx.abandon(err)
 		}
-		if tx.s.straight && !tx.odd && len(tx.nodes) == 0 {
+		if tx.s.straight && !tx.odd && len(tx.nodes) == 0 && !tx.s.ring.lacks(tx.view) {
 			return tx.commitStraight()
 		}
 		err = tx.commitDefault()

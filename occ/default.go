@@ -38,6 +38,14 @@ func (tx *Tx) commitDefault() error {
 			b.Flush(a, uint32(n)) // no round trip of its own
 		}
 	}
+	if tx.logsFirst() {
+		if err := tx.postLogs(b, logs, off, n, durable); err != nil {
+			f.bg.Forget()
+			err = tx.unknown(err)
+			tx.conclude(history.Unknown)
+			return err
+		}
+	}
 	tx.appendBackups(b)
 	if !tx.s.caps.Placed {
 		tx.flushBackups(b)
@@ -77,6 +85,19 @@ func (tx *Tx) commitDefault() error {
 		_ = tx.s.fail(err)
 	}
 	return nil
+}
+
+// postLogs makes the WRITEs of a log record take effect before anything else is posted, in a round trip of its own.
+func (tx *Tx) postLogs(b *rdma.Batch, logs bladeSet, off uint32, n int, durable bool) error {
+	err := tx.c.Do(b)
+	if err == nil && !tx.s.caps.Placed {
+		err = tx.c.Fence(rdma.FenceThread, 0, b)
+	}
+	if err == nil && durable && tx.s.caps.Synchronous {
+		err = tx.s.flushLogs(tx.c, logs, off, n)
+	}
+	b.Reset()
+	return err
 }
 
 // flushBackups appends what makes the images on the backups placed when it has completed.

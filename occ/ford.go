@@ -56,7 +56,7 @@ func (tx *Tx) commitFORD() error {
 	n := undo.Finish(tx.bytes(at, uint32(undo.Len())), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
 	b.Reset()
 	for k := range v.Blades() {
-		if v.Up(rdma.BladeID(k)) {
+		if v.Up(rdma.BladeID(k)) && tx.s.ring.on.has(rdma.BladeID(k)) {
 			b.Write(tx.s.ring.at(v, rdma.BladeID(k), off), at, uint32(n))
 		}
 	}
@@ -73,7 +73,11 @@ func (tx *Tx) commitFORD() error {
 		}
 		c.Post(b)
 	}
-	if err := c.Wait(b); err != nil {
+	err = c.Wait(b)
+	if err == nil && !tx.s.caps.Placed && tx.s.ring.lacks(v) { // images go where no log record is in front of them
+		err = c.Fence(rdma.FenceThread, 0, b)
+	}
+	if err != nil {
 		return tx.abandon(tx.s.fail(err))
 	}
 	if !tx.valid {
@@ -231,7 +235,7 @@ func (tx *Tx) logRolledBack() {
 	n := undo.Finish(tx.bytes(at, log.HeaderSize), log.Undo, tx.id, 0, tx.s.ahead(tx.id))
 	bg := &tx.flights[tx.flight].bg
 	for k := range tx.view.Blades() {
-		if tx.view.Up(rdma.BladeID(k)) {
+		if tx.view.Up(rdma.BladeID(k)) && tx.s.ring.on.has(rdma.BladeID(k)) {
 			bg.Write(tx.s.ring.at(tx.view, rdma.BladeID(k), off), at, uint32(n))
 		}
 	}

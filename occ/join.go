@@ -45,7 +45,10 @@ func (s *Session) moved() (*memory.View, error) {
 			_ = s.thread.Reconnect(rdma.BladeID(b))
 		}
 	}
-	s.ring.areas = c.Logs
+	s.ring.take(c.Logs)
+	if s.ring.on.len() < min(s.eng.space.Backups()+1, v.UpBlades()) { // as of a new coordinator, there are always so many
+		return nil, s.fail(fmt.Errorf("%w: after epoch %d too few blades have log areas of the session", ErrFenced, v.Epoch))
+	}
 	s.epoch = v.Epoch
 	v.Rekey(s.thread)
 	return v, nil

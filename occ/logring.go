@@ -15,16 +15,30 @@ import (
 type logRing struct {
 	ring  *log.Ring
 	areas []memory.LogArea
+	on    bladeSet // that have an area
 }
 
 func (r *logRing) init(c memory.Coordinator) {
-	r.areas = c.Logs
+	r.take(c.Logs)
 	size := uint32(0)
 	for _, a := range c.Logs {
 		size = max(size, a.Size) // blades that are down have none
 	}
 	r.ring = log.NewRing(size, c.LogMax)
 }
+
+// take takes log areas over, of which some blades have none: those that are down, and those whose disks had no room.
+func (r *logRing) take(areas []memory.LogArea) {
+	r.areas, r.on = areas, 0
+	for b := range areas {
+		if areas[b].Size > 0 {
+			r.on.add(rdma.BladeID(b))
+		}
+	}
+}
+
+// lacks reports whether a blade that is up has no area.
+func (r *logRing) lacks(v *memory.View) bool { return r.on.len() < v.UpBlades() }
 
 // at is where a record at offset off is on a blade.
 func (r *logRing) at(v *memory.View, b rdma.BladeID, off uint32) rdma.RemoteAddr {
@@ -132,7 +146,7 @@ func (tx *Tx) mark() error {
 	var b rdma.Batch
 	blades := bladeSet(0)
 	for k := range tx.view.Blades() {
-		if x := rdma.BladeID(k); tx.view.Up(x) {
+		if x := rdma.BladeID(k); tx.view.Up(x) && s.ring.on.has(x) {
 			b.Write(s.ring.at(tx.view, x, off), at, uint32(n))
 			blades.add(x)
 		}

@@ -134,7 +134,7 @@ func (k SegmentKind) String() string {
 type Segment struct {
 	Kind  SegmentKind
 	Class Class  // of KindBlocks
-	Row   uint32 // of KindLog: each row has one segment on every blade
+	Row   uint32 // of KindLog: each row has one segment on every blade, but for blades whose disks were full when it was made
 	// Backed is how many bytes from the start have memory behind them, a multiple of 64 KiB; 0:
 	// all. See Layout.Backed; of KindLog, also CoordinatorEntry.LogUsed.
 	Backed uint32

@@ -27,7 +27,7 @@ func (l *Layout) Validate() error {
 			return unsound("blade %d of %d bytes: %d segments placed, state %d", i, b.Size, b.Used, b.State)
 		}
 	}
-	rows, err := l.validateSegments()
+	err := l.validateSegments()
 	if err == nil {
 		err = l.validateOwners()
 	}
@@ -38,7 +38,7 @@ func (l *Layout) Validate() error {
 		err = l.ValidateReserved()
 	}
 	if err == nil {
-		err = l.validateCoordinators(rows)
+		err = l.validateCoordinators()
 	}
 	return err
 }
@@ -53,10 +53,9 @@ type logPlace struct {
 	blade rdma.BladeID
 }
 
-// validateSegments returns which log rows are where.
-func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
+func (l *Layout) validateSegments() error {
 	if len(l.Segments) == 0 || l.Segments[0] != (Segment{}) || len(l.Segments) > MaxSegments {
-		return nil, unsound("%d segments, or segment 0 in use", len(l.Segments))
+		return unsound("%d segments, or segment 0 in use", len(l.Segments))
 	}
 	taken := make(map[Replica]SegmentID, len(l.Segments))
 	rows := map[logPlace]SegmentID{}
@@ -69,41 +68,41 @@ func (l *Layout) validateSegments() (map[logPlace]SegmentID, error) {
 		}
 		if s.Kind == 0 || s.Kind >= numKinds || s.Class >= NumClasses || s.Kind == KindBlocks && s.Class.Size() > l.SegmentSize ||
 			s.Row > nextRow || s.Placement.Written() > most || s.Placement.Written()+int(s.Placement.Lost) > MaxReplicas || s.Placement.N == 0 && s.Placement.Building > 0 {
-			return nil, unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
+			return unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
 				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}
 		if s.Vacant && *s != (Segment{Kind: KindBlocks, Class: s.Class, Backed: s.Backed, Vacant: true}) {
-			return nil, unsound("segment %d, of %v, has gone back, and has %d copies, and owner %d", i, s.Kind, s.Placement.Written(), s.Owner)
+			return unsound("segment %d, of %v, has gone back, and has %d copies, and owner %d", i, s.Kind, s.Placement.Written(), s.Owner)
 		}
 		if s.Backed%PartUnit != 0 || s.Backed >= l.SegmentSize {
-			return nil, unsound("segment %d: %d of %d bytes have memory", i, s.Backed, l.SegmentSize)
+			return unsound("segment %d: %d of %d bytes have memory", i, s.Backed, l.SegmentSize)
 		}
 		if s.Kind == KindLog && s.Row == nextRow {
 			nextRow++
 		}
 		for j, r := range s.Placement.Replicas[:s.Placement.Written()] {
 			if err := l.validateReplica(r); err != nil {
-				return nil, unsound("segment %d, copy %d: %v", i, j, err)
+				return unsound("segment %d, copy %d: %v", i, j, err)
 			}
 			if other, ok := taken[r]; ok {
-				return nil, unsound("segments %d and %d are both at offset %#x of blade %d", other, i, r.Base, r.Blade)
+				return unsound("segments %d and %d are both at offset %#x of blade %d", other, i, r.Base, r.Blade)
 			}
 			taken[r] = SegmentID(i)
 			for k := range j {
 				if s.Placement.Replicas[k].Blade == r.Blade {
-					return nil, unsound("segment %d: copies %d and %d are both on blade %d", i, k, j, r.Blade)
+					return unsound("segment %d: copies %d and %d are both on blade %d", i, k, j, r.Blade)
 				}
 			}
 			if s.Kind == KindLog {
 				at := logPlace{s.Row, r.Blade}
 				if other, ok := rows[at]; ok {
-					return nil, unsound("segments %d and %d are both log row %d of blade %d", other, i, s.Row, r.Blade)
+					return unsound("segments %d and %d are both log row %d of blade %d", other, i, s.Row, r.Blade)
 				}
 				rows[at] = SegmentID(i)
 			}
 		}
 	}
-	return rows, l.validatePlaces(taken)
+	return l.validatePlaces(taken)
 }
 
 func (l *Layout) validateReplica(r Replica) error {
@@ -158,7 +157,7 @@ func (l *Layout) LogRows() uint32 {
 	return n
 }
 
-func (l *Layout) validateCoordinators(rows map[logPlace]SegmentID) error {
+func (l *Layout) validateCoordinators() error {
 	inUse := map[uint32]uint32{}
 	last := l.LogRows() * l.LogsPerSegment()
 	for i, c := range l.Coordinators {
@@ -171,11 +170,6 @@ func (l *Layout) validateCoordinators(rows map[logPlace]SegmentID) error {
 		inUse[c.Slot] = c.ID
 		if c.Slot >= last {
 			return unsound("coordinator %d: it has log slot %d of %d", c.ID, c.Slot, last)
-		}
-		for b := range l.Blades {
-			if _, ok := rows[logPlace{c.Slot / l.LogsPerSegment(), rdma.BladeID(b)}]; !ok && l.Blades[b].State == BladeUp {
-				return unsound("coordinator %d: its log slot %d has no segment on blade %d", c.ID, c.Slot, b)
-			}
 		}
 	}
 	return nil

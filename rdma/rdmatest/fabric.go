@@ -51,6 +51,7 @@ type Fabric struct {
 	extra [][]rdma.Key // that open a blade because of a Bug
 	lives []uint64     // incarnations
 	down  []bool
+	full  map[rdma.BladeID]bool // see Fill
 	ports []*port
 	power *power // nil without Volatile
 }
@@ -112,12 +113,20 @@ func (f *Fabric) Seed() uint64 { return f.o.Seed }
 // wait for something that cannot happen.
 func (f *Fabric) Run(n int, fn func(i int)) { f.run(n, fn) }
 
-// Provision checks the range: all memory is there.
+// Fill has a blade provide no memory, as one whose disk is full, or provide it again.
+func (f *Fabric) Fill(b rdma.BladeID, full bool) {
+	if f.full == nil {
+		f.full = map[rdma.BladeID]bool{}
+	}
+	f.full[b] = full
+}
+
+// Provision checks the range: all memory is there, unless Fill says that it is not.
 func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 	if int(b) >= len(f.mem) || f.down[b] {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrBladeDown)
 	}
-	if off > f.o.Size || n > f.o.Size-off {
+	if off > f.o.Size || n > f.o.Size-off || f.full[b] {
 		return fmt.Errorf("rdmatest: blade %d: %w", b, rdma.ErrNoMemory)
 	}
 	return nil

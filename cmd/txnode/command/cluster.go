@@ -256,6 +256,7 @@ type serverLine struct {
 	Answers bool        `json:"answers"`
 	Vacant  bool        `json:"vacant,omitempty"` // there is no server: its place can be taken
 	Error   string      `json:"error,omitempty"`
+	Full    []string    `json:"full,omitempty"` // disks of the server that are full
 	Blades  []bladeLine `json:"blades"`
 }
 
@@ -279,7 +280,7 @@ func statusLine(st *cluster.Status) clusterLine {
 	l := clusterLine{Catalog: st.Catalog}
 	id := 0
 	for _, s := range st.Servers {
-		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant()}
+		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant(), Full: s.Full}
 		if s.Err != nil {
 			sl.Error = oneLine(explainTLS(s.Err))
 		}
@@ -347,6 +348,9 @@ func printStatusText(w *World, l *clusterLine) error {
 				state = fmt.Sprintf("answers, leaving: %d copies are left", b.Left)
 			case b.State != "":
 				state = "answers, " + b.State
+			}
+			if len(s.Full) > 0 {
+				state += "; " + shown(strings.Join(s.Full, "; "))
 			}
 			if s.Vacant {
 				_, _ = fmt.Fprintf(t, "%d\t-\t-\t%s\n", b.ID, state)

@@ -299,6 +299,7 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	d.told(d.notify.tell("READY=1\nSTATUS=" + what))
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
+	serving.Go(func() { d.watchDisks(watching) })
 	serving.Go(func() { d.notify.watch(watching, func() { d.look(time.Now()) }) })
 	if d.catalog != nil {
 		serving.Go(func() {

@@ -101,6 +101,9 @@ func (e *exam) checkReport(ctx context.Context, address string, o cluster.Option
 	} else {
 		e.ok("release", address, "txnode %s on %s, process %d, %d of %d connections", shown(name), shown(r.Host), r.PID, r.Connections, r.Limit)
 	}
+	for _, full := range r.Full {
+		e.bad(healthFail, "delete what else is on the disk, or move the directory to a larger one", "disk", address, "%s", shown(full))
+	}
 	if 10*r.Connections > 9*r.Limit {
 		e.bad(healthWarn, "start the daemon with a larger --connections", "connections", address, "%d of %d are taken", r.Connections, r.Limit)
 	}

@@ -160,6 +160,7 @@ func (d *daemon) faults() (faults []string) {
 			faults = append(faults, oneLine(r.Err))
 		}
 	}
+	faults = append(faults, fullDisks(d.disks())...)
 	if d.catalog != nil {
 		if _, _, err := d.catalog.Load(); err != nil {
 			faults = append(faults, oneLine(err))
@@ -235,6 +236,16 @@ func writeMetrics(w io.Writer, s *look) {
 		for i := range s.Blades {
 			m.value("served_blade_key_changes_total", float64(s.Blades[i].Region.Grants), "blade", strconv.Itoa(i), "change", "grant")
 			m.value("served_blade_key_changes_total", float64(s.Blades[i].Region.Revokes), "blade", strconv.Itoa(i), "change", "revoke")
+		}
+	}
+	if len(s.Disks) > 0 {
+		m.head("served_disk_free_bytes", "gauge", "Bytes that are free on the disk of blades, or of the catalog.")
+		for _, k := range s.Disks {
+			m.value("served_disk_free_bytes", float64(k.Free), "of", k.Of)
+		}
+		m.head("served_disk_size_bytes", "gauge", "Size of that disk.")
+		for _, k := range s.Disks {
+			m.value("served_disk_size_bytes", float64(k.Size), "of", k.Of)
 		}
 	}
 	if s.Counted {

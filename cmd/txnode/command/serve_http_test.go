@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"txnode/cmd/txnode/command"
@@ -343,5 +344,46 @@ func TestServeHTTPConnections(t *testing.T) {
 	}
 	if code, stderr := end(); code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// TestServeFullDisk: a disk of a daemon that is full is seen in its log, by HTTP, and by the commands that look at a cluster.
+func TestServeFullDisk(t *testing.T) {
+	dir := socketDir(t)
+	var free atomic.Uint64
+	free.Store(1 << 40)
+	defer command.SetDiskRoom(func(at string) uint64 {
+		if strings.HasSuffix(at, "blades") {
+			return free.Load()
+		}
+		return 1 << 40
+	})()
+	address := "unix:" + filepath.Join(dir, "s")
+	serve := func() (string, func() (int, string)) {
+		return startServe(t, "--listen", address, "--memory", "64MiB", "--catalog", filepath.Join(dir, "c"), "--http", "127.0.0.1:0", "--dir", filepath.Join(dir, "blades"))
+	}
+	_, end := serve()
+	if code, out, stderr := inSystem(t, "cluster", "init", "--catalog", address, "--blade", address); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, stderr)
+	}
+	if _, out, _ := inSystem(t, "cluster", "status", address); strings.Contains(out, "full") {
+		t.Errorf("there is room: %s", out)
+	}
+	if code, log := end(); code != 0 || strings.Contains(log, "full") {
+		t.Errorf("exit code %d: %s", code, log)
+	}
+	free.Store(1000)
+	line, end := serve()
+	url := statusOf(t, line)
+	const says = "blades is full: 1000 B are free"
+	has(t, "healthz", get(t, http.DefaultClient, url+"healthz", 503), says)
+	has(t, "the page", get(t, http.DefaultClient, url, 200), says)
+	has(t, "metrics", get(t, http.DefaultClient, url+"metrics", 200), `txnode_served_disk_free_bytes{of="blades"} 1000`, `txnode_served_disk_free_bytes{of="catalog"} 1099511627776`)
+	for _, args := range [][]string{{"cluster", "status", address}, {"top", address, "--once"}, {"doctor", address}} {
+		_, out, stderr := inSystem(t, args...)
+		has(t, strings.Join(args, " "), out+stderr, says)
+	}
+	if code, log := end(); code != 0 || strings.Count(log, "a disk is full") != 1 || !strings.Contains(log, says) {
+		t.Errorf("exit code %d: %s", code, log)
 	}
 }

@@ -18,7 +18,7 @@ func (d *daemon) reportOf(o *serveOptions) func() cluster.Report {
 		s := d.look(time.Now())
 		r := cluster.Report{
 			Version: e.Version, Revision: e.Revision, Host: host, PID: os.Getpid(), Time: s.At, Began: s.Began,
-			Connections: s.Net.Connections, Limit: o.Connections, OpenFiles: files, Counted: s.Counted,
+			Full: fullDisks(s.Disks), Connections: s.Net.Connections, Limit: o.Connections, OpenFiles: files, Counted: s.Counted,
 		}
 		for i := range s.Blades {
 			b := &s.Blades[i]

@@ -27,6 +27,7 @@ type look struct {
 	Counted   bool // the daemon executes the verbs, and counts them
 	Net       tcp.Stats
 	Blades    []bladeLook
+	Disks     []diskLook
 
 	// Of the catalog, if the daemon has one. Database is nil if there is none in it.
 	Catalog   string
@@ -160,7 +161,7 @@ func (d *daemon) regionStats() []region.Stats {
 
 // look is what the daemon sees of itself, but for the catalog.
 func (d *daemon) look(now time.Time) look {
-	s := look{At: now, Began: d.began, Limit: d.o.Connections, Sockets: d.server != nil, Counted: d.set != nil}
+	s := look{At: now, Began: d.began, Limit: d.o.Connections, Sockets: d.server != nil, Counted: d.set != nil, Disks: d.disks()}
 	if d.server != nil {
 		s.Net = d.server.Stats()
 	}

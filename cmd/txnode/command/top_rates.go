@@ -104,6 +104,9 @@ func (b *topBlade) report(r, was *cluster.Report, i int) {
 	if now.Fault != "" {
 		b.State, b.Error = "stopped", now.Fault
 	}
+	if len(r.Full) > 0 && b.State == "up" {
+		b.State, b.Error = "full", strings.Join(r.Full, "; ")
+	}
 	if !r.Counted || was == nil || i >= len(was.Blades) {
 		return
 	}
