@@ -56,7 +56,7 @@ func (db *DB) Undrain(blade int) error {
 		return err
 	}
 	return db.moveBy(func() error {
-		b := rdma.BladeID(blade) //nolint:gosec // memory compares it
+		b := rdma.BladeID(blade) //nolint:gosec // isBlade has compared it
 		defer db.expecting(b)()  // its place may be vacant
 		return db.space.Stay(b)
 	})
