@@ -91,22 +91,33 @@ func (s *Scan) Read(i int) (value []byte, live bool, err error) {
 	switch {
 	case it.state != record.Live:
 		return nil, false, nil
+	case it.unread:
+		return nil, false, s.tx.damaged(it, record.ErrTorn)
 	case it.write == writeNone:
 		value, live = s.tx.Read(i)
 		return value, live, nil
 	}
-	img := s.tx.image(it) // as it was read
-	if _, err := img.Check(it.addr); err != nil {
-		return nil, false, s.tx.damaged(it, err)
-	}
-	return img.Value(), true, nil
+	return s.tx.image(it).Value(), true, nil // as it was read
 }
 
 // Beside has [Scan.Read] know the items of another table, too.
 func (s *Scan) Beside(t *Table) { s.beside = t }
 
+// Loose has the transaction not depend on what the scan, of an ordered table, reads. It still meets each key that has a value
+// from its first step to its end, since the leaves tile the range. Of other keys it says nothing. The caller makes sure by
+// other means that the keys it looks for stay as they are. Only what it reads ahead takes memory.
+func (s *Scan) Loose() { s.loose = true }
+
+// shed forgets the evidence of a scan that is loose.
+func (s *Scan) shed() {
+	if s.loose {
+		s.found, s.o.leaves, s.seen = s.found[:0], s.o.leaves[:0], nil
+	}
+}
+
 // close takes the scan from the open ones.
 func (s *Scan) close() {
+	s.shed()
 	if i := slices.Index(s.tx.loops, s); i >= 0 {
 		s.tx.loops = slices.Delete(s.tx.loops, i, i+1)
 	}

@@ -174,7 +174,9 @@ func (tx *Tx) dropWrite(it *item) {
 	tx.odd = true
 	tx.log.Kill(tx.logBytes(), int(it.w))
 	it.write, it.w, it.has = writeNone, -1, false
-	if it.state == record.Live {
+	if it.unread {
+		it.val, it.vlen, it.has = it.buf, 0, true
+	} else if it.state == record.Live {
 		it.sees(tx.image(it).Meta())
 	}
 	tx.writes--

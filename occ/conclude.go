@@ -105,6 +105,9 @@ func (tx *Tx) report(outcome history.Outcome) {
 // reportScans writes what the scans have read to the history.
 func (tx *Tx) reportScans(h *history.Session) {
 	for s := tx.scans; s != nil; s = s.next {
+		if s.loose {
+			continue
+		}
 		if s.o == nil {
 			for _, op := range s.seen {
 				h.Op(op)

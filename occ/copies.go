@@ -120,6 +120,10 @@ func (tx *Tx) Blind(i int) {
 	}
 }
 
+// Unreadable reports whether item i, which was executed, has a record that could not be read and that the transaction
+// has not replaced yet. It must replace or remove that, or end: its value is not that of Read.
+func (tx *Tx) Unreadable(i int) bool { return tx.items[i].unread && tx.items[i].write == writeNone }
+
 // overwrites reports whether an item of which every copy is damaged may be replaced: the write needs
 // nothing of the old value, a copy shows the item's key, and a copy shows the version of the guard.
 func (tx *Tx) overwrites(it *item) bool {
@@ -134,7 +138,7 @@ func (tx *Tx) overwrites(it *item) bool {
 func (tx *Tx) overwrite(it *item) error {
 	tx.serve(it.addr)
 	tx.blind = true
-	it.state = record.Live
+	it.state, it.unread = record.Live, true
 	if it.write == writeNone {
 		it.val, it.vlen, it.has = it.buf, 0, true
 	}

@@ -17,7 +17,7 @@ const insistMost = 1 << 14
 // A lock is had by staging the key for update; records that come to be locked are read again, at the price of a
 // second look at each unit of the walk.
 func (s *Scan) Insist() {
-	s.insists = s.tx.s.alloc != nil && (s.o == nil || s.o.limit == 0)
+	s.insists = !s.loose && s.tx.s.alloc != nil && (s.o == nil || s.o.limit == 0)
 }
 
 // lock is what a walk that insists does with a unit of which it has read the leaves and rows from these

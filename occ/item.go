@@ -83,6 +83,7 @@ type marks struct {
 	vacates   bool  // the commit makes the block free: see edit.go
 	private   bool  // the block is known to nobody yet: see edit.go
 	blind     bool  // what is stored will be replaced, whatever it is: see Tx.Blind
+	unread    bool  // it has a record of which no copy could be read: see Tx.overwrite
 	copy      uint8 // stepCopy reads this copy; 0: the primary was not found damaged
 	proof     proof // what damaged copies still show: see Tx.overwrite
 	tries     uint8

@@ -53,6 +53,7 @@ type Scan struct {
 	next   *Scan        // the one that the transaction began before
 	since  int          // notes of writes that were there when it began
 	writes bool         // the transaction had written something by then
+	loose  bool         // nothing depends on it: see Loose
 
 	*scanSpace
 	known map[memory.Addr]int32 // by address, the number in found
@@ -222,6 +223,7 @@ func (s *Scan) piece() error {
 		return err
 	}
 	s.rows, s.took = s.rows[:0], 0
+	s.shed()
 	s.nextData()
 	most := tx.s.thread.ArenaSize()
 	more := true
@@ -245,7 +247,10 @@ func (s *Scan) piece() error {
 		}
 		s.complete, s.stage, s.last = true, scanItems, len(tx.items)
 	}
-	if atEnd {
+	if s.loose {
+		s.want = scanAtEnd
+	}
+	if atEnd || s.loose {
 		return nil
 	}
 	return tx.validate(tx.fetched)

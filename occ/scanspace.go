@@ -81,6 +81,10 @@ func (s *Scan) nextData() {
 	if len(s.data) == 0 {
 		return
 	}
+	if s.loose {
+		s.data = s.data[:0]
+		return
+	}
 	s.given = append(s.given, s.data)
 	s.data = nil
 	if n := len(s.spare); n > 0 {

@@ -49,6 +49,9 @@ func (s *Scan) validate() error {
 // validated themselves. A block that the scan knows by an item only is forgotten when no item has it any
 // more, as another record may get it.
 func (s *Scan) cover() error {
+	if s.loose {
+		return nil
+	}
 	if s.o != nil {
 		if err := s.coverLeaves(); err != nil {
 			return err

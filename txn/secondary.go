@@ -69,7 +69,8 @@ type TableIndex[K, V any] interface {
 	begin() error // builds the index if the table is empty
 	alive() error // ErrDropped: it was dropped
 	// change appends what becomes of the index by a change of a record; nil: it has no value.
-	change(tx *Tx, k K, old, now *V) ([]indexChange, error)
+	// lost: the old value could not be read, and old says nothing.
+	change(tx *Tx, k K, old, now *V, lost bool) ([]indexChange, error)
 	options() indexOptions                        // what it was defined as
 	entries() *occ.Table                          // the table that it is
 	keys(k K, v *V) (entries [][]byte, err error) // the entries of a record, in order; nil: it has no value

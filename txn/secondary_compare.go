@@ -263,7 +263,7 @@ func (c *comparison[K, V]) compareRecords(tx *Tx, keys []K, write bool) error {
 			continue
 		}
 		for _, x := range c.indexes {
-			changes, err := x.change(tx, k, nil, v)
+			changes, err := x.change(tx, k, nil, v, false)
 			if err != nil {
 				c.unreadable(x.options().Name, key, err)
 			}

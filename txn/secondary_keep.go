@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/index"
 	"txnode/memory/record"
 	"txnode/occ"
 )
@@ -44,8 +45,31 @@ func (x *Index[K, V, I]) keys(k K, v *V) (keys [][]byte, err error) {
 	return slices.CompactFunc(keys, bytes.Equal), nil
 }
 
-func (x *Index[K, V, I]) change(_ *Tx, k K, old, now *V) (changes []indexChange, err error) {
+// leading returns the entries that lead to a record which the transaction has locked, in order: what a value had that cannot be
+// read any more. No other transaction changes these entries, since each has to lock the record first. So the
+// transaction need not depend on the index.
+func (x *Index[K, V, I]) leading(tx *Tx, k K) (entries [][]byte, err error) {
+	key := x.primary.Append(nil, k)
+	tx.walk(x.table.db, x.t, func() (*occ.Scan, error) {
+		s, err := tx.o.Range(x.t, index.Bound{}, index.Bound{End: true}, false, 0)
+		if err == nil {
+			s.Loose()
+		}
+		return s, err
+	}, func(entry, value []byte) (bool, error) {
+		if to, err := x.leads(entry, value); err == nil && bytes.Equal(x.primary.Append(nil, to), key) {
+			entries = append(entries, bytes.Clone(entry))
+		}
+		return true, nil
+	}, nil)
+	return entries, tx.usable()
+}
+
+func (x *Index[K, V, I]) change(tx *Tx, k K, old, now *V, lost bool) (changes []indexChange, err error) {
 	was, err := x.keys(k, old)
+	if lost && err == nil {
+		was, err = x.leading(tx, k)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +103,10 @@ func (x *Index[K, V, I]) change(_ *Tx, k K, old, now *V) (changes []indexChange,
 // keep changes the indexes by a change of a record from old to now, nil: it has no value, before the record is changed.
 // A function or a key that is wrong, or ErrUnique, leaves all indexes as they are. Any other error ends the attempt,
 // since some may be changed then.
-func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V) error {
+func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V, lost bool) error {
 	var all []indexChange
 	for _, x := range t.indexes {
-		changes, err := x.change(tx, k, old, now)
+		changes, err := x.change(tx, k, old, now, lost)
 		if err != nil {
 			return err
 		}
@@ -121,6 +145,9 @@ func (tx *Tx) fetchEntries(all []indexChange) error {
 		if err != nil {
 			return err
 		}
+		if !c.owned || !c.add { // whatever it has, it is this record's, and is replaced
+			tx.o.Blind(i)
+		}
 		if c.i = i; c.add && !tx.o.Executed(i) && !tx.o.Exists(i) {
 			c.staged = true
 			if err := tx.o.Insert(i, c.value); err != nil {
@@ -136,15 +163,15 @@ func (tx *Tx) fetchEntries(all []indexChange) error {
 
 // changeEntry changes an entry that was fetched; back: it takes back what fetchEntries has inserted.
 func (tx *Tx) changeEntry(c *indexChange, back bool) error {
-	has := tx.o.Exists(c.i)
+	has, unread := tx.o.Exists(c.i), tx.o.Unreadable(c.i)
 	switch {
 	case back && c.staged:
 		return tx.o.Delete(c.i)
 	case back || c.staged:
 		return nil
-	case c.add && !has:
+	case c.add && (!has || unread):
 		return tx.o.Put(c.i, c.value)
-	case !c.add && has && (!c.owned || tx.sameEntry(c)):
+	case !c.add && has && (!c.owned || unread || tx.sameEntry(c)):
 		return tx.o.Delete(c.i)
 	}
 	return nil
@@ -167,15 +194,15 @@ func (tx *Tx) sameEntry(c *indexChange) bool {
 // What a write of a table with indexes is. They are functions of their own, so that values of other tables stay off the heap.
 
 func (t *Table[K, V]) putIndexed(tx *Tx, k K, v V) error {
-	return t.store(tx, k, &v, func(bool) error { return nil })
+	return t.store(tx, k, &v, true, func(bool) error { return nil })
 }
 
 func (t *Table[K, V]) removeIndexed(tx *Tx, k K) error {
-	return t.store(tx, k, nil, func(bool) error { return nil })
+	return t.store(tx, k, nil, true, func(bool) error { return nil })
 }
 
 func (t *Table[K, V]) insertIndexed(tx *Tx, k K, v V) error {
-	return t.store(tx, k, &v, func(found bool) error {
+	return t.store(tx, k, &v, false, func(found bool) error {
 		if found {
 			return ErrExists
 		}
@@ -184,7 +211,7 @@ func (t *Table[K, V]) insertIndexed(tx *Tx, k K, v V) error {
 }
 
 func (t *Table[K, V]) deleteIndexed(tx *Tx, k K) error {
-	return t.store(tx, k, nil, func(found bool) error {
+	return t.store(tx, k, nil, true, func(found bool) error {
 		if !found {
 			return ErrNotFound
 		}
@@ -192,8 +219,9 @@ func (t *Table[K, V]) deleteIndexed(tx *Tx, k K) error {
 	})
 }
 
-// store sets the value of a key of a table with indexes, nil: deletes it. found is whether it had one.
-func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) error {
+// store sets the value of a key of a table with indexes, nil: deletes it. found is whether it had one. mends: a record that cannot
+// be read is replaced, as it is in a table without indexes. Its entries are those that lead to it then.
+func (t *Table[K, V]) store(tx *Tx, k K, now *V, mends bool, want func(found bool) error) error {
 	if err := t.db.lacking(t.t, t.indexNames); err != nil {
 		return err
 	}
@@ -203,19 +231,38 @@ func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) er
 		}
 	}
 	key := bytes.Clone(t.encode(tx, k))
-	i, err := tx.fetch(t.t, key, true)
+	i, err := tx.stage(t.t, key, true)
+	if err == nil && !tx.o.Executed(i) {
+		if mends {
+			tx.o.Blind(i)
+		}
+		err = tx.Execute()
+	}
 	if err != nil {
 		return named(err, t.key.Name)
 	}
+	lost := tx.o.Unreadable(i)
+	if err := t.replace(tx, k, key, i, now, lost, want); err != nil {
+		if lost {
+			return tx.halted(err) // the record would seem to have a value
+		}
+		return err
+	}
+	return nil
+}
+
+// replace is store of an item that was fetched. lost: its value could not be read.
+func (t *Table[K, V]) replace(tx *Tx, k K, key []byte, i int, now *V, lost bool, want func(found bool) error) error {
 	var old *V
 	p, found := tx.o.Read(i)
-	if err := want(found); err != nil {
+	err := want(found)
+	if err != nil {
 		return named(keyError(err, t.t, key), t.key.Name)
 	}
 	if now == nil && !found {
 		return nil
 	}
-	if found {
+	if found && !lost {
 		v, err := t.decode(k, bytes.Clone(p))
 		if err != nil {
 			return err
@@ -232,7 +279,7 @@ func (t *Table[K, V]) store(tx *Tx, k K, now *V, want func(found bool) error) er
 			return tx.note(tx.o.Put(i, value)) // ErrTooLarge
 		}
 	}
-	if err := t.keep(tx, k, old, now); err != nil {
+	if err := t.keep(tx, k, old, now, lost); err != nil {
 		return err
 	}
 	tx.o.AllowReserved(true)
