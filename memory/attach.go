@@ -12,11 +12,11 @@ import (
 // attach compares the headers of all regions with the layout, and writes
 // catalog and headers until both say what the layout says.
 func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
-	buf, err := c.Thread().Alloc(RegionHeaderSize * HeaderCopies)
+	buf, err := c.Thread().Alloc(headerRoom)
 	if err != nil {
 		return fmt.Errorf("memory: open: %w", err)
 	}
-	defer c.Thread().Free(buf, RegionHeaderSize*HeaderCopies)
+	defer c.Thread().Free(buf, headerRoom)
 	l := s.layout
 	infos := s.fabric.Blades()
 	stale := make([]bool, len(l.Blades)) // the header is to be written
@@ -167,11 +167,7 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 			return fail(err, "making room for the region header")
 		}
 	}
-	var batch rdma.Batch
-	for i := range HeaderCopies {
-		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: HeaderOffset(i)}, buf+uint32(i)*RegionHeaderSize, RegionHeaderSize)
-	}
-	if err := c.Do(&batch); err != nil {
+	if err := readHeader(c, b, key, buf); err != nil {
 		return fail(err, "reading the region header")
 	}
 	l := s.layout
@@ -209,7 +205,13 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	case found == nil:
 		return fail(firstErr, "no copy of its region header is intact")
 	}
-	switch l.Judge(b, found) {
+	fault := l.Judge(b, found)
+	if fault == HeaderSound || fault == HeaderAhead {
+		if err := s.compareTold(c, b, s.rev, buf); err != nil {
+			return false, err
+		}
+	}
+	switch fault {
 	case HeaderMisplaced:
 		return fail(ErrGeometry, "its region is that of blade %d of %d, not %d of %d: were files renamed? The number in a name is the blade's", found.Blade, found.Blades, b, want.Blades)
 	case HeaderGeometry:

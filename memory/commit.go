@@ -93,15 +93,20 @@ func (s *store) behind() (is bool, err error) {
 // newer reports whether the catalog has a later revision; an error if it does not say. The caller does not hold the lock.
 func (s *store) newer(rev Revision) (bool, error) {
 	now, err := s.cat.Revision()
+	if err == nil {
+		err = Behind(s.cat.Name(), now, rev)
+	}
 	if err != nil {
-		return false, s.unheard(err)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return false, s.unheard(s.distrust(err))
 	}
 	return now > rev, nil
 }
 
 // unheard is the error of a catalog that was asked for its revision.
 func (s *store) unheard(err error) error {
-	if errors.Is(err, ErrAway) || errors.Is(err, ErrClosed) {
+	if errors.Is(err, ErrAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign) {
 		return fmt.Errorf("memory: asking the catalog %s: %w", s.cat.Name(), err)
 	}
 	return fmt.Errorf("memory: asking the catalog %s: %w: %w", s.cat.Name(), ErrAway, err)
@@ -199,6 +204,9 @@ func (s *store) commit(changes ...Entry) error {
 	if errors.Is(err, ErrRevision) {
 		return s.reload()
 	}
+	if errors.Is(err, ErrForeign) { // it was not made
+		return s.distrust(err)
+	}
 	s.doubt = &doubt{slices.Clone(changes), s.rev, err}
 	made, _, askErr := s.ask()
 	if askErr != nil {
@@ -273,7 +281,7 @@ func (s *store) ask() (made bool, rev Revision, err error) {
 	d := s.doubt
 	for range maxAsks {
 		var entries []Entry
-		if entries, rev, err = s.cat.Load(); err != nil {
+		if entries, rev, err = s.load(); err != nil {
 			return false, 0, err
 		}
 		made = applied(entries, d.changes) && rev != d.rev // or they change nothing
@@ -342,7 +350,9 @@ func (s *store) Await(ctx context.Context) error {
 	rev := s.rev
 	s.mu.Unlock()
 	if _, err := s.cat.Await(ctx, rev); err != nil {
-		return err
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.distrust(err)
 	}
 	return s.Follow()
 }
@@ -386,7 +396,11 @@ func (s *store) reload() error {
 	if s.view.Load() == nil {
 		return errAgain // Open begins anew
 	}
-	l, rev, err := layout.Load(s.cat)
+	entries, rev, err := s.load()
+	if err != nil {
+		return err
+	}
+	l, err := layout.Decode(s.cat.Name(), entries)
 	if err != nil {
 		return err
 	}

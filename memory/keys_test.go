@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"txnode/memory"
-	"txnode/memory/catalog"
 	"txnode/memory/layout"
 	"txnode/rdma"
 )
@@ -230,8 +229,7 @@ func TestCatalogWithoutKeys(t *testing.T) {
 	check(t, s.Close(c))
 	entries, _, err := b.cat.Load()
 	check(t, err)
-	b.cat.Catalog = &catalog.Mem{}
-	must(b.cat.Apply(0, layout.WithoutKeys(entries)))(t)
+	rewrite(t, b.cat, layout.WithoutKeys(entries))
 	b.opts.ReadOnly = true
 	r, c := b.open()
 	if v := r.View(); v.Epoch != 1 || !b.opens(0, v.Key(0)) || !b.opens(1, v.Key(1)) || v.Key(0) == b.key(0) {
@@ -278,10 +276,9 @@ func TestReaderAwaitsTheEpoch(t *testing.T) {
 	check(t, err)
 	check(t, s.AdvanceEpoch(nil))
 	check(t, read())
-	b.cat.Catalog = &catalog.Mem{}
-	must(b.cat.Apply(0, entries))(t)
+	rewrite(t, b.cat, entries)
 	if err := read(); !errors.Is(err, rdma.ErrStaleKey) {
-		t.Errorf("by an old copy of the catalog: %v", err)
+		t.Errorf("by a catalog of an earlier epoch: %v", err)
 	}
 }
 

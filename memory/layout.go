@@ -165,6 +165,9 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error { return layout.Bury(cat, b
 // HeaderOffset is layout.HeaderOffset.
 func HeaderOffset(i int) uint64 { return layout.HeaderOffset(i) }
 
+// ToldIn is layout.ToldIn.
+func ToldIn(head []byte) Revision { return layout.ToldIn(head) }
+
 // ParseHeaderCopy is layout.ParseHeaderCopy.
 func ParseHeaderCopy(p []byte, i int) (h RegionHeader, blank bool, err error) {
 	return layout.ParseHeaderCopy(p, i)

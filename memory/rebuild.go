@@ -402,16 +402,12 @@ func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank 
 	if least := HeaderArea + uint64(l.SegmentSize); info.Size < least {
 		return fail(ErrGeometry, fmt.Sprintf("taking it in: it has %d bytes, and needs %d for one segment", info.Size, least))
 	}
-	buf, err := c.Thread().Alloc(RegionHeaderSize * HeaderCopies)
+	buf, err := c.Thread().Alloc(headerRoom)
 	if err != nil {
 		return fail(err, "taking it in again")
 	}
-	defer c.Thread().Free(buf, RegionHeaderSize*HeaderCopies)
-	var batch rdma.Batch
-	for i := range HeaderCopies {
-		batch.Read(rdma.RemoteAddr{Blade: b, Key: info.Key, Off: HeaderOffset(i)}, buf+uint32(i)*RegionHeaderSize, RegionHeaderSize)
-	}
-	if err := c.Do(&batch); err != nil {
+	defer c.Thread().Free(buf, headerRoom)
+	if err := readHeader(c, b, info.Key, buf); err != nil {
 		return fail(err, "reading the region header")
 	}
 	blanks := 0
@@ -432,8 +428,13 @@ func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank 
 		}
 	}
 	s.mu.Lock()
-	h := s.layout.HeaderOf(b)
+	h, rev := s.layout.HeaderOf(b), s.rev
 	s.mu.Unlock()
+	if blanks < HeaderCopies {
+		if err := s.compareTold(c, b, rev, buf); err != nil {
+			return info, false, err
+		}
+	}
 	if h.Size == 0 {
 		h.Size = info.Size
 	}

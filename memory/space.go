@@ -177,6 +177,9 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 		if err := s.begin(nil); err != nil {
 			return nil, err
 		}
+		if err := s.Tell(c); err != nil {
+			return nil, err
+		}
 		if err := s.update(s.enroll); err != nil {
 			return nil, err
 		}
@@ -296,7 +299,7 @@ func (s *allocation) Close(c *rdma.Coro) error {
 			return err
 		}
 	}
-	return s.update(func() error {
+	err = s.update(func() error {
 		if s.closed != nil {
 			return s.closed
 		}
@@ -309,6 +312,10 @@ func (s *allocation) Close(c *rdma.Coro) error {
 		s.closed = ErrClosed
 		return nil
 	})
+	if err == nil {
+		_ = s.Tell(c) // a blade that does not answer was told of an earlier revision
+	}
+	return err
 }
 
 // writable says why the layout cannot change; the caller holds the lock.

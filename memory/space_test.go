@@ -337,8 +337,7 @@ func TestOldCatalog(t *testing.T) {
 	check(t, s.Close(c))
 	s, c = b.open() // brings the headers up to date
 	check(t, s.Close(c))
-	b.cat.Catalog = &catalog.Mem{}
-	must(b.cat.Apply(0, old))(t)
+	rewrite(t, b.cat, old)
 	_, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts)
 	if !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "old copy") {
 		t.Errorf("%v", err)

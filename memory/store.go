@@ -33,6 +33,7 @@ type store struct {
 	closed  error   // ErrClosed, or why the catalog cannot be trusted any more
 	doubt   *doubt  // not nil: a change of the catalog of which it is not known whether it was made
 	rev     Revision
+	told    Revision // of which all blades know: see Tell
 	layout  *Layout
 	moved   Epoch // the last that this process has made
 }

@@ -85,12 +85,13 @@ var (
 	// ErrLocked: another process has the directory open, or this one twice.
 	ErrLocked = embedded.ErrLocked
 	// ErrGeometry: the database in the directory has other blades, backups or sizes than the
-	// options ask for. Options that are zero take what is there. Or one of its files is a copy from
+	// options ask for. Options that are zero take what is there. Or one of its regions is a copy from
 	// before the last opening.
 	ErrGeometry = memory.ErrGeometry
 	// ErrMissing: a file of the database is gone, or shorter than it was.
 	ErrMissing = embedded.ErrMissing
-	// ErrForeign: a file belongs to another database, or to none.
+	// ErrForeign: a file belongs to another database, or to none; or the catalog is behind what a process or a blade
+	// has seen of it, which a *memory.BehindError says: an old copy was brought back.
 	ErrForeign = memory.ErrForeign
 
 	errGoexit      = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a test), and with it the others of its thread")

@@ -44,10 +44,11 @@ func (db *DB) startFailover() error {
 				db.opts.Logger.Warn("asking blades about which other processes have asked has failed, and will be tried again", errField(err))
 			}
 			db.lookForRoom(f.thread.Now())
+			db.tell(f.thread.Plain())
 			if !f.degraded.Load() {
-				pause := time.Hour // or until the kick
+				pause := tellPause // or until the kick
 				if db.opts.GiveBack > 0 {
-					pause = max(db.opts.GiveBack/givePart, time.Millisecond)
+					pause = min(pause, max(db.opts.GiveBack/givePart, time.Millisecond))
 				}
 				if db.space.Shared() && db.fabric.Caps().Remote {
 					pause = min(pause, time.Duration(db.term()/lookParts))
@@ -75,6 +76,20 @@ func (db *DB) startFailover() error {
 		}
 	})
 	return nil
+}
+
+// tellPause is how long blades may not know of the latest revision of the catalog.
+const tellPause = time.Second
+
+// tell has the blades remember the revision of the catalog.
+func (db *DB) tell(c *rdma.Coro) {
+	err := db.space.Tell(c)
+	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) { // the next round tells them
+		err = db.reconnect(c)
+	}
+	if err != nil {
+		db.opts.Logger.Warn("the blades cannot be told where the catalog is, which will be tried again", errField(err))
+	}
 }
 
 // stopFailover waits until the goroutine has ended: see end.

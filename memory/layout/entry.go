@@ -625,11 +625,17 @@ func Load(cat Catalog) (*Layout, Revision, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
 	}
+	l, err := Decode(cat.Name(), entries)
+	return l, rev, err
+}
+
+// Decode is the layout that entries of a catalog say, nil if there are none. Errors have the name of the catalog.
+func Decode(name string, entries []Entry) (*Layout, error) {
 	l, err := decodeLayout(entries)
 	if err != nil {
-		return nil, 0, fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
+		return nil, fmt.Errorf("memory: catalog %s: %w", name, err)
 	}
-	return l, rev, nil
+	return l, nil
 }
 
 // EpochIn is the epoch that entries say, 0 if they say none.

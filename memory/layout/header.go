@@ -26,6 +26,38 @@ const (
 	HeaderStride     = 4096
 )
 
+// ToldOffset is where a blade remembers the latest revision of the catalog that it was told of, in the word of ToldWord: behind the first
+// copy of the header. 0: it was told of none. It only grows.
+const ToldOffset = RegionHeaderSize
+
+// toldBits of the word are the revision, and those above them its checksum.
+const toldBits = 48
+
+// ToldWord is the word for a revision.
+func ToldWord(rev Revision) uint64 {
+	rev &= 1<<toldBits - 1
+	if rev == 0 {
+		return 0
+	}
+	return uint64(rev) | mum.Mix(uint64(rev)^0x9e3779b97f4a7c15, 0xe7037ed1a0b428db)>>toldBits<<toldBits
+}
+
+// ParseTold returns the revision of a word; false: the word is damaged.
+func ParseTold(word uint64) (Revision, bool) {
+	rev := Revision(word & (1<<toldBits - 1))
+	if word != ToldWord(rev) {
+		return 0, false
+	}
+	return rev, true
+}
+
+// ToldIn returns the latest revision of the catalog that a blade was told of, by the first bytes of its region, 72 at least; 0: none, or
+// the word is damaged.
+func ToldIn(head []byte) Revision {
+	rev, _ := ParseTold(binary.LittleEndian.Uint64(head[ToldOffset:]))
+	return rev
+}
+
 // The last page of the header area belongs to no structure: tools that test a blade READ, WRITE and swap words there, several at
 // once. Its bytes mean nothing. The area has memory behind it since the region was formatted.
 const (

@@ -19,6 +19,7 @@ import (
 type examined struct {
 	servers []cluster.Server
 	layout  *memory.Layout // nil: there is no database yet
+	rev     memory.Revision
 	blades  int
 }
 
@@ -44,15 +45,15 @@ func (e *exam) checkCatalog(ctx context.Context) (*examined, error) {
 		return nil, nil //nolint:nilnil // there is a finding
 	}
 	defer func() { _ = cat.Close() }() // it was asked only
-	entries, _, err := cat.Load()
+	entries, rev, err := cat.Load()
 	if err != nil {
 		e.failed("catalog", cat.Name(), err)
 		return nil, nil //nolint:nilnil // there is a finding
 	}
 	took := time.Since(began)
-	c := &examined{}
+	c := &examined{rev: rev}
 	if c.servers, err = cluster.Servers(cat); err != nil {
-		mend := "bring back the file of the catalog, catalog.db, from a copy"
+		mend := bringCatalog
 		if errors.Is(err, cluster.ErrNone) {
 			mend = "txnode cluster init --catalog " + cat.Name() + " --blade ADDRESS ...; or name the right catalog"
 		}
@@ -60,7 +61,7 @@ func (e *exam) checkCatalog(ctx context.Context) (*examined, error) {
 		return nil, nil //nolint:nilnil // there is a finding
 	}
 	if c.layout, err = memory.LoadLayout(cat); err != nil {
-		e.bad(healthFail, "bring back the file of the catalog, catalog.db, from a copy", "catalog", cat.Name(), "%s", oneLine(err))
+		e.bad(healthFail, bringCatalog, "catalog", cat.Name(), "%s", oneLine(err))
 		return nil, nil //nolint:nilnil // there is a finding
 	}
 	for _, s := range c.servers {
@@ -209,6 +210,7 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 			continue
 		}
 		e.checkBlade(c, first+b, name, address, p)
+		e.checkTold(ctx, c, name, p)
 		for _, v := range p.verbs {
 			m, most := v.median(), v.longest()
 			e.found = append(e.found, finding{
@@ -253,6 +255,31 @@ func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 	}
 }
 
+// bringCatalog is what helps if the catalog is not what it was.
+const bringCatalog = "bring back the newest catalog.db: an earlier one is refused; if it is lost, txnode restore a backup as a new database"
+
+// checkTold compares the catalog with what a blade of its database was told of.
+func (e *exam) checkTold(ctx context.Context, c *examined, name string, p *proof) {
+	h, err := memory.ParseRegionHeader(p.header)
+	told := memory.ToldIn(p.header)
+	if c.layout == nil || err != nil || h.UUID != c.layout.UUID || told <= c.rev {
+		return
+	}
+	var cert *x509.Certificate
+	cat, err := cluster.DialCatalog(ctx, e.address, e.remembering(&cert)) // it may have moved on since
+	if err != nil {
+		e.failed("catalog", e.address, err)
+		return
+	}
+	defer func() { _ = cat.Close() }() // it was asked only
+	switch now, err := cat.Revision(); {
+	case err != nil:
+		e.failed("catalog", cat.Name(), err)
+	case now < told:
+		e.bad(healthFail, bringCatalog, "catalog", cat.Name(), "it is an old copy, at revision %d: %s was told of revision %d", now, name, told)
+	}
+}
+
 // judge checks a blade's header.
 func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.RegionHeader) {
 	const check = "database"
@@ -267,7 +294,7 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 	case memory.HeaderGeometry:
 		e.bad(healthFail, bring, check, name, "%s has a blade of another geometry: backups %d, segments of %s; the catalog says %d, %s", address, h.Backups, bytesText(uint64(h.SegmentSize)), l.Backups, bytesText(uint64(l.SegmentSize)))
 	case memory.HeaderAhead:
-		e.bad(healthFail, "bring back the latest catalog.db", check, name, "%s has a blade of epoch %d, and the catalog is an old copy, of epoch %d", address, h.Epoch, l.Epoch)
+		e.bad(healthFail, bringCatalog, check, name, "%s has a blade of epoch %d, and the catalog is an old copy, of epoch %d", address, h.Epoch, l.Epoch)
 	default:
 		e.ok(check, name, "%v, blade %d of %d, backups %d, segments of %s", h.UUID, h.Blade, h.Blades, h.Backups, bytesText(uint64(h.SegmentSize)))
 	}

@@ -23,8 +23,17 @@ var (
 	// ErrDamaged: keys of the catalog are missing, or have bytes that cannot be.
 	ErrDamaged error = memory.DamageError("catalog: damaged in etcd")
 	// ErrOther: the etcd is another one than before, or has lost revisions.
-	ErrOther = errors.New("catalog: another etcd, or an earlier state of it")
+	// It is a memory.ErrForeign.
+	ErrOther error = otherError("catalog: another etcd, or an earlier state of it")
 )
+
+// otherError is a memory.ErrForeign.
+type otherError string
+
+func (e otherError) Error() string { return string(e) }
+
+// Is matches memory.ErrForeign.
+func (e otherError) Is(target error) bool { return target == memory.ErrForeign }
 
 // fullError is the memory.ErrNoSpace of an etcd that takes no more.
 type fullError struct {
