@@ -186,8 +186,11 @@ const (
 )
 
 // answered notes what a blade has answered when it was to grant or to end keys. Only nil of the latter ends a refusal, since then
-// there is nothing left that it was asked for.
+// there is nothing left that it was asked for. An error of the connection to it is no answer, and says nothing about it.
 func (s *membership) answered(b rdma.BladeID, err error) {
+	if e := rdma.EvidenceOf(err); e != rdma.NoEvidence && e != rdma.Restarted {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, ok := s.refusals[b]

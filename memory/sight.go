@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"fmt"
+
 	"txnode/memory/layout"
 	"txnode/memory/members"
 	"txnode/rdma"
@@ -53,6 +55,17 @@ func (s *membership) Judge(b rdma.BladeID) members.Judgement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return members.Judge(s.layout, b, s.gone())
+}
+
+// Condemned returns the condition under which a blade of which nothing is heard is declared dead: the members say still that it is gone, in the
+// layout that is changed. It is for the function of a change of an epoch.
+func (s *membership) Condemned(b rdma.BladeID) func(*Layout) error {
+	return func(l *Layout) error {
+		if j := members.Judge(l, b, s.gone()); s.opts.Shared && j.State != members.Gone {
+			return fmt.Errorf("memory: blade %d is %v by now: %w", b, j.State, ErrLayout)
+		}
+		return nil
+	}
 }
 
 // Said reports whether the catalog has something that this process has said of blades. Safe for concurrent use.

@@ -360,8 +360,14 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	if !x.silent && !x.spare { // it is gone, for all processes
 		o.Settle = nil
 	}
+	condemned := db.space.Condemned(b)
 	rep, err := recovery.FailOver(c, o, func(l *memory.Layout) error {
 		lost := l.Redundancy().Lost
+		if x.silent && l.Blades[b].State == memory.BladeUp {
+			if err := condemned(l); err != nil {
+				return err
+			}
+		}
 		err := x.demise(l)
 		spare := x.spare || x.silent && l.Epoch != x.found // another process may have taken it in
 		if err == nil && spare && l.Redundancy().Lost > lost {
