@@ -140,7 +140,8 @@ func (b *board) reply(now time.Time, report func() Report) ([]byte, error) {
 	if with == "," {
 		text = append(text, ']')
 	}
-	b.last, b.at = append(text, '}'), now
+	text = append(text, '}')
+	b.last, b.at = text, now
 	return b.last, nil
 }
 

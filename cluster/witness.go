@@ -111,7 +111,7 @@ func (w *witness) look(ctx context.Context, fresh bool) (memory.Revision, error)
 func (w *witness) note(found map[rdma.BladeID]layout.Says, fresh bool) (memory.Revision, error) {
 	for {
 		l, rev, err := layout.Load(w.cat)
-		if err != nil || l == nil {
+		if err != nil || l == nil || !l.Formatted { // a database that is being created
 			return rev, err
 		}
 		was := l.SightEntries()

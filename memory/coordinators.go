@@ -121,8 +121,8 @@ func (s *allocation) areas(e CoordinatorEntry) Coordinator {
 }
 
 // NewCoordinator registers a coordinator, with a log area on every blade that is
-// up, but for those whose disks are full: a coordinator can do without these as long as f+1 blades have one. All bytes of the areas are zero: those of a coordinator that is closed are
-// cleared before another may have them.
+// up, but for those whose disks are full: a coordinator can do without these as long as f+1 blades have one.
+// All bytes of the areas are zero: those of a coordinator that is closed are cleared before another may have them.
 //
 // Areas are carved from whole segments, so most calls cost one change of the
 // catalog and no verb.

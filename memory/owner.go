@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -150,6 +151,27 @@ func (s *membership) resign() error {
 		l.Processes = slices.DeleteFunc(l.Processes, func(x ProcessEntry) bool { return x.ID == gone.ID })
 	}
 	return nil
+}
+
+// abandon is resign for an opening that has failed, perhaps since others have changed the catalog meanwhile: it begins anew with what they have
+// made of it.
+func (s *membership) abandon() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range maxAsks {
+		if s.process == 0 {
+			return nil
+		}
+		l, rev, err := layout.Load(s.cat)
+		if err != nil || l == nil {
+			return err
+		}
+		s.layout, s.rev = l, rev
+		if err = s.resign(); !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+	return ErrRevision
 }
 
 // Owns reports whether this process alone hands out what is free in the segment of an address, and numbers what is freed

@@ -158,7 +158,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 			x.stale = maxStaleOpenings // there is no other process
 		}
 		if err != nil {
-			_ = opened.update(opened.resign) // else its registration expires
+			_ = opened.abandon() // else its registration expires
 		}
 	}()
 	if err := s.attach(c, x, fresh); err != nil {

@@ -61,7 +61,7 @@ func (f IndexFault) String() string {
 	if f.Key != nil {
 		at += ", key " + showKey(f.key, f.Key)
 	}
-	what := ""
+	var what string
 	switch f.Kind {
 	case EntryMissing:
 		what = fmt.Sprintf("index %q lacks the record's entry %s", f.Index, showKey(f.entry, f.Entry))

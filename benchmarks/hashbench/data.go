@@ -21,7 +21,7 @@ type Data struct {
 	keys    uint64
 	blades  int
 	images  []*sim.Image
-	catalog []memory.Entry
+	catalog *catalog.Mem
 	root    memory.Addr
 }
 
@@ -72,9 +72,7 @@ func (c *Config) open(d *Data) (w *world, err error) {
 		o.Blades = append(o.Blades, b)
 	}
 	if d != nil {
-		if _, err := w.catalog.Apply(0, d.catalog); err != nil {
-			return nil, err
-		}
+		w.catalog = d.catalog.Clone()
 	}
 	if w.fabric, err = sim.New(o); err != nil {
 		return nil, err
@@ -140,7 +138,7 @@ func Load(ctx context.Context, c Config, progress func(done, total uint64)) (*Da
 		for i := range c.Blades {
 			d.images = append(d.images, w.fabric.Image(rdma.BladeID(i)))
 		}
-		d.catalog, _, err = w.catalog.Load()
+		d.catalog = w.catalog.Clone()
 	}
 	if err = errors.Join(err, w.close()); err != nil {
 		return nil, fmt.Errorf("hashbench: loading %d keys: %w", c.Keys, err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"txnode/benchmarks/ycsb"
-	"txnode/memory"
+	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 )
@@ -16,7 +16,7 @@ import (
 type Data struct {
 	shape   shape
 	images  []*sim.Image
-	catalog []memory.Entry
+	catalog *catalog.Mem
 	Records int
 }
 
@@ -62,7 +62,7 @@ func Load(ctx context.Context, c Config, progress func(done, total int)) (*Data,
 		for i := range c.Blades {
 			d.images = append(d.images, w.fabric.Image(rdma.BladeID(i)))
 		}
-		d.catalog, _, err = w.catalog.Load()
+		d.catalog = w.catalog.Clone()
 	}
 	if err = errors.Join(err, w.fabric.Close()); err != nil {
 		return nil, fmt.Errorf("simbench: loading %s: %w", c.Workload, err)

@@ -36,9 +36,7 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 		o.Blades = append(o.Blades, b)
 	}
 	if d != nil {
-		if _, err := cat.Apply(0, d.catalog); err != nil {
-			return nil, err
-		}
+		cat = d.catalog.Clone()
 	}
 	if c.Idle > 0 {
 		o.Profile.IdleNs = 1e11 // the published program's threads spin while their coroutines wait

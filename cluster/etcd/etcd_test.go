@@ -37,8 +37,8 @@ func TestAddresses(t *testing.T) {
 	}
 	write("etcd://"+s.Address, "1")
 	write("etcd://"+s.Address+"/bank", "2")
-	write("etcd://127.0.0.1:1,"+s.Address+"/bank/second/", "3")
-	for prefix, value := range map[string]string{"txnode/": "1", "bank/": "2", "bank/second/": "3"} {
+	write("etcd://127.0.0.1:1,"+s.Address+"/second/", "3")
+	for prefix, value := range map[string]string{"txnode/": "1", "bank/": "2", "second/": "3"} {
 		name := "etcd://" + s.Address + "/" + prefix
 		cat, err := cluster.DialCatalog(t.Context(), name, cluster.Options{})
 		if err != nil {

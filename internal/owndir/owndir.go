@@ -16,12 +16,12 @@ const (
 	FileMode fs.FileMode = 0o600
 )
 
-// ErrOthers: a directory or a file is in other users' hands.
+// ErrOthers means that a directory or a file is in other users' hands.
 var ErrOthers = errors.New("it is not safe from other users")
 
 // Dir makes a directory, with those above that are missing, or takes one that there is. Files in it whose names match one of the patterns (see
-// path/filepath.Match) are those of the program. tightened: others had rights to the directory or to these files, and have none any more. A directory that has files
-// of other programs alone loses the rights of others to write, and keeps those to read.
+// path/filepath.Match) are those of the program. tightened: others had rights to the directory or to
+// these files, and have none any more. A directory that has files of other programs alone loses the rights of others to write, and keeps those to read.
 //
 // Errors that match ErrOthers say what is of another user, or a link, and what to do.
 func Dir(dir string, patterns ...string) (tightened bool, err error) {

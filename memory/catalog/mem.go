@@ -35,6 +35,17 @@ func (m *Mem) Identity() (memory.Identity, error) {
 	return m.id, nil
 }
 
+// Clone returns a catalog with the same entries, at the same revision.
+func (m *Mem) Clone() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := &Mem{id: m.id, rev: m.rev, entries: make(map[string][]byte, len(m.entries))}
+	for k, v := range m.entries {
+		n.entries[k] = slices.Clone(v)
+	}
+	return n
+}
+
 // Load returns a copy of the entries.
 func (m *Mem) Load() ([]memory.Entry, memory.Revision, error) {
 	m.mu.Lock()

@@ -89,8 +89,8 @@ func (h *hand) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisi
 
 // stages makes stages, one after the other.
 type stages struct {
-	f       *steptest.Fabric
-	entries []memory.Entry
+	f     *steptest.Fabric
+	begin *catalog.Mem // nil: an empty one
 }
 
 func newStages(t *testing.T, caps rdma.Caps) *stages {
@@ -103,7 +103,7 @@ func newStages(t *testing.T, caps rdma.Caps) *stages {
 		}
 	}
 	if err == nil {
-		x.entries, _, err = s.cat.Load()
+		x.begin = s.cat.Clone()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -116,10 +116,8 @@ func (x *stages) stage(t *testing.T) *stage {
 	t.Helper()
 	x.f.Restore()
 	s := &stage{t: t, f: x.f, cat: &catalog.Mem{}}
-	if len(x.entries) > 0 {
-		if _, err := s.cat.Apply(0, x.entries); err != nil {
-			t.Fatal(err)
-		}
+	if x.begin != nil {
+		s.cat = x.begin.Clone()
 	}
 	for i := range s.spaces {
 		s.hands[i] = &hand{Mem: s.cat, f: s.f}

@@ -31,7 +31,7 @@ type world struct {
 	conf config
 	f    *steptest.Fabric
 
-	begin    []memory.Entry // of the catalog
+	begin    *catalog.Mem
 	initial  []history.Txn
 	contents map[string]string
 	// judged is what became of states of the memory that have been walked before.
@@ -96,11 +96,7 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 		t.Fatal(err)
 	}
 	w.initial = w.rec.Txns()
-	var err error
-	w.begin, _, err = w.cat.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.begin = w.cat.Clone()
 	w.f.Save()
 	return w
 }
@@ -157,10 +153,7 @@ func (w *world) open() {
 // restart begins another run, from the beginning.
 func (w *world) restart() {
 	w.f.Restore()
-	w.cat = &catalog.Mem{}
-	if _, err := w.cat.Apply(0, w.begin); err != nil {
-		w.t.Fatal(err)
-	}
+	w.cat = w.begin.Clone()
 	w.rec, w.tick = &history.Recorder{}, 1<<20
 	w.open()
 }

@@ -34,8 +34,8 @@ func (w *world) withoutLogOn(b rdma.BladeID) (*occ.Session, *occ.Tx) {
 	return s, tx
 }
 
-// TestBackupWithoutLog: the disk of a blade is full, so a session has no log area there. It stops after each verb, or all fail that go elsewhere, and another blade may be lost then,
-// so that what it has written to the full one counts. Its transaction has happened wholly or not at all.
+// TestBackupWithoutLog: the disk of a blade is full, so a session has no log area there. It stops after each verb, or all fail that go
+// elsewhere, and another blade may be lost then, so that what it has written to the full one counts. Its transaction has happened wholly or not at all.
 func TestBackupWithoutLog(t *testing.T) {
 	for _, s := range []setting{{occ.PolicyDefault, 1, strong}, {occ.PolicyDefault, 1, weak}, {occ.PolicyFORD, 1, weak}} {
 		t.Run(s.String(), func(t *testing.T) {

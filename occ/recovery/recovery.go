@@ -228,8 +228,8 @@ var errBegun = errors.New("recovery: a coordinator has begun meanwhile")
 
 // Reconnect takes the queue pairs of a thread to all blades that are up out of the
 // error state. It waits, if need be, until what the thread's other coroutines have
-// under way has failed. A thread of no session begins anew under the registration of this process (memory.Space.Begin). rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys
-// (memory.Space.Refusal).
+// under way has failed. A thread of no session begins anew under the registration of this process (memory.Space.Begin).
+// rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys (memory.Space.Refusal).
 func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	const tries = 200
 	if err := s.Follow(); err != nil { // the keys may be stale because another process has changed the epoch

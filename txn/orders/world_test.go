@@ -43,7 +43,7 @@ type world struct {
 	t     testing.TB
 	kind  kind
 	f     *steptest.Fabric
-	begin []memory.Entry // of the catalog; nil: it is empty
+	begin *catalog.Mem
 
 	// Of the present run:
 	cat    *catalog.Mem
@@ -88,7 +88,7 @@ func newWorld(t testing.TB, k kind) *world {
 			err = db.Close(context.Background())
 		}
 		if err == nil {
-			w.begin, _, err = w.cat.Load()
+			w.begin = w.cat.Clone()
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -110,10 +110,8 @@ func (w *world) fresh() {
 func (w *world) restart() {
 	w.f.Restore()
 	w.cat = &catalog.Mem{}
-	if len(w.begin) > 0 {
-		if _, err := w.cat.Apply(0, w.begin); err != nil {
-			w.t.Fatal(err)
-		}
+	if w.begin != nil {
+		w.cat = w.begin.Clone()
 	}
 	w.fresh()
 	for i := range w.procs {

@@ -126,7 +126,7 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.HugePages, "huge-pages", false, "put blades in memory on explicit huge pages, which must be reserved; sizes are multiples of 2MiB then")
 	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
-	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, for this user, or 666 with --secret-file, by which clients prove themselves)")
+	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, or with --secret-file 666)")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
 	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
