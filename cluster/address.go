@@ -31,6 +31,9 @@ func (a BladeAddress) absolute() (BladeAddress, error) {
 		if path = strings.TrimPrefix(path, "//"); !ok || path == "" || filepath.IsAbs(path) || path[0] == '@' {
 			continue
 		}
+		if scheme == shmPrefix && !strings.Contains(path, "/") { // a directory only: check says what is wrong
+			continue
+		}
 		path, err := filepath.Abs(path)
 		if err != nil {
 			return "", fmt.Errorf("%w: %s: the directory that it begins in: %w", ErrOptions, a, err)

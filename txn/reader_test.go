@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
@@ -67,7 +68,8 @@ func TestReaderBesideDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	ro.Catalog = copied
-	refused("by an old catalog")
+	_, err = txn.Open(t.Context(), ro)
+	says(t, "by an old catalog", err, memory.ErrForeign, "old copy", "Bring the newest back")
 	ro.Catalog = cat
 	reads(mustOpen(t, ro))
 	reads(db)

@@ -107,7 +107,7 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
 	if slices.Contains(errs, nil) && len(o.Absent) == len(errs) {
 		for i, err := range errs {
-			if errors.Is(err, rdma.ErrBladeDown) && rdma.EvidenceOf(err) != rdma.Own && ctx.Err() == nil {
+			if errors.Is(err, rdma.ErrBladeDown) && (addresses[i] == "" || rdma.EvidenceOf(err) != rdma.Own) && ctx.Err() == nil {
 				f.servers[i].absent(o.Absent[i])
 				errs[i] = nil
 			}
