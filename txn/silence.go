@@ -65,6 +65,7 @@ func (db *DB) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
 			continue
 		}
 		switch j := judged[b]; {
+		case l.Blades[b].State == memory.BladeDown: // another member was first to declare it dead
 		case j.State == members.Gone:
 			gone = append(gone, b)
 		case j.State == members.Heard:
@@ -85,7 +86,7 @@ func (db *DB) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
 			out = append(out, x)
 		}
 	}
-	if len(out) == 0 {
+	if len(out) == 0 && len(why) > 0 {
 		return nil, fmt.Errorf("%w: %s: %s", ErrCutOff, strings.Join(why, "; "), dead[len(dead)-1].Cause)
 	}
 	return out, nil
