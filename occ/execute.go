@@ -274,7 +274,6 @@ func (tx *Tx) damaged(it *item, err error) error {
 // conflict counts a conflict over an item, and returns its error.
 func (tx *Tx) conflict(r AbortReason, it *item) error {
 	tx.aborts[r]++
-	tx.clash = it.addr
 	tx.tallyFresh(it.table).done[tallyConflicts]++
 	return conflictErrors[r]
 }

@@ -143,19 +143,22 @@ type meeting struct {
 	stalled bool // it was a dead one's commit, for which a checkpoint waits
 }
 
-// Clashed returns, once, where the record or node is over which the last attempt has ended in a conflict; 0: it is not known.
-func (tx *Tx) Clashed() (a memory.Addr) {
-	a, tx.clash = tx.clash, 0
-	return a
+// Met returns where the record is whose lock has ended the last attempt; 0: it was no lock.
+func (tx *Tx) Met() memory.Addr {
+	if !tx.met.guard.Held() {
+		return 0
+	}
+	return tx.met.addr
 }
 
-// LastLocked calls fn for each record that the transaction, or the last one, was to lock, until fn returns false.
-func (tx *Tx) LastLocked(fn func(a memory.Addr) bool) {
+// Locked reports whether the transaction, or the last one, was to lock the record at a.
+func (tx *Tx) Locked(a memory.Addr) bool {
 	for i := range tx.items {
-		if it := &tx.items[i]; it.addr != 0 && (it.update || it.write != writeNone) && !fn(it.addr) {
-			return
+		if it := &tx.items[i]; it.addr == a && (it.update || it.write != writeNone) {
+			return true
 		}
 	}
+	return false
 }
 
 // meet notes the lock of an item's block that is in the way, and is the conflict with its holder.

@@ -148,7 +148,6 @@ type Tx struct {
 
 	stuck  stuck       // what it meets, and has met before
 	met    meeting     // what the last conflict was with
-	clash  memory.Addr // over what it was; 0: it is not known, or was told
 	asked  uint64      // of which classes blocks were asked for, by bit, since Begin
 	hollow memory.Addr // a block that is free, and a slot led to it
 	ragged meeting     // one of several candidates that could not be read

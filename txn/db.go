@@ -33,7 +33,7 @@ type DB struct {
 	threads threadNumbers
 	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
-	lines   lines
+	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
 	// indexMends is how often an index was mended while the database was open.
 	indexMends atomic.Uint64
 
@@ -341,8 +341,8 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	if db.lines.open.Load() != 0 {
-		w.letPass()
+	if db.hungry.Load() != 0 {
+		w.giveWay(0)
 	}
 	w.ticks++
 	w.time()

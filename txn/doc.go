@@ -84,10 +84,10 @@
 // by errors.Is, the cause if there is one.
 //
 // The order in which transactions get a contended key is not promised. A transaction that has had
-// dozens of conflicts over reads also locks what it reads, even in View, and in loops over tables.
-// After some dozens of conflicts over one key the transactions of a process wait for it in a line, the
-// oldest one first, and a worker that keeps locking the key lets one of them pass. If a transaction holds
-// a key for longer than Options.Retries attempts take, half a second or more, other transactions give up.
+// dozens of conflicts over reads also locks what it reads, even in View, and in loops over tables. A
+// worker that keeps locking a key waits a little after another transaction has tried to lock that
+// key some hundred times. If a transaction holds a key for longer than Options.Retries attempts
+// take, half a second or more, other transactions give up.
 //
 // Update and View borrow a [Worker], a thread of the fabric with its queue pairs, for one
 // transaction. A program with long-running loops takes its own with [DB.NewWorker], or runs threads

@@ -57,8 +57,8 @@ func (db *DB) Lose(b rdma.BladeID) error {
 	return err
 }
 
-// Lines is how many records transactions wait for in lines.
-func (db *DB) Lines() int { return int(db.lines.open.Load()) }
+// Hungry is where the record is that somebody waits for in vain; 0: nobody does.
+func (db *DB) Hungry() memory.Addr { return memory.Addr(db.hungry.Load()) }
 
 // Unjoined is what a worker is told whose session is broken, and could not rejoin.
 func Unjoined(broken, rejoining error) error { return &unjoinedError{broken, rejoining} }

@@ -117,8 +117,7 @@ type Options struct {
 	// WorkerWait bounds how long Update, View and Begin wait for a worker before they return
 	// ErrNoWorker; 0: 10 seconds; negative: as long as their context allows.
 	WorkerWait time.Duration
-	// Retries bounds how often Update tries again after conflicts; 0: 1000. Transactions of the process that want the same
-	// record wait for it in a line. That spends attempts only while the whole line gets nowhere.
+	// Retries bounds how often Update tries again after conflicts; 0: 1000.
 	Retries int
 	// SingleAttempt makes Update and View try once. A conflict is returned as ErrConflict, and the
 	// worker backs off after every attempt without a commit. FORD's and SMART's benchmarks count

@@ -18,65 +18,97 @@ func isSpent(err error) bool {
 
 // recoup is what follows an attempt that has failed with err, the transaction's so many
 // before it. again: there is to be another one, and it has waited until that may begin;
-// else it returns what the transaction ends with. spent is how many attempts more count than were made.
-func (w *Worker) recoup(err error, attempt int) (again bool, spent int, _ error) {
-	a := w.clash(err)
+// else it returns what the transaction ends with.
+func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if attempt >= insistAfter {
-		w.press(err)
+		w.press(err, attempt)
 	}
 	if err = w.settle(w.unblock(err)); err == nil {
 		w.committed++ // as it has turned out
-		return false, 0, nil
+		return false, nil
 	}
+	c := w.coro
 	if w.db.opts.SingleAttempt {
-		w.coro.Backoff()
-		return false, 0, err
+		c.Backoff()
+		return false, err
 	}
 	if errors.Is(err, ErrCorrupt) && w.tx.ctx.Err() == nil && w.mendDamage(err) && attempt < w.db.opts.Retries {
-		return true, 0, err
+		return true, err
 	}
 	if errors.Is(err, ErrNoSpace) && attempt < w.db.opts.Retries && w.makeRoom(w.tx.ctx, err) {
-		return true, 0, err
+		return true, err
 	}
 	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) || isSpent(err) {
-		return false, 0, err
+		return false, err
 	}
 	if attempt >= w.db.opts.Retries {
-		return false, 0, &spentError{w.attempts(attempt), err}
+		return false, &spentError{attempt + 1, err}
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {
 		last := err.Error() // in words alone: what has ended it is no conflict
-		return false, 0, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", w.attempts(attempt), canceled(ctx), last)
+		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, canceled(ctx), last)
 	}
-	return true, w.lineUp(a, attempt), err
-}
-
-// attempts is how many the transaction has made, of which the last one was its so many that count.
-func (w *Worker) attempts(attempt int) int {
-	if w.place != nil {
-		attempt -= w.place.unmade
+	c.Backoff()
+	if w.db.hungry.Load() != 0 {
+		w.giveWay(attempt)
 	}
-	return attempt + 1
-}
-
-// clash returns where the record is over which an attempt has ended in err, a conflict that another attempt may not meet; 0: none
-// that is known.
-func (w *Worker) clash(err error) memory.Addr {
-	var c *occ.ConflictError
-	if !errors.As(err, &c) || c.Reason == occ.AbortStale {
-		return 0
+	if attempt >= patientAfter {
+		// Drawn: two transactions that wait equally long meet again, for ever.
+		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
+		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
 	}
-	return w.o.Clashed()
+	return true, err
 }
 
 // press is what a transaction does after so many conflicts that the transactions in its way
-// will not be gone before it gives up: others may change what it reads before it has read the rest.
-// Then it locks what it reads, too, as if it were to be written.
-func (w *Worker) press(err error) {
+// will not be gone before it gives up.
+//
+// Others may change what it reads before it has read the rest. Then it locks what it reads,
+// too, as if it were to be written.
+//
+// Or a record is locked whenever it looks, because another worker locks it again before that.
+// Then it publishes the record, and a worker that has just used the record lets it pass.
+func (w *Worker) press(err error, attempt int) {
 	var c *occ.ConflictError
 	if errors.As(err, &c) && !w.db.space.ReadOnly() {
 		w.tx.insists = w.tx.insists || c.Reason == occ.AbortValidation
 		w.tx.encloses = w.tx.encloses || c.Reason == occ.AbortValidation || c.Reason == occ.AbortPhantom
+	}
+	if attempt < hungryAfter {
+		return
+	}
+	if a := w.o.Met(); a == 0 {
+		return
+	} else if w.hungry {
+		w.db.hungry.Store(uint64(a))
+	} else {
+		w.hungry = w.db.hungry.CompareAndSwap(0, uint64(a))
+	}
+}
+
+// sated is the end of a transaction that has said what it waits for.
+func (w *Worker) sated() {
+	w.hungry = false
+	w.db.hungry.Store(0)
+}
+
+// giveWay waits, before an attempt, for another worker that has waited for long for a
+// record that this worker's last attempt has locked, or has found locked, too. A worker that
+// has waited for as long itself, and is next, waits longer: its attempts are to last.
+func (w *Worker) giveWay(attempt int) {
+	a := w.db.hungry.Load()
+	if a == 0 || w.hungry || !w.o.Locked(memory.Addr(a)) && uint64(w.o.Met()) != a {
+		return
+	}
+	times := giveWayTimes
+	if attempt >= hungryAfter {
+		times *= hungryFactor
+	}
+	for range times {
+		w.coro.Sleep(giveWayNs)
+		if w.db.hungry.Load() != a {
+			return
+		}
 	}
 }
 
@@ -91,14 +123,23 @@ func (w *Worker) makeRoom(ctx context.Context, err error) bool {
 }
 
 // After patientAfter conflicts in a row the reason is hardly another transaction at
-// work: many want the record, or the thread that holds the lock has been put off its processor. Then the
-// transaction waits in a line (line.go). Attempts of one that is not in a line, or whose turn it is, are
-// spread out more and more, up to a millisecond, so that Options.Retries of them outlast that.
+// work: the thread that holds the lock has been put off its processor. Attempts are then
+// spread out more and more, up to a millisecond, so that Options.Retries of them
+// outlast that.
 const (
 	patientAfter   = 32
 	backoffStepNs  = int64(2_000)
 	backoffLimitNs = 1_000_000
 )
 
-// After insistAfter conflicts in a row it is not chance any more: see press.
-const insistAfter = 2 * patientAfter
+// After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter
+// a worker has waited for a twentieth of a second, longer than others are put off their
+// processors. A worker that gives way does so for somewhat longer than it waits between two
+// attempts.
+const (
+	insistAfter  = 2 * patientAfter
+	hungryAfter  = 10 * patientAfter
+	giveWayNs    = 100_000
+	giveWayTimes = 20
+	hungryFactor = 10
+)

@@ -28,10 +28,10 @@ type Worker struct {
 	owner   bool // closes thread and session
 	pooled  bool // of DB.pool
 	closed  bool
+	hungry  bool // DB.hungry is what it waits for
 	missing bool // see miss
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress
-	place   *place            // in a line; nil: it has been in none yet
 
 	maintained int64 // when maintenance was done last
 
@@ -145,8 +145,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if w.ticks++; int32(w.ticks-w.asideNext) >= 0 || w.session.Due() {
 		w.aside()
 	}
-	if w.db.lines.open.Load() != 0 {
-		w.letPass()
+	if w.db.hungry.Load() != 0 {
+		w.giveWay(0)
 	}
 	tx := w.handle()
 	w.tx = tx
@@ -158,8 +158,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			w.unwind()
 		}
 		w.tx.end()
-		if w.place != nil {
-			w.endLine(err)
+		if w.hungry {
+			w.sated()
 		}
 		w.coro.EndOp()
 		if w.began != untimed {
@@ -197,7 +197,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				break
 			}
 		}
-		again, spent, e := w.recoup(e, attempt)
+		again, e := w.recoup(e, attempt)
 		if !again {
 			if err = e; err != nil && (tx.err != nil || tx.committing) {
 				w.gaveUp(err)
@@ -205,7 +205,6 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			break
 		}
 		w.own.Retries++
-		attempt += spent
 	}
 	if w.missing {
 		w.missed()
