@@ -302,7 +302,10 @@ type slowChange struct {
 
 // arrive makes a change that was late, if it still can be made.
 func (c *cat) arrive() {
-	if c.behind--; c.slow != nil && c.behind <= 0 {
+	if c.slow == nil {
+		return
+	}
+	if c.behind--; c.behind <= 0 {
 		_, _ = c.Catalog.Apply(c.slow.rev, c.slow.changes)
 		c.slow = nil
 	}

@@ -153,7 +153,15 @@ func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memor
 			if err := ix.readSecond(c, q); err != nil {
 				return err
 			}
-			if to = ix.choose(c, q); to.at == 0 {
+			// A damaged directory can have led here: what is no bucket has no room.
+			again, err := ix.responsible(c, q, words(c.Thread(), q.Local), firstLines, queryLines)
+			if err != nil {
+				return err
+			}
+			if !again {
+				to = ix.choose(c, q)
+			}
+			if again || to.at == 0 {
 				if err := ix.lookup(c, s, q); err != nil { // for a split: of what is there now
 					return err
 				}

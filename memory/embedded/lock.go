@@ -69,10 +69,11 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 
 // lock locks LOCK of a directory, or closes it.
 func lock(f *os.File, dir string, how int) (*dirLock, error) {
-	err := eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+	flock := func(how int) error { return eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) }) }
+	err := flock(how)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		var owner []byte
-		if how == unix.LOCK_SH || unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil { // else readers share it, and the name is that of a process that has died
+		if how == unix.LOCK_SH || flock(unix.LOCK_SH) != nil { // else readers share it, and the name is that of a process that has died
 			owner, _ = io.ReadAll(io.LimitReader(f, 64))
 		}
 		_ = f.Close()
