@@ -206,3 +206,34 @@ func (r *rig) recoveredFromNine(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestInsertBesideDamage: the buckets of the second choice of a key are none, as when the directory leads elsewhere. The first choice
+// is crowded, so the second is looked at. It gets no slot.
+func TestInsertBesideDamage(t *testing.T) {
+	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 2})
+	table := ix.dir.Load().entries[0].Table()
+	second := table + tableHeader + groupSize
+	for line := range memory.Addr(groupLines) {
+		pokeWord(t, m, k.C, second+line*lineSize+headerOff, 0)
+	}
+	damaged := 0
+	for i := range 40 {
+		if _, err := k.Insert(key(i), key(i)); err != nil {
+			if !errors.Is(err, index.ErrCorrupt) {
+				t.Fatal(err)
+			}
+			damaged++
+		}
+	}
+	if damaged == 0 {
+		t.Error("no insert has met the damage")
+	}
+	for at := second; at < second+groupSize; at += 8 {
+		if at%lineSize == headerOff {
+			continue
+		}
+		if w := peek(t, m, k.C, at); w != 0 {
+			t.Errorf("%#x was written to %v", w, at)
+		}
+	}
+}
