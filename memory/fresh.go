@@ -23,46 +23,18 @@ import (
 // wait. So a new one is made when every other process has changed the catalog since this one has seen the loss: LossKnown. A process
 // tells so at once: AcknowledgeLoss. What it does to the old one counts if it is Fresh behind that.
 
-// A heartbeat ends a registration before its term. So with heartbeats a process is taken for gone, as far as it knows itself, when it has not
-// been able to beat for as long as others watch it: Beat. Until then it costs nothing. Later the catalog is asked instead.
-
 // Fresh reports whether what a thread has read by a view, up to now, could be read by the newest view as well: the catalog
 // had no later epoch then, as far as other processes have gone on from it. It takes no lock.
 func (s *membership) Fresh(v *View, t *rdma.Thread) bool {
 	return s.regs.Load().epoch == v.Epoch && !s.Lapsed(t)
 }
 
-// FreshNow is Fresh when this process counts as gone: the catalog is asked. ErrAway: it does not answer.
-func (s *membership) FreshNow(v *View) (bool, error) {
-	if err := s.Follow(); err != nil {
-		return false, err
-	}
-	return s.regs.Load().epoch == v.Epoch, nil
-}
-
-// Lapsed reports whether other processes may go on as if this one were gone, as far as it knows, by the clock of a thread. It takes no lock.
+// Lapsed reports whether other processes may go on as if this one were gone, as far as it knows, by the clock of a thread: its registration
+// is over, unless the catalog says otherwise. It takes no lock.
 func (s *membership) Lapsed(t *rdma.Thread) bool {
-	beats := s.beats.Load()
-	return s.LeaseLapsed(t) || beats != 0 && t.Now() > beats
-}
-
-// LeaseLapsed is Lapsed but for the heartbeat: the registration of this process is over, unless the catalog says otherwise. It takes no lock.
-func (s *membership) LeaseLapsed(t *rdma.Thread) bool {
 	good := s.regs.Load().good
 	return good != math.MaxInt64 && t.Now() > good
 }
-
-// Beat says that a heartbeat has begun at a time of the fabric's clock, and that others end the registration of this process only when they have
-// watched it silent for so many nanoseconds since; 0: they do not any more because of its heartbeat. Safe for concurrent use.
-func (s *membership) Beat(began, silence int64) {
-	if silence != 0 {
-		silence = began + int64(float64(silence)/(1+max(s.opts.ClockDrift, 0)))
-	}
-	s.beats.Store(silence)
-}
-
-// Beats reports whether others may end the registration of this process because of its heartbeat. Safe for concurrent use.
-func (s *membership) Beats() bool { return s.beats.Load() != 0 }
 
 // good is until when no other process goes on as if this one were gone: its registration, but for what clocks may drift apart
 // within. It is counted from before the catalog was changed, and other processes count from when they have seen the change.

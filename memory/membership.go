@@ -36,8 +36,6 @@ type membership struct {
 	own map[uint32]bool
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
-	// beats is until when this process is not taken for gone because of its heartbeat, by the fabric's clock; 0: it has none. See Beat.
-	beats atomic.Int64
 	// acknowledged is the last epoch that Acknowledge has told others of.
 	acknowledged atomic.Uint32
 	// claimed is, by coordinator, how long the last claim of this process was good, in nanoseconds from when it was

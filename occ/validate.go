@@ -91,13 +91,7 @@ func (tx *Tx) fresh() error {
 		if err != nil && !errors.Is(err, memory.ErrShared) { // another process is alone: this one was taken for dead, and has to rejoin
 			return tx.s.failed(err)
 		}
-		fresh := err == nil && space.Fresh(tx.view, tx.s.thread)
-		if err == nil && !fresh { // its heartbeat fails, perhaps
-			if fresh, err = space.FreshNow(tx.view); err != nil {
-				return tx.s.failed(err)
-			}
-		}
-		if fresh {
+		if err == nil && space.Fresh(tx.view, tx.s.thread) {
 			return nil
 		}
 	}

@@ -51,9 +51,8 @@ type DB struct {
 
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
-	beating    beating
-	unrenew    func()                     // ends renewing; nil: it has not begun
-	renewed    atomic.Pointer[occ.Engine] // whose sessions are renewed; nil: there are none yet
+	unrenew    func()                       // ends renewing; nil: it has not begun
+	renewed    atomic.Pointer[occ.Engine]   // whose sessions are renewed; nil: there are none yet
 	recoveries recoveryCounters
 
 	log *logsink.Sink // behind opts.Logger; nil: lines are written at once
@@ -139,9 +138,6 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 		if err := db.space.EndAlone(); err != nil {
 			return nil, errors.Join(err, db.Close(ctx))
 		}
-	}
-	if err := db.startHeartbeat(); err != nil {
-		return nil, errors.Join(err, db.Close(ctx))
 	}
 	return db, nil
 }

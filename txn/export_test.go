@@ -135,12 +135,6 @@ func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []memory.Table, e
 	return tablesAt(draw, db.space.Tables)
 }
 
-// StallHeartbeat has the heartbeat of the process stand still until the function that it returns is called.
-func (db *DB) StallHeartbeat() (resume func()) {
-	db.beating.mu.Lock()
-	return db.beating.mu.Unlock
-}
-
 // Doomed are those of blades that do not answer which this process would declare dead: those that are gone, of which nothing is heard, and
 // which this process could not ask.
 func (db *DB) Doomed(gone, silent, troubled []int) (doomed []int, err error) {

@@ -118,11 +118,8 @@ func (db *DB) startMaintenance() {
 				db.opts.Logger.Warn("maintenance has failed, and will be tried again", errField(err))
 			}
 			wait := every
-			switch {
-			case more && err == nil:
+			if more && err == nil {
 				wait = min(sweepPause, every)
-			case db.opts.Heartbeat > 0 && (err != nil || len(db.space.Expired(db.fabric.Now())) > 0): // they are silent yet, and a heartbeat tells only once
-				wait = min(db.opts.Heartbeat, every)
 			}
 			t.Reset(wait)
 		}

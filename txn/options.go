@@ -1,7 +1,6 @@
 package txn
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -104,12 +103,6 @@ type Options struct {
 	// are full, none of that counts, and transactions wait for it, 2 s at most, before they fail with ErrNoSpace. All transactions
 	// under way are decided once then, a pause of milliseconds. A process does so for segments that it has made or adopted.
 	GiveBack time.Duration
-	// Heartbeat is how long the process may stand still until the others that have a shared database open take over from it, which have this
-	// option, too; 0: LeaseTerm. A counter on a blade says that it is alive, with 1 WRITE and 1 READ of 8 KiB
-	// four times in that time, beside the lease, which counts where the counter cannot be read. A process that is late registers
-	// anew, and asks for twice the time. It needs real time: see package memory/heartbeat.
-	Heartbeat time.Duration
-
 	// Workers bounds the workers that Update, View and Begin borrow; 0: 4 per CPU. There are fewer
 	// when the blades have no room for the logs of more. With DurabilityPower more workers share a
 	// flush, so more of them commit more.
@@ -184,7 +177,6 @@ const (
 	DefaultGiveBack  = 10 * time.Second
 	maxGiveBack      = 24 * time.Hour
 	maxLeaseTerm     = 365 * 24 * time.Hour
-	MinHeartbeat     = 10 * time.Millisecond
 	// DefaultWorkerWait is longer than thousands of waiting transactions take.
 	DefaultWorkerWait = 10 * time.Second
 	maxWorkers        = 1024
@@ -275,8 +267,6 @@ func (o Options) Validate() error {
 	bad(o.Workers < 0 || o.Workers > maxWorkers, "Workers is %d: 1 to %d are possible", o.Workers, maxWorkers)
 	bad(o.LeaseTerm > maxLeaseTerm, "LeaseTerm is %v, and %v at most: for ever is a negative one", o.LeaseTerm, maxLeaseTerm)
 	bad(!(o.ClockDrift >= 0 && o.ClockDrift <= 10), "ClockDrift is %v: it must be from 0 to 10", o.ClockDrift)
-	bad(o.Heartbeat != 0 && o.Heartbeat < MinHeartbeat, "Heartbeat is %v: 0, or %v and more, are possible", o.Heartbeat, MinHeartbeat)
-	bad(o.Heartbeat > 0 && o.LeaseTerm >= 0 && o.Heartbeat > cmp.Or(o.LeaseTerm, DefaultLeaseTerm), "Heartbeat is %v, and LeaseTerm %v, which would end before", o.Heartbeat, cmp.Or(o.LeaseTerm, DefaultLeaseTerm))
 	bad(o.Retries < 0, "Retries is %d: it must not be negative", o.Retries)
 	bad(o.Arena < 0 || o.Arena > 1<<30 || o.Arena > 0 && o.Arena < 1<<20, "Arena is %d: 1 MiB to 1 GiB are possible", o.Arena)
 	bad(o.LatencySample < 0 || o.LatencySample > maxLatencySample, "LatencySample is %d: 1 to %d are possible", o.LatencySample, maxLatencySample)

@@ -267,7 +267,6 @@ func (db *DB) Close(ctx context.Context) error {
 	}
 	openDatabases.Add(-1)
 	db.failover.end() // what maintenance waits for, it waits for no more
-	db.stopHeartbeat()
 	db.stopMaintenance()
 	errs = append(errs, db.stopFailover())
 	db.unrenew()

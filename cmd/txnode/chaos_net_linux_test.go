@@ -31,7 +31,7 @@ func apart(t *testing.T, rounds int) (why string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := exec.Command(os.Args[0], "-test.run", "^TestChaos$", "-test.timeout", "0", "-test.v", fmt.Sprintf("-test.short=%v", testing.Short()), //nolint:gosec // this binary
-		"-chaos.rounds", fmt.Sprint(rounds), "-chaos.seed", fmt.Sprint(*chaosSeed), fmt.Sprintf("-chaos.etcd=%v", *chaosEtcd), "-chaos.faults", *chaosFaults, "-chaos.heartbeat", chaosBeat.String())
+		"-chaos.rounds", fmt.Sprint(rounds), "-chaos.seed", fmt.Sprint(*chaosSeed), fmt.Sprintf("-chaos.etcd=%v", *chaosEtcd), "-chaos.faults", *chaosFaults)
 	p.Env = append(os.Environ(), inNetwork+"="+dir)
 	p.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {

@@ -37,12 +37,11 @@ var (
 	chaosNet    = flag.Bool("chaos.net", true, "each process is on a node of its own in a network, where the host can do it, and not all on unix sockets")
 	chaosFaults = flag.String("chaos.faults", "", "regular expression of the faults that there are; empty: all")
 	chaosEtcd   = flag.Bool("chaos.etcd", false, "the catalog is in an etcd, and not in a process of txnode serve")
-	chaosBeat   = flag.Duration("chaos.heartbeat", 0, "heartbeat of the writers; 0: none")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "seed of the faults (not of when the system schedules what)")
 )
 
 const (
-	asWriter      = "TXNODE_TEST_AS_WRITER" // address, journal, seed, directory of TLS files or "-", heartbeat, lease and spinning goroutines, with spaces between them
+	asWriter      = "TXNODE_TEST_AS_WRITER" // address, journal, seed, directory of TLS files or "-", lease and spinning goroutines, with spaces between them
 	chaosBlades   = 4
 	chaosWriters  = 3
 	chaosAccounts = 40
@@ -105,7 +104,6 @@ type chaos struct {
 	audits  []history.Txn
 	live    []int // journals of those of now
 	log     *os.File
-	beat    time.Duration // of the writers
 	lease   time.Duration
 	spin    int
 
@@ -214,7 +212,7 @@ func (c *chaos) startWriter(i int) {
 	j := filepath.Join(c.dir, "journal"+strconv.Itoa(n))
 	c.live[i] = n
 	c.journal = append(c.journal, j)
-	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %v %d", asWriter, c.address, j, writerOf(n), c.tls, c.beat, c.lease, c.spin))
+	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %d", asWriter, c.address, j, writerOf(n), c.tls, c.lease, c.spin))
 }
 
 // await fails when something does not come to be, and no copy was finished for long.
@@ -256,7 +254,7 @@ func (c *chaos) audit(what string) {
 	var x chaosTables
 	var err error
 	c.await(what+": the database cannot be opened", func() bool {
-		x, err = openChaos(c.t.Context(), c.address, c.tls, c.beat, c.lease)
+		x, err = openChaos(c.t.Context(), c.address, c.tls, c.lease)
 		if err != nil {
 			fmt.Fprintf(c.log, "audit: %v\n", err)
 		}
@@ -400,7 +398,7 @@ func (c *chaos) begin() {
 		p := c.run(firstWriter, asProgram+"=1", append(args, c.tlsFlags...)...)
 		return p.Wait() == nil
 	})
-	x, err := openChaos(t.Context(), c.address, c.tls, c.beat, c.lease)
+	x, err := openChaos(t.Context(), c.address, c.tls, c.lease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +448,7 @@ func TestChaos(t *testing.T) {
 		}
 		t.Logf("faults of the network and of disks: SKIPPED, this host has no network for the test alone: %s", why)
 	}
-	c := &chaos{t: t, net: net, dir: dir, beat: *chaosBeat, lease: chaosLease, blades: make([]*exec.Cmd, chaosBlades), writers: make([]*exec.Cmd, chaosWriters)}
+	c := &chaos{t: t, net: net, dir: dir, lease: chaosLease, blades: make([]*exec.Cmd, chaosBlades), writers: make([]*exec.Cmd, chaosWriters)}
 	c.begin()
 	kinds := c.rand.Perm(len(faults))
 	kinds = slices.DeleteFunc(kinds, func(k int) bool { return faults[k].net && net == nil || !only.MatchString(faults[k].name) })

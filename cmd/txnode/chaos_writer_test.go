@@ -29,7 +29,7 @@ type account struct {
 }
 
 // openChaos opens the database as a writer does. tlsDir has files of TLS; "-": there is none.
-func openChaos(ctx context.Context, address, tlsDir string, beat, lease time.Duration) (x chaosTables, err error) {
+func openChaos(ctx context.Context, address, tlsDir string, lease time.Duration) (x chaosTables, err error) {
 	o := cluster.Options{TCP: tcp.Options{Verb: 5 * time.Second}}
 	if tlsDir != "-" {
 		if o.TCP.TLS, err = chaosTLS(tlsDir); err != nil {
@@ -37,7 +37,7 @@ func openChaos(ctx context.Context, address, tlsDir string, beat, lease time.Dur
 		}
 		o.TCP.Connect, o.TCP.Control, o.TCP.Verb = time.Second, 2*time.Second, 2*time.Second
 	}
-	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Heartbeat: beat, Workers: 4, IndexGroups: 16}, o)
+	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Workers: 4, IndexGroups: 16}, o)
 	if err != nil {
 		return x, err
 	}
@@ -54,10 +54,9 @@ func openChaos(ctx context.Context, address, tlsDir string, beat, lease time.Dur
 func runWriter(args string) error {
 	f := strings.Fields(args)
 	seed, err := strconv.ParseUint(f[2], 10, 64)
-	beat, err2 := time.ParseDuration(f[4])
-	lease, err3 := time.ParseDuration(f[5])
-	spin, err4 := strconv.Atoi(f[6])
-	if err := errors.Join(err, err2, err3, err4); err != nil {
+	lease, err2 := time.ParseDuration(f[4])
+	spin, err3 := strconv.Atoi(f[5])
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
 	for range spin {
@@ -73,7 +72,7 @@ func runWriter(args string) error {
 	ctx := context.Background()
 	var x chaosTables
 	for { // a blade may be down, or the catalog away
-		if x, err = openChaos(ctx, f[0], f[3], beat, lease); err == nil {
+		if x, err = openChaos(ctx, f[0], f[3], lease); err == nil {
 			break
 		}
 		fmt.Fprintf(os.Stderr, "opening: %v\n", err)

@@ -55,7 +55,6 @@ type host struct {
 	attempt uint64 // of Enroll
 	view    *memory.View
 	layout  *memory.Layout
-	hasty   bool // see Hasty
 }
 
 // New makes a view for one member. The space stays open as long as the member uses it.
@@ -65,16 +64,8 @@ func New(s *memory.Space) channel.Host {
 	return h
 }
 
-// Hasty is New, for objects that only give hints: one that is lost with its blade is made anew at once, while another process, which has not
-// heard of the loss, may go on with the old one.
-func Hasty(s *memory.Space) channel.Host {
-	h := &host{space: s, hasty: true}
-	h.look()
-	return h
-}
-
 // settled reports whether an object can be made: no other process can be using what a lost blade had. process is the number of this one.
-func (h *host) settled(process uint32) bool { return h.hasty || h.space.LossKnown(process) }
+func (h *host) settled(process uint32) bool { return h.space.LossKnown(process) }
 
 // look takes over keys, and then what the catalog says: not the other way round, see the package.
 func (h *host) look() {
@@ -474,22 +465,14 @@ func (h *host) Refresh(*rdma.Coro) error {
 	return nil
 }
 
-// confirmPauseNs is between two questions to a catalog that does not answer.
-const confirmPauseNs = 1_000_000
-
 // Confirm: while the registration of this process lasts, others wait until it has told that it knows of the loss of a blade, and then the view is
 // not the newest. Behind that the catalog alone says what exists, and a member that cannot ask it stops.
 func (h *host) Confirm(c *rdma.Coro) (changed bool, err error) {
-	if h.hasty || h.space.Fresh(h.view, c.Thread()) {
+	if h.space.Fresh(h.view, c.Thread()) {
 		return false, nil
 	}
 	if h.space.Lapsed(c.Thread()) {
-		err := h.space.Follow()
-		for err != nil && !h.space.LeaseLapsed(c.Thread()) { // its heartbeat alone has failed, and its members need not die of that
-			c.Sleep(confirmPauseNs)
-			err = h.space.Follow()
-		}
-		if err != nil {
+		if err := h.space.Follow(); err != nil {
 			return false, fmt.Errorf("%w, as far as its process can tell, whose registration is over: %w", channel.ErrFenced, err)
 		}
 	}

@@ -3,7 +3,6 @@ package channelhost_test
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,28 +128,5 @@ func TestSilentBlade(t *testing.T) {
 				check(t, use())
 			})
 		}
-	}
-}
-
-// TestUnheardHeartbeat: the heartbeat of a process has failed, and nothing is heard of the catalog for a while. What a member does waits for that:
-// the registration of its process lasts.
-func TestUnheardHeartbeat(t *testing.T) {
-	b := newBed(t, 2, 1, 0)
-	cat := &catalogtest.Unheard{Catalog: &b.cat}
-	s, _ := b.openOn(cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: b.fabric.Now() + int64(time.Hour)})
-	m, c := b.join(0)
-	v, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "o")
-	check(t, err)
-	check(t, v.Store(c, 7))
-	s.Beat(1, 1)
-	cat.Away.Store(true)
-	var again atomic.Bool
-	go func() {
-		time.Sleep(20 * time.Millisecond)
-		again.Store(true)
-		cat.Away.Store(false)
-	}()
-	if x, err := v.Load(c); x != 7 || err != nil || !again.Load() {
-		t.Errorf("%d, %v, and the catalog is heard of: %v", x, err, again.Load())
 	}
 }
