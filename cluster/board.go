@@ -22,6 +22,7 @@ import (
 type ProcessReport struct {
 	Life    uint64 `json:"life"`    // a number that no other opening has
 	Process uint32 `json:"process"` // its number in the catalog
+	Epoch   uint32 `json:"epoch"`   // that it knows; 0: it is of an earlier release, which does not tell
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
 	Program string `json:"program"`

@@ -305,15 +305,17 @@ func probeAll(ctx context.Context, servers []Server, o Options) []probed {
 		if servers[i].Vacant() {
 			continue
 		}
-		wg.Go(func() {
-			f, err := fabricOf(ctx, servers[i:i+1], o)
-			if err != nil {
-				out[i].err = err
-				return
-			}
-			out[i].blades, out[i].err = f.Blades(), oneLine(f.Close())
-		})
+		wg.Go(func() { out[i] = probe(ctx, servers[i], o) })
 	}
 	wg.Wait()
 	return out
+}
+
+// probe asks a server for its blades.
+func probe(ctx context.Context, s Server, o Options) probed {
+	f, err := fabricOf(ctx, []Server{s}, o)
+	if err != nil {
+		return probed{err: err}
+	}
+	return probed{f.Blades(), oneLine(f.Close())}
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -76,21 +75,10 @@ func (m *Monitor) Look(ctx context.Context) *Sight {
 		addresses = append(addresses, own) // behind the servers
 	}
 	reports, errs := m.ask(ctx, addresses)
-	last := map[uint64]ProcessReport{}
-	for i, r := range reports {
-		if i < len(m.servers) {
-			s.Servers = append(s.Servers, ServerSight{m.servers[i], r, errs[i]})
-		}
-		if r == nil {
-			continue
-		}
-		for _, p := range r.Processes {
-			if was, ok := last[p.Life]; !ok || p.At > was.At {
-				last[p.Life] = p
-			}
-		}
+	for i := range m.servers {
+		s.Servers = append(s.Servers, ServerSight{m.servers[i], reports[i], errs[i]})
 	}
-	s.Processes = slices.SortedFunc(maps.Values(last), byProcess)
+	s.Processes = latest(reports)
 	return s
 }
 

@@ -107,7 +107,7 @@ func (p *publisher) post(life context.Context) {
 		p.daemon = c
 	}
 	p.said.Process, p.said.At, p.said.Metrics = p.db.Space().Process(), int64(time.Since(p.began)), p.db.Metrics()
-	p.said.Time = time.Now()
+	p.said.Time, p.said.Epoch = time.Now(), uint32(p.db.Space().View().Epoch)
 	p.said.Metrics.Tables = busiest(p.said.Metrics.Tables)
 	switch err := p.send(ctx); {
 	case err == nil:

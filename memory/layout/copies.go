@@ -135,6 +135,20 @@ func (l *Layout) Redundancy() (r Redundancy) {
 	return r
 }
 
+// Unavailable is how many segments that hold data have full copies, all of them on blades that are away.
+func (l *Layout) Unavailable(away func(rdma.BladeID) bool) (n int) {
+	for id := 1; id < len(l.Segments); id++ {
+		s := &l.Segments[id]
+		if s.Kind == KindLog || s.Vacant || s.Placement.N == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(s.Placement.Replicas[:s.Placement.N], func(r Replica) bool { return !away(r.Blade) }) {
+			n++
+		}
+	}
+	return n
+}
+
 // Occupied reports whether a segment has a copy on a blade.
 func (l *Layout) Occupied(b rdma.BladeID) bool {
 	return slices.ContainsFunc(l.Segments, func(g Segment) bool { return g.Placement.On(b) })

@@ -8,14 +8,12 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
 	_ "txnode/cluster/etcd" // addresses etcd://
 	"txnode/memory"
-	"txnode/rdma"
 )
 
 func newCluster(w *World) *cobra.Command {
@@ -212,161 +210,5 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 		text = ", and " + count(vacant, "vacant place")
 	}
 	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s %s %s of %s, %v together%s\n", o.Catalog, has, count(blades, "blade"), count(len(servers)-vacant, "server"), &size, text)
-	return err
-}
-
-func newClusterStatus(w *World) *cobra.Command {
-	var o textOrJSON
-	var access accessOptions
-	cmd := &cobra.Command{
-		Use: "status address", Short: "Ask the catalog of a cluster, and all servers of blades",
-		Long: `Lists the blades of the cluster whose catalog is at an address, and whether their
-servers answer; and what the catalog says of the database: its epoch, the processes
-that have joined it, the workers that are registered, and tables with their indexes.
-Several addresses with commas between them are tried one after the other; a catalog in
-an etcd is at etcd://HOST:PORT,HOST:PORT/PREFIX, members of one etcd. Exit code 1
-if a server does not answer, or has other blades than the catalog says.`,
-		Example: "  txnode cluster status unix:/tmp/catalog",
-		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			co, err := access.options()
-			if err != nil {
-				return err
-			}
-			st, err := cluster.Ask(cmd.Context(), args[0], co)
-			if err != nil {
-				return clusterFailed(err)
-			}
-			return printStatus(w, st, o == "json")
-		},
-	}
-	o.addFlag(cmd)
-	access.addFlags(cmd)
-	return cmd
-}
-
-type clusterLine struct {
-	Catalog  string        `json:"catalog"`
-	Servers  []serverLine  `json:"servers"`
-	Database *databaseLine `json:"database"` // null: there is none yet
-}
-
-type serverLine struct {
-	Address string      `json:"address"`
-	Answers bool        `json:"answers"`
-	Vacant  bool        `json:"vacant,omitempty"` // there is no server: its place can be taken
-	Error   string      `json:"error,omitempty"`
-	Full    []string    `json:"full,omitempty"` // disks of the server that are full
-	Blades  []bladeLine `json:"blades"`
-}
-
-type bladeLine struct {
-	ID    int    `json:"id"`
-	Bytes uint64 `json:"bytes"`
-	// State is "leaving" while the blade is being drained, and "drained" then; Left is how many copies it has still.
-	State string `json:"state,omitempty"`
-	Left  int    `json:"left,omitempty"`
-}
-
-type databaseLine struct {
-	Epoch     uint32 `json:"epoch"`
-	Processes int    `json:"processes"`
-	Workers   int    `json:"workers"`
-	Tables    int    `json:"tables"`
-}
-
-// statusLine is what is printed of a status.
-func statusLine(st *cluster.Status) clusterLine {
-	l := clusterLine{Catalog: st.Catalog}
-	id := 0
-	for _, s := range st.Servers {
-		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant(), Full: s.Full}
-		if s.Err != nil {
-			sl.Error = oneLine(explainTLS(s.Err))
-		}
-		for _, n := range s.Blades {
-			b := bladeLine{ID: id, Bytes: n}
-			if db := st.Layout; db != nil && id < len(db.Blades) && db.Blades[id].Leaving && !s.Vacant() {
-				if b.State, b.Left = "leaving", db.Held(rdma.BladeID(id)); db.Vacant(rdma.BladeID(id)) {
-					b.State = "drained"
-				}
-			}
-			sl.Blades = append(sl.Blades, b)
-			id++
-		}
-		l.Servers = append(l.Servers, sl)
-	}
-	if db := st.Layout; db != nil {
-		l.Database = &databaseLine{Epoch: uint32(db.Epoch), Workers: len(db.Coordinators)}
-		for i := range db.Processes {
-			if !db.Processes[i].Resigned() {
-				l.Database.Processes++
-			}
-		}
-		for _, t := range db.Tables {
-			if t.State == memory.TableLive && t.Root != 0 { // it is whole
-				l.Database.Tables++
-			}
-		}
-	}
-	return l
-}
-
-func printStatus(w *World, st *cluster.Status, asJSON bool) error {
-	l := statusLine(st)
-	silent := 0
-	for _, s := range l.Servers {
-		if !s.Answers && !s.Vacant {
-			silent++
-		}
-	}
-	var err error
-	if asJSON {
-		err = line(w.Stdout, l)
-	} else {
-		err = printStatusText(w, &l)
-	}
-	if err == nil && silent > 0 {
-		return failf("%d of %d servers of blades are of no use", silent, len(l.Servers))
-	}
-	return err
-}
-
-func printStatusText(w *World, l *clusterLine) error {
-	t := tabwriter.NewWriter(w.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "blade\tsize\tserver\tstate") // Flush says what has failed
-	for _, s := range l.Servers {
-		for _, b := range s.Blades {
-			size := byteSize(b.Bytes)
-			state := "answers"
-			switch {
-			case s.Vacant:
-				state = "vacant"
-			case !s.Answers:
-				state = s.Error
-			case b.State == "leaving":
-				state = fmt.Sprintf("answers, leaving: %d copies are left", b.Left)
-			case b.State != "":
-				state = "answers, " + b.State
-			}
-			if len(s.Full) > 0 {
-				state += "; " + shown(strings.Join(s.Full, "; "))
-			}
-			if s.Vacant {
-				_, _ = fmt.Fprintf(t, "%d\t-\t-\t%s\n", b.ID, state)
-				continue
-			}
-			_, _ = fmt.Fprintf(t, "%d\t%v\t%s\t%s\n", b.ID, &size, shown(s.Address), state)
-		}
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	var err error
-	if d := l.Database; d == nil {
-		_, err = fmt.Fprintf(w.Stdout, "catalog %s: no database yet\n", l.Catalog)
-	} else {
-		_, err = fmt.Fprintf(w.Stdout, "catalog %s: epoch %d, processes %d, workers %d, tables %d\n", l.Catalog, d.Epoch, d.Processes, d.Workers, d.Tables)
-	}
 	return err
 }

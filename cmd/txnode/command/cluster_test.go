@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -50,7 +49,7 @@ func TestClusterCommands(t *testing.T) {
 				t.Errorf("another one: exit code %d, %s", code, stderr)
 			}
 			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" || !strings.Contains(out, "catalog "+catalog+": epoch 1, processes 0, workers 0, tables 0\n") ||
-				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB "+addresses[0]+" answers 1 64MiB "+addresses[1]+" answers") {
+				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB 62 MiB "+addresses[0]+" up 1 64MiB 62 MiB "+addresses[1]+" up") {
 				t.Errorf("exit code %d, %s%s", code, out, stderr)
 			}
 			h, err := cluster.Connect(ctx, catalog, cluster.Options{})
@@ -79,15 +78,14 @@ func TestClusterCommands(t *testing.T) {
 			if d, ok := got["database"].(map[string]any); !ok || d["tables"] != 1.0 || d["workers"] != 0.0 || d["epoch"].(float64) < 1 {
 				t.Errorf("%v", got)
 			}
-			want := []any{map[string]any{"id": 0.0, "bytes": float64(64 << 20)}}
-			if s, ok := got["servers"].([]any)[0].(map[string]any); !ok || s["address"] != addresses[0] || s["answers"] != true || !reflect.DeepEqual(s["blades"], want) {
+			if s, ok := got["servers"].([]any)[0].(map[string]any); !ok || s["address"] != addresses[0] || s["answers"] != true || got["whole"] != true {
 				t.Errorf("%v", got)
 			}
 			if code, stderr := ends[1](); code != 0 {
 				t.Errorf("exit code %d, %s", code, stderr)
 			}
 			got, stderr := status(1)
-			if s, ok := got["servers"].([]any)[1].(map[string]any); !ok || s["answers"] != false || s["error"] == "" || stderr != "txnode: 1 of 2 servers of blades are of no use\n" {
+			if s, ok := got["servers"].([]any)[1].(map[string]any); !ok || s["answers"] != false || s["error"] == "" || got["whole"] != false || !strings.HasPrefix(stderr, "txnode: the cluster is not whole: ") {
 				t.Errorf("%v, %s", got, stderr)
 			}
 			if code, out, _ := b.run("cluster", "status", catalog); code != 1 || !strings.Contains(out, "blade is down") && !strings.Contains(out, addresses[1]) || !strings.Contains(out, "tables 1\n") {
