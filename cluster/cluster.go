@@ -146,16 +146,15 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 		servers[i].Address = a
 	}
 	blades := 0
-	of := map[uint64]BladeAddress{} // incarnations are numbers that no two servers draw
+	of := incarnations{}
 	for i, p := range probeAll(ctx, servers, o) {
 		if p.err != nil {
 			return p.err
 		}
+		if other := of.add(i, p.blades); other >= 0 {
+			return fmt.Errorf("%w: %s and %s are the same server", ErrOptions, addresses[other], addresses[i])
+		}
 		for _, b := range p.blades {
-			if other, ok := of[b.Incarnation]; ok && other != addresses[i] {
-				return fmt.Errorf("%w: %s and %s are the same server", ErrOptions, other, addresses[i])
-			}
-			of[b.Incarnation] = addresses[i]
 			servers[i].Blades = append(servers[i].Blades, b.Size)
 		}
 		blades += len(p.blades)
@@ -289,6 +288,20 @@ func compare(address string, want []uint64, have []rdma.BladeInfo) error {
 		}
 	}
 	return nil
+}
+
+// incarnations are the servers, by their places, with blades of incarnations: numbers that no two servers draw.
+type incarnations map[uint64]int
+
+// add adds the blades of server i. It returns the server that has one of them by another address, or -1.
+func (x incarnations) add(i int, blades []rdma.BladeInfo) int {
+	for _, b := range blades {
+		if other, ok := x[b.Incarnation]; ok && other != i {
+			return other
+		}
+		x[b.Incarnation] = i
+	}
+	return -1
 }
 
 // probed is what a server has answered.

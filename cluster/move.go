@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"txnode/memory"
@@ -72,87 +70,6 @@ func first(servers []Server, i int) (b int) {
 		b += len(s.Blades)
 	}
 	return b
-}
-
-// AddBlade adds a server of blades to a cluster whose catalog is at an address, while transactions run: it takes a place that is vacant and has as many
-// blades, and its blades are taken in. A server that is there already has its blades taken in if they were drained. It
-// returns the ids of the blades, when they take part; Rebalance moves something there. ErrOptions: a server of shared memory, the address of
-// another cluster's, no place is vacant, or its blades are too small. Other errors are those of Open.
-func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (ids []int, err error) {
-	if a, err = a.absolute(); err != nil {
-		return nil, err
-	}
-	if err := check([]BladeAddress{a}); err != nil {
-		return nil, err
-	}
-	cat, err := DialCatalog(ctx, catalog, o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = cat.Close() }() // what was changed is there
-	servers, err := Servers(cat)
-	if err != nil {
-		return nil, err
-	}
-	if _, _, shm := a.shared(); shm && !slices.ContainsFunc(servers, func(s Server) bool { return s.Address == a }) {
-		return nil, fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning, because each process maps them when it opens the database: "+
-			"make a cluster with more of them, or of sockets (unix:PATH), to which blades can be added", ErrOptions, a)
-	}
-	added := Server{Address: a}
-	p := probeAll(ctx, []Server{added}, o)[0]
-	if p.err != nil {
-		return nil, p.err
-	}
-	for _, b := range p.blades {
-		added.Blades = append(added.Blades, b.Size)
-	}
-	err = change(cat, func(all []Server) (bool, error) {
-		ids = nil
-		i := slices.IndexFunc(all, func(s Server) bool { return s.Address == a })
-		there := i >= 0
-		if !there {
-			i = slices.IndexFunc(all, func(s Server) bool { return s.Vacant() && len(s.Blades) == len(added.Blades) })
-		}
-		if i < 0 {
-			return false, fmt.Errorf("%w: the cluster at %s has no vacant place for a server of %d blades: drain one, or make a cluster with more places (txnode cluster init --places)",
-				ErrOptions, cat.Name(), len(added.Blades))
-		}
-		for k := range added.Blades {
-			ids = append(ids, first(all, i)+k)
-		}
-		l, err := memory.LoadLayout(cat)
-		if err != nil || there {
-			return false, err
-		}
-		for k, n := range added.Blades {
-			if least := memory.HeaderArea + uint64(l.SegmentSize); n < least {
-				return false, fmt.Errorf("%w: %s: its blade %d has %d bytes, and needs %d for one segment", ErrOptions, a, k, n, least)
-			}
-		}
-		all[i] = added
-		return true, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return ids, with(ctx, catalog, o, func(db *txn.DB) error {
-		for _, b := range ids {
-			if err := db.Undrain(b); err != nil {
-				return err
-			}
-		}
-		for {
-			v := db.Space().View()
-			if !slices.ContainsFunc(ids, func(b int) bool { return !v.Up(rdma.BladeID(b)) }) {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), db.Redundancy().Failure)
-			case <-time.After(lookPause):
-			}
-		}
-	})
 }
 
 // lookPause is how often it is looked whether a blade takes part.

@@ -36,8 +36,9 @@ waits until its blades take part. Programs that have the database open connect t
 themselves. How many places there are, txnode cluster init has said (--places); a blade
 that was drained leaves one. The server must have as many blades as the place, which is one, if
 txnode cluster init has made it. Nothing moves to the new blade by that: see txnode cluster
-rebalance. With the address of a server that is there, blades that were drained are taken
-in again. After an interruption, call it again.`,
+rebalance. A server that was drained takes the place that it had, also if its address is in
+the catalog still. A server that is there by another name, or that has the memory of another
+place, is refused, and the catalog stays as it is. After an interruption, call it again.`,
 		Example: "  txnode cluster add-blade unix:/tmp/catalog unix:/tmp/blade2",
 		Args:    exactly(2, "name the address of a catalog, and that of a server of blades"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -46,6 +46,8 @@ func TestClusterGrows(t *testing.T) {
 	run(0, "2 - - - vacant", "status", catalog)
 	run(1, "a segment has 2 copies", "drain-blade", catalog, "0")
 	run(2, "the blade is \"x\"", "drain-blade", catalog, "x")
+	run(2, "blade 3: there are 3, from 0", "drain-blade", catalog, "3")
+	run(2, "is another name of "+address["a"], "add-blade", catalog, strings.Replace(address["a"], "unix:", "unix://", 1))
 	run(2, "are all there from the beginning", "add-blade", catalog, "shm:"+filepath.Join(dir, "s"))
 	run(0, "blades of "+address["d"]+" that take part: 2", "add-blade", catalog, address["d"])
 	run(0, "copies that have moved: ", "rebalance", catalog)

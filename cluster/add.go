@@ -1,0 +1,289 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"txnode/memory"
+	"txnode/memory/layout"
+	"txnode/rdma"
+	"txnode/txn"
+)
+
+// AddBlade adds a server of blades to a cluster whose catalog is at an address, while transactions run: it takes a place that is vacant and has as many
+// blades, and its blades are taken in. A server that was drained takes the place that it had. A server that is there already has its blades taken in if
+// they were drained. It returns the ids of the blades, when they take part; Rebalance moves something there.
+//
+// ErrOptions: a server of shared memory, the address of another cluster's, another name of a server that is there, no place is vacant, or its blades
+// are too small. ErrOtherBlades: the memory of its blades is that of other places, or of another database. The catalog is as before then. Other errors
+// are those of Open.
+func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (ids []int, err error) {
+	if a, err = a.absolute(); err != nil {
+		return nil, err
+	}
+	if err := check([]BladeAddress{a}); err != nil {
+		return nil, err
+	}
+	cat, err := DialCatalog(ctx, catalog, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cat.Close() }() // what was changed is there
+	servers, err := Servers(cat)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, shm := a.shared(); shm && placeOf(servers, a) < 0 {
+		return nil, fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning, because each process maps them when it opens the database: "+
+			"make a cluster with more of them, or of sockets (unix:PATH), to which blades can be added", ErrOptions, a)
+	}
+	c, err := meet(ctx, servers, a, o)
+	if err != nil {
+		return nil, err
+	}
+	place, added := 0, false
+	err = change(cat, func(all []Server) (bool, error) {
+		l, err := memory.LoadLayout(cat)
+		if err != nil {
+			return false, err
+		}
+		if l == nil {
+			return false, fmt.Errorf("%w: the catalog at %s has no database yet: finish txnode cluster init", ErrNone, cat.Name())
+		}
+		if place = placeOf(all, a); place >= 0 {
+			added = false
+			return false, c.fits(l, all, place)
+		}
+		if place, err = c.choose(l, all, cat.Name()); err != nil {
+			return false, err
+		}
+		all[place], added = c.server, true
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k := range c.infos {
+		ids = append(ids, first(servers, place)+k)
+	}
+	err = with(ctx, catalog, o, func(db *txn.DB) error { return takeIn(ctx, db, ids) })
+	if added && refused(err, ids) { // its memory has changed since
+		for _, b := range ids {
+			err = oneLine(err, DrainBlade(ctx, catalog, b, nil, o)) // the place is vacant again
+		}
+	}
+	return ids, err
+}
+
+// placeOf is the place of a server, or -1.
+func placeOf(servers []Server, a BladeAddress) int {
+	return slices.IndexFunc(servers, func(s Server) bool { return s.Address == a })
+}
+
+// takeIn waits until blades take part.
+func takeIn(ctx context.Context, db *txn.DB, ids []int) error {
+	for _, b := range ids {
+		if err := db.Undrain(b); err != nil {
+			return err
+		}
+	}
+	for {
+		v := db.Space().View()
+		if !slices.ContainsFunc(ids, func(b int) bool { return !v.Up(rdma.BladeID(b)) }) { //nolint:gosec // MaxBlades at most
+			return nil
+		}
+		if err := db.Redundancy().Failure; refused(err, ids) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), db.Redundancy().Failure)
+		case <-time.After(lookPause):
+		}
+	}
+}
+
+// refused reports whether an error says that blades cannot be taken in, however often it is tried.
+func refused(err error, ids []int) bool {
+	var e *memory.BladeError
+	return errors.As(err, &e) && slices.Contains(ids, int(e.Blade)) && (errors.Is(err, memory.ErrForeign) || errors.Is(err, memory.ErrGeometry))
+}
+
+// candidate is a server that is to be added.
+type candidate struct {
+	server  Server
+	infos   []rdma.BladeInfo
+	headers []*memory.RegionHeader // what each blade says of itself; nil: nothing
+	twin    int                    // the place of the same server at another address, or -1
+}
+
+// meet asks a server for its blades and for what they say of themselves, and all others for their incarnations. Others that do not answer tell nothing.
+func meet(ctx context.Context, servers []Server, a BladeAddress, o Options) (*candidate, error) {
+	c := &candidate{server: Server{Address: a}}
+	others := slices.Clone(servers)
+	if i := placeOf(others, a); i >= 0 {
+		others[i] = Server{Blades: others[i].Blades}
+	}
+	known := incarnations{}
+	for i, p := range probeAll(ctx, others, o) {
+		known.add(i, p.blades)
+	}
+	f, err := fabricOf(ctx, []Server{c.server}, o)
+	if err != nil {
+		return nil, err
+	}
+	c.infos = slices.Clone(f.Blades())
+	for _, b := range c.infos {
+		c.server.Blades = append(c.server.Blades, b.Size)
+	}
+	c.twin = known.add(len(servers), c.infos)
+	if err = c.read(f); err != nil {
+		err = fmt.Errorf("%s: reading what its blades say of themselves: %w", a, err)
+	}
+	if err = oneLine(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// keyTries bounds how often a header is read whose key has ended meanwhile: one epoch is enough for that.
+const keyTries = 5
+
+// read reads the headers.
+func (c *candidate) read(f rdma.Fabric) error {
+	t, err := rdma.NewThread(f, rdma.ThreadOptions{})
+	if err != nil {
+		return err
+	}
+	for b := range c.infos {
+		var h *memory.RegionHeader
+		for range keyTries {
+			if h, err = readHeader(t, rdma.BladeID(b)); !errors.Is(err, rdma.ErrStaleKey) { //nolint:gosec // a server has MaxBlades at most
+				break
+			}
+			if err = t.Reconnect(rdma.BladeID(b)); err != nil { //nolint:gosec // as above
+				break
+			}
+		}
+		if err != nil {
+			return errors.Join(err, t.Close())
+		}
+		c.headers = append(c.headers, h)
+	}
+	return t.Close()
+}
+
+// readHeader reads the header of a blade; nil: none is whole.
+func readHeader(t *rdma.Thread, b rdma.BladeID) (*memory.RegionHeader, error) {
+	const room = memory.HeaderCopies * memory.RegionHeaderSize
+	buf, err := t.Alloc(room)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Free(buf, room)
+	var batch rdma.Batch
+	for i := range memory.HeaderCopies {
+		a := rdma.RemoteAddr{Blade: b, Key: t.Fabric().Blades()[b].Key, Off: memory.HeaderOffset(i)}
+		batch.Read(a, buf+uint32(i)*memory.RegionHeaderSize, memory.RegionHeaderSize) //nolint:gosec // two copies
+	}
+	if err := t.Plain().Do(&batch); err != nil {
+		return nil, err
+	}
+	for i := range memory.HeaderCopies {
+		h, blank, err := memory.ParseHeaderCopy(t.Bytes(buf+uint32(i)*memory.RegionHeaderSize, memory.RegionHeaderSize), i) //nolint:gosec // as above
+		if err == nil && !blank {
+			return &h, nil
+		}
+	}
+	return nil, nil
+}
+
+// named fails if the server is there by another address than that of a place; -1: of none.
+func (c *candidate) named(l *memory.Layout, all []Server, place int) error {
+	twin := c.twin
+	for b := range l.Blades { // the catalog may know it by an address that leads nowhere any more
+		if x := &l.Blades[b]; x.State == memory.BladeUp && slices.ContainsFunc(c.infos, func(i rdma.BladeInfo) bool { return i.Incarnation == x.Incarnation }) {
+			twin = serverOf(all, b)
+		}
+	}
+	if twin < 0 || twin == place || twin >= len(all) || all[twin].Vacant() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is another name of %s, which the cluster has already, with blade %d: name another server",
+		ErrOptions, c.server.Address, all[twin].Address, first(all, twin))
+}
+
+// serverOf is the place with a blade, or -1.
+func serverOf(all []Server, blade int) int {
+	for i := range all {
+		if b := first(all, i); b <= blade && blade < b+len(all[i].Blades) {
+			return i
+		}
+	}
+	return -1
+}
+
+// fits says why the server cannot have a place; nil: it can.
+func (c *candidate) fits(l *memory.Layout, all []Server, place int) error {
+	a, b := c.server.Address, first(all, place)
+	if err := c.named(l, all, place); err != nil {
+		return err
+	}
+	if err := compare(string(a), all[place].Blades, c.infos); err != nil {
+		return err
+	}
+	for k, info := range c.infos {
+		if least := memory.HeaderArea + uint64(l.SegmentSize); info.Size < least {
+			return fmt.Errorf("%w: %s: its blade %d has %d bytes, and needs %d for one segment", ErrOptions, a, k, info.Size, least)
+		}
+		h := c.headers[k]
+		if h == nil {
+			continue
+		}
+		switch l.Judge(rdma.BladeID(b+k), h) { //nolint:gosec // MaxBlades at most
+		case layout.HeaderForeign:
+			return fmt.Errorf("%w: %s: the memory of its blade %d belongs to database %v, and the catalog to %v: start it without that memory (a blade in memory anew, --dir with an empty directory)",
+				ErrOtherBlades, a, k, h.UUID, l.UUID)
+		case layout.HeaderMisplaced:
+			return c.misplaced(all, k)
+		}
+	}
+	return nil
+}
+
+// misplaced is the error of a server whose blade k has the memory of a place that another one has.
+func (c *candidate) misplaced(all []Server, k int) error {
+	h, has := c.headers[k], "which this server cannot have"
+	if i := serverOf(all, int(h.Blade)); i >= 0 && !all[i].Vacant() {
+		has = fmt.Sprintf("which is at %s", all[i].Address)
+	}
+	return fmt.Errorf("%w: %s: the memory of its blade %d is that of blade %d of this database, %s: if it is needed, start the server at that address; "+
+		"else start it without that memory (a blade in memory anew, --dir with an empty directory)", ErrOtherBlades, c.server.Address, k, h.Blade, has)
+}
+
+// choose is the vacant place for the server: that which its memory is of, or the first one.
+func (c *candidate) choose(l *memory.Layout, all []Server, catalog string) (int, error) {
+	if err := c.named(l, all, -1); err != nil {
+		return 0, err
+	}
+	place := slices.IndexFunc(all, func(s Server) bool { return s.Vacant() && len(s.Blades) == len(c.infos) })
+	for k, h := range c.headers {
+		if h == nil || h.UUID != l.UUID {
+			continue
+		}
+		own := serverOf(all, int(h.Blade))
+		if own < 0 || !all[own].Vacant() || len(all[own].Blades) != len(c.infos) {
+			return 0, c.misplaced(all, k)
+		}
+		place = own
+		break // fits compares the others
+	}
+	if place < 0 {
+		return 0, fmt.Errorf("%w: the cluster at %s has no vacant place for a server of %d blades: drain one, or make a cluster with more places (txnode cluster init --places)",
+			ErrOptions, catalog, len(c.infos))
+	}
+	return place, c.fits(l, all, place)
+}
