@@ -58,7 +58,7 @@ func TestOperationsNamesFlags(t *testing.T) {
 		}
 		page = append(page, p...)
 	}
-	for _, args := range [][]string{{"serve"}, {"cluster", "init"}, {"cluster", "status"}} {
+	for _, args := range [][]string{{"serve"}, {"cluster", "init"}, {"cluster", "status"}, {"cluster", "heal"}} {
 		cmd, _, err := command.Root().Find(args)
 		if err != nil {
 			t.Fatal(err)

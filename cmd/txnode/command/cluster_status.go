@@ -41,7 +41,7 @@ process has taken it in yet; stopped: its server cannot use its file; vacant.
 
 With --wait it looks again and again until the cluster is whole. If data is lost, it
 ends at once, since no wait brings that back. Copies are built by processes that have
-the database open.
+the database open; txnode cluster heal is one that does nothing else.
 
 Several addresses with commas between them are tried one after the other; a catalog in
 an etcd is at etcd://HOST:PORT,HOST:PORT/PREFIX, members of one etcd.`,
@@ -81,7 +81,7 @@ func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOp
 		defer cancel()
 	}
 	var last *cluster.Status
-	said := waitLine{w: w}
+	said, warned := waitLine{w: w}, false
 	for {
 		st, err := cluster.Ask(ctx, address, co) // which takes its time, so that there is something to tell
 		switch {
@@ -89,6 +89,10 @@ func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOp
 			last = st
 			if troubles := st.Troubles(); !o.Wait || len(troubles) == 0 || troubles[0].Kind == cluster.TroubleLost {
 				return st, nil
+			}
+			if len(st.Processes) == 0 && !warned {
+				warned = true
+				_, _ = fmt.Fprintf(w.Stderr, "no process has the database open, and it takes one to mend it: txnode cluster heal %s\n", shown(address))
 			}
 			said.say(waitingFor(st))
 		case ctx.Err() != nil:
