@@ -51,8 +51,9 @@ type bed struct {
 	// interruptOn is what a command has to show on standard error, a terminal then, to be
 	// interrupted.
 	interruptOn string
-	terminal    bool // standard output is one
-	hours       int  // since the clock was set
+	terminal    bool   // standard output is one
+	stdin       string // all of standard input
+	hours       int    // since the clock was set
 }
 
 // watcher cancels when what is written to it has a text in it.
@@ -80,6 +81,7 @@ func (b *bed) run(args ...string) (code int, stdout, stderr string) {
 	var out bytes.Buffer
 	err := watcher{on: b.interruptOn, cancel: cancel}
 	w := command.World{
+		Stdin:  strings.NewReader(b.stdin),
 		Stdout: &out,
 		Stderr: &err,
 

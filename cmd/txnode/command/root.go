@@ -153,6 +153,7 @@ Environment:
 		newGet(w),
 		newScan(w),
 		newDump(w),
+		newDrop(w),
 		newBackup(w),
 		newRestore(w),
 		newServe(w),
