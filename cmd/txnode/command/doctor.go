@@ -20,9 +20,10 @@ func newDoctor(w *World) *cobra.Command {
 		Use: "doctor [address]", Short: "Examine this host, and each process of a cluster, and say how to mend what is wrong",
 		Long: `Examines, for the cluster whose catalog is at an address: the limits and pages of this
 host, the TLS files, the catalog, and each server of blades: whether it answers, its
-release, its certificate, its clock and those of processes beside this host's; and each
+release, its certificate, its clock and those of processes beside this host's; each
 blade: whether it is the one that the catalog says, and how long a READ, a WRITE and a
-compare-and-swap (CAS) take.
+compare-and-swap (CAS) take; and what txnode cluster status says: whether data is lost or
+unavailable, copies are missing, and members reach the blades.
 
 Without an address this host alone is examined, and no server is asked: limits, pages,
 the clock, room in /dev/shm for blades of shared memory, and TLS files if they are given.
@@ -137,11 +138,10 @@ func (e *exam) run(ctx context.Context) (err error) {
 	for i := range c.servers {
 		e.checkServer(ctx, c, i)
 	}
-	e.checkCopies(c)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if c.layout != nil {
+		e.checkWhole(ctx)
 	}
-	return nil
+	return ctx.Err()
 }
 
 func (e *exam) print(asJSON bool) error {

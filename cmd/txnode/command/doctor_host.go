@@ -297,15 +297,24 @@ func hostOf(address string) string {
 	return address
 }
 
-// startOf is the command that starts a daemon at an address.
+// startOf is the command that starts the daemon of a catalog at an address.
 func startOf(address string) string {
 	if members, ok := strings.CutPrefix(address, "etcd://"); ok {
 		members, _, _ = strings.Cut(members, "/")
 		return "start the etcd, or correct its addresses: etcdctl --endpoints=" + members + " endpoint health"
 	}
-	if shm, ok := strings.CutPrefix(address, "shm:"); ok {
+	return "start it with the flags that it had, such as: txnode serve --listen " + address + " --catalog DIRECTORY --memory 0"
+}
+
+// startServer is the command that starts a server of blades.
+func startServer(s *cluster.Server) string {
+	how := "--listen " + string(s.Address)
+	if shm, ok := strings.CutPrefix(string(s.Address), "shm:"); ok {
 		i := strings.LastIndex(shm, "/")
-		return fmt.Sprintf("start it on this host, with its --memory or --dir: txnode serve --shm %s --name %s", strings.TrimPrefix(shm[:max(i, 0)], "//"), shm[i+1:])
+		how = fmt.Sprintf("--shm %s --name %s", strings.TrimPrefix(shm[:max(i, 0)], "//"), shm[i+1:])
 	}
-	return "start it, with its --memory, --dir or --catalog: txnode serve --listen " + address
+	for _, size := range s.Blades {
+		how += " --blade " + exactBytes(size)
+	}
+	return "start it, and with its --dir if it had one: txnode serve " + how
 }

@@ -103,7 +103,7 @@ func (e *exam) checkReport(ctx context.Context, address string, o cluster.Option
 		e.ok("release", address, "txnode %s on %s, process %d, %d of %d connections", shown(name), shown(r.Host), r.PID, r.Connections, r.Limit)
 	}
 	for _, full := range r.Full {
-		e.bad(healthFail, "delete what else is on the disk, or move the directory to a larger one", "disk", address, "%s", shown(full))
+		e.bad(healthFail, "delete other files on that disk; or end the daemon, copy its directory to a larger disk (cp -a --sparse=always), and start it there", "disk", address, "%s", shown(full))
 	}
 	if 10*r.Connections > 9*r.Limit {
 		e.bad(healthWarn, "start the daemon with a larger --connections", "connections", address, "%d of %d are taken", r.Connections, r.Limit)
@@ -178,7 +178,11 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 	began := time.Now()
 	f, err := cluster.DialServer(ctx, s.Address, o)
 	if err != nil {
-		e.failed("server", address, err)
+		mend := remedyOf(err, address)
+		if mend == startOf(address) {
+			mend = startServer(s)
+		}
+		e.bad(healthFail, mend, "server", address, "%s", oneLine(err))
 		return
 	}
 	defer func() { _ = f.Close() }() // it was asked only
@@ -201,7 +205,7 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 	for b := range blades {
 		name := fmt.Sprintf("blade %d", first+b)
 		if blades[b].Size < s.Blades[b] {
-			e.bad(healthFail, "start it with --blade "+exactBytes(s.Blades[b])+", or its --dir", "size", name, "%s, and the catalog says %s", bytesText(blades[b].Size), bytesText(s.Blades[b]))
+			e.bad(healthFail, "start it with --blade "+exactBytes(s.Blades[b])+", or the --dir that it had", "size", name, "%s, and the catalog says %s", bytesText(blades[b].Size), bytesText(s.Blades[b]))
 			continue
 		}
 		p := &proof{t: t, blade: rdma.BladeID(b)}
@@ -237,13 +241,13 @@ func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 	case l == nil:
 		e.bad(healthFail, "name the catalog of that database, or start the server with an empty --dir", check, name, "%s has a blade of another database, and the catalog has none", address)
 	case id >= len(l.Blades):
-		e.bad(healthWarn, "open the database with a program: it takes the blade in", check, name, "the database does not use it yet")
+		e.bad(healthWarn, e.command("cluster heal"), check, name, "the database does not use it yet")
 	case l.Blades[id].State == memory.BladeDown && l.Blades[id].Leaving:
 		e.ok(check, name, "it is drained, and empty")
 	case l.Blades[id].State == memory.BladeDown:
-		e.bad(healthWarn, "open the database with a program, and wait until txnode cluster status has no copies missing", check, name, "it was declared lost, and is not taken in again yet")
+		e.bad(healthWarn, e.command("cluster heal"), check, name, "it was declared dead, and is not taken in again yet")
 	case l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation:
-		e.bad(healthWarn, "open the database with a program: it builds copies on the blade", check, name, "the server has restarted, and no process has taken the blade in since")
+		e.bad(healthWarn, e.command("cluster heal"), check, name, "the server has restarted, and no process has taken the blade in since")
 	case blank && l.Formatted:
 		e.bad(healthFail, "start the server with the --dir that it had", check, name, "%s has a blank blade where the catalog says that data is", address)
 	case err != nil && l.Formatted:
@@ -297,21 +301,5 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 		e.bad(healthFail, bringCatalog, check, name, "%s has a blade of epoch %d, and the catalog is an old copy, of epoch %d", address, h.Epoch, l.Epoch)
 	default:
 		e.ok(check, name, "%v, blade %d of %d, backups %d, segments of %s", h.UUID, h.Blade, h.Blades, h.Backups, bytesText(uint64(h.SegmentSize)))
-	}
-}
-
-// checkCopies looks at the copies of the database.
-func (e *exam) checkCopies(c *examined) {
-	if c.layout == nil {
-		return
-	}
-	const check = "copies"
-	switch r := c.layout.Redundancy(); {
-	case r.Lost > 0:
-		e.bad(healthFail, "start the servers again that had them, or txnode restore a backup", check, "", "%d of %d segments have none", r.Lost, r.Segments)
-	case r.Missing > 0:
-		e.bad(healthWarn, "start all servers of blades, and a program that opens the database; then wait", check, "", "%d are missing of %d segments, and %d of these are being built", r.Missing, r.Segments, r.Building)
-	default:
-		e.ok(check, "", "none is missing of %d segments, epoch %d", r.Segments, c.layout.Epoch)
 	}
 }
