@@ -20,15 +20,21 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	l := s.layout
 	infos := s.fabric.Blades()
 	stale := make([]bool, len(l.Blades)) // the header is to be written
-	var blank []rdma.BladeID             // that do not answer, or have restarted without what they had, and are not declared dead yet
+	var blank []rdma.BladeID             // that do not answer, or have not the memory that they had, and are not declared dead yet
+	var old []*StaleError                // of those that have old copies of their regions
 	var blanks error
 	for b := range l.Blades {
 		if l.Blades[b].State == BladeDown {
 			continue
 		}
 		id := rdma.BladeID(b)
-		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); s.opts.Shared && restarted(&l.Blades[b], infos[b]) && (errors.Is(err, errBlank) || err != nil && infos[b].Incarnation == 0) {
+		stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh)
+		gone := restarted(&l.Blades[b], infos[b]) && (errors.Is(err, errBlank) || err != nil && infos[b].Incarnation == 0)
+		if s.opts.Shared && (gone || errors.Is(err, ErrStale)) {
 			blank, blanks = append(blank, id), errors.Join(blanks, err)
+			if x, ok := errors.AsType[*StaleError](err); ok {
+				old = append(old, x)
+			}
 			continue
 		}
 		if err != nil {
@@ -50,7 +56,10 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		return s.beside(alive, known)
 	}
 	if len(blank) > 0 { // what others would have done that had the database open
-		if n := l.Without(blank...).Redundancy().Lost - l.Redundancy().Lost; n > 0 && !s.opts.GiveUp {
+		if (l.Last(blank...) > 0 || len(blank) == l.UpBlades()) && !s.opts.GiveUp {
+			for _, x := range old {
+				x.Mend = l.StaleRemedy(append([]rdma.BladeID{x.Blade}, blank...)...)
+			}
 			return blanks
 		}
 		if b := s.unconfirmed(blank, infos); b >= 0 && !s.opts.GiveUp {
@@ -94,6 +103,9 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		if err := s.commit(changes...); err != nil {
 			return err
 		}
+	}
+	if blanks != nil && s.opts.Buried != nil {
+		s.opts.Buried(blanks)
 	}
 	if s.first, s.process = true, own.ID; s.opts.Shared {
 		s.note(MendAlone, 1)
@@ -208,6 +220,9 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	fault := l.Judge(b, found)
 	if fault == HeaderSound || fault == HeaderAhead {
 		if err := s.compareTold(c, b, s.rev, buf); err != nil {
+			return false, err
+		}
+		if err := s.compareStale(c, b, buf); err != nil {
 			return false, err
 		}
 	}

@@ -28,8 +28,6 @@ var (
 	// ErrGated: a blade has died, and the transactions that were at work are not all
 	// decided yet: wait until they are.
 	ErrGated = errors.New("memory: a blade has died, and its transactions are being decided")
-	// ErrGeometry: the options contradict the database, or an old copy of a file the others.
-	ErrGeometry = errors.New("memory: geometry differs")
 	// ErrReadOnly: the database was attached read-only.
 	ErrReadOnly = errors.New("memory: attached read-only")
 	// ErrShared: other processes have the database open, and what was asked for needs to be alone with it.
@@ -51,8 +49,6 @@ var (
 	ErrSettled = errors.New("memory: nothing is to be moved any more")
 	// ErrUnrevoked: late verbs may take effect on a blade, since it has not changed its access keys: try again.
 	ErrUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet")
-	// ErrDown: the blade was declared dead already.
-	ErrDown = errors.New("memory: blade was declared dead before")
 	// ErrExtentGone: an extent that was to be reserved is not the caller's any more: allocate another one.
 	ErrExtentGone = errors.New("memory: the extent was given back, or another process has discarded it")
 	// ErrStuck: copies cannot be made, since a block stays locked.

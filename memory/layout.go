@@ -63,6 +63,8 @@ type (
 	SegmentID = layout.SegmentID
 	// SegmentKind is layout.SegmentKind.
 	SegmentKind = layout.SegmentKind
+	// StaleError is layout.StaleError.
+	StaleError = layout.StaleError
 	// Table is layout.Table.
 	Table = layout.Table
 	// TableState is layout.TableState.
@@ -133,12 +135,15 @@ const (
 var (
 	ErrCorrupt      = layout.ErrCorrupt
 	ErrDamaged      = layout.ErrDamaged
+	ErrDown         = layout.ErrDown
 	ErrExhausted    = layout.ErrExhausted
 	ErrForeign      = layout.ErrForeign
 	ErrFormat       = layout.ErrFormat
 	ErrLayout       = layout.ErrLayout
 	ErrLost         = layout.ErrLost
+	ErrGeometry     = layout.ErrGeometry
 	ErrNotFormatted = layout.ErrNotFormatted
+	ErrStale        = layout.ErrStale
 )
 
 // MaxBlock is the size of the largest blocks, in bytes.
@@ -161,6 +166,9 @@ func Behind(name string, have, seen Revision) error { return layout.Behind(name,
 
 // Bury is layout.Bury.
 func Bury(cat Catalog, blades ...rdma.BladeID) error { return layout.Bury(cat, blades...) }
+
+// Trust is layout.Trust.
+func Trust(cat Catalog, blades ...rdma.BladeID) error { return layout.Trust(cat, blades...) }
 
 // HeaderOffset is layout.HeaderOffset.
 func HeaderOffset(i int) uint64 { return layout.HeaderOffset(i) }

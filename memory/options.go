@@ -54,6 +54,9 @@ type Options struct {
 	// of some segments: these are lost then. Without it that is ErrForeign. Blades whose segments have other copies count as
 	// lost in any case.
 	GiveUp bool
+	// Buried, if not nil, is told of blades that count as lost from this opening on: they do not answer, are blank, or came with an old copy
+	// of their region (ErrStale), and all that they had is on other blades, too. It must not call the Space.
+	Buried func(err error)
 	// Openings begins an epoch whenever the database is opened for writing, and notes it in the
 	// regions and the catalog. An old copy of a region or of the catalog is then noticed. It is for
 	// memory in files.

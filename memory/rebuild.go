@@ -308,7 +308,7 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 	if err != nil || up {
 		return err
 	}
-	info, blank, err := s.greet(c, b)
+	info, told, blank, err := s.greet(c, b)
 	if err != nil {
 		return err
 	}
@@ -354,6 +354,7 @@ func (s *replicas) Admit(c *rdma.Coro, b rdma.BladeID, enough func() bool) error
 		if l.Blades[b].Size == 0 {
 			l.Blades[b].Size = info.Size
 		}
+		l.Blades[b].Told = told
 		if err := s.addLogs(l, b); err != nil {
 			return err
 		}
@@ -386,10 +387,10 @@ func (s *store) ownKey(b rdma.BladeID) (rdma.Key, error) {
 	return key, nil
 }
 
-// greet connects to a blade that was down, looks whose it is, and writes its header. blank: it had none.
-func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank bool, err error) {
-	fail := func(err error, what string) (rdma.BladeInfo, bool, error) {
-		return info, false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
+// greet connects to a blade that was down, looks whose it is, writes its header, and tells it of a revision of the catalog. blank: it had no header.
+func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, told Revision, blank bool, err error) {
+	fail := func(err error, what string) (rdma.BladeInfo, Revision, bool, error) {
+		return info, 0, false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 	}
 	if err := c.Thread().Reconnect(b); err != nil {
 		return fail(err, "taking it in again")
@@ -432,13 +433,20 @@ func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, blank 
 	s.mu.Unlock()
 	if blanks < HeaderCopies {
 		if err := s.compareTold(c, b, rev, buf); err != nil {
-			return info, false, err
+			return info, 0, false, err
 		}
 	}
 	if h.Size == 0 {
 		h.Size = info.Size
 	}
-	return info, blanks == HeaderCopies, s.writeHeader(c, h, info.Key, buf)
+	if err := s.writeHeader(c, h, info.Key, buf); err != nil {
+		return info, 0, false, err
+	}
+	all := []telling{{at: rdma.RemoteAddr{Blade: b, Key: info.Key, Off: layout.ToldOffset}}}
+	if _, err := tell(c, all, rev, true); err != nil {
+		return fail(err, "telling it of the catalog's revision")
+	}
+	return info, all[0].is, blanks == HeaderCopies, nil
 }
 
 // addLogs gives a blade that comes up again a segment in every row of logs.

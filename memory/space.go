@@ -177,10 +177,10 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 		if err := s.begin(nil); err != nil {
 			return nil, err
 		}
-		if err := s.Tell(c); err != nil {
+		if err := s.update(s.enroll); err != nil {
 			return nil, err
 		}
-		if err := s.update(s.enroll); err != nil {
+		if err := s.Stamp(c); err != nil {
 			return nil, err
 		}
 	}
@@ -298,6 +298,7 @@ func (s *allocation) Close(c *rdma.Coro) error {
 		if err := errors.Join(s.settleOffered(), s.settleFrees(c)); err != nil {
 			return err
 		}
+		_ = s.Stamp(c) // a blade that does not answer counts as lost, or was told at the opening
 	}
 	err = s.update(func() error {
 		if s.closed != nil {

@@ -34,6 +34,13 @@ type store struct {
 	doubt   *doubt  // not nil: a change of the catalog of which it is not known whether it was made
 	rev     Revision
 	told    Revision // of which all blades know: see Tell
+	stamped stamped  // see stampDue
 	layout  *Layout
 	moved   Epoch // the last that this process has made
+}
+
+// stamped is when this process has seen that blades were stamped, by the fabric's clock, and of which revision they were told then.
+type stamped struct {
+	last Revision
+	at   int64
 }

@@ -172,7 +172,7 @@ func (db *DB) openSpace() error {
 		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
 		mo.Until, mo.ClockDrift = db.fabric.Now()+int64(o.LeaseTerm), o.ClockDrift
-		mo.GiveUp, mo.Anew, mo.Damaged = o.ReplaceLost, db.anew, db.leaveDamaged
+		mo.GiveUp, mo.Anew, mo.Damaged, mo.Buried = o.ReplaceLost, db.anew, db.leaveDamaged, db.buried
 	}
 	db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo)
 	return err

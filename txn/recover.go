@@ -87,6 +87,11 @@ func (db *DB) leaveDamaged(err error) {
 	db.opts.Logger.Error("what a process has left that is gone is damaged, and is not used", errField(err))
 }
 
+// buried tells of blades that count as lost since the database was opened.
+func (db *DB) buried(err error) {
+	db.opts.Logger.Warn("blades have not what they had: they count as lost, and get copies of what other blades have", errField(err))
+}
+
 // freeExtents frees the extents that no index reaches, unless an index is damaged.
 func (db *DB) freeExtents(c *rdma.Coro, o recovery.Options) (int, error) {
 	n, err := recovery.FreeExtents(c, o)

@@ -80,3 +80,35 @@ func TestOldCopy(t *testing.T) {
 	put(newest, "catalog.db")
 	closeDB(t, open(t, o))
 }
+
+// TestCopyWhileOpen: a region that is a copy of when the database was open last, and not yet closed, is an old copy from the moment that it
+// is closed: what was committed between is not in it.
+func TestCopyWhileOpen(t *testing.T) {
+	o := small(t.TempDir())
+	path := filepath.Join(o.Dir, "blade-001.region")
+	d := open(t, o)
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeDB(t, d)
+	newest, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		region []byte
+		kind   error
+	}{{old, memory.ErrStale}, {newest, nil}} {
+		if err := os.WriteFile(path, x.region, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := embedded.Open(o)
+		if !errors.Is(err, x.kind) || x.kind != nil && !strings.Contains(err.Error(), "old copy") {
+			t.Errorf("%v, want %v", err, x.kind)
+		}
+		if err == nil {
+			closeDB(t, d)
+		}
+	}
+}

@@ -45,6 +45,34 @@ func Bury(cat Catalog, blades ...rdma.BladeID) error {
 	return nil
 }
 
+// Trust has the next opening take the regions of blades for the newest, whatever they are copies of, in one change of the catalog: an operator's word.
+// What was committed since they were made is given up, as far as it has no other copy. Nothing else says so: records may be those of before, or missing.
+// ErrDown: a blade counts as lost already, and is taken in blank.
+func Trust(cat Catalog, blades ...rdma.BladeID) error {
+	l, rev, err := Load(cat)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return fmt.Errorf("%w: catalog %s is empty", ErrNotFormatted, cat.Name())
+	}
+	old := l.Entries()
+	for _, b := range blades {
+		if int(b) >= len(l.Blades) {
+			return fmt.Errorf("memory: blade %d of %d: %w", b, len(l.Blades), rdma.ErrBladeDown)
+		}
+		if l.Blades[b].State == BladeDown {
+			return &BladeError{Blade: b, Name: fmt.Sprintf("blade %d", b), Err: ErrDown, What: "taking what it has for the newest"}
+		}
+		l.Blades[b].Told = 0
+	}
+	l.Unswept, l.Hollow, l.Spared, l.Loose = true, true, false, true // slots may lead to blocks that were free
+	if _, err := cat.Apply(rev, Difference(old, l.Entries())); err != nil {
+		return fmt.Errorf("memory: catalog %s: %w", cat.Name(), err)
+	}
+	return nil
+}
+
 // Bury declares blades lost that no process uses, and their transactions undecided.
 func (l *Layout) Bury(blades []rdma.BladeID) error {
 	for _, b := range blades {
@@ -71,12 +99,36 @@ func (l *Layout) Remedy(b rdma.BladeID) string {
 	if l.Checkpoint != 0 {
 		return unburied
 	}
-	if had := l.Redundancy(); int(b) < len(l.Blades) {
-		if n := l.Without(b).Redundancy().Lost - had.Lost; n > 0 {
-			return fmt.Sprintf("restore a backup, or give up for ever what is on no other blade, %d of %d segments (ReplaceLost; txnode check --replace-lost)", n, had.Segments)
+	how := "(ReplaceLost; txnode check --replace-lost)"
+	if l.Shared {
+		how = "(txnode cluster recover)"
+	}
+	if n := l.Last(b); n > 0 {
+		return fmt.Sprintf("restore a backup, or give up for ever what is on no other blade, %d of %d segments %s", n, l.Redundancy().Segments, how)
+	}
+	return "have its copies built anew from those of the other blades " + how
+}
+
+// Last is how many segments have their last copies on blades.
+func (l *Layout) Last(blades ...rdma.BladeID) int {
+	for _, b := range blades {
+		if int(b) >= len(l.Blades) {
+			return 0
 		}
 	}
-	return "have its copies built anew from those of the other blades (ReplaceLost; txnode check --replace-lost)"
+	return l.Without(blades...).Redundancy().Lost - l.Redundancy().Lost
+}
+
+// StaleRemedy says what to do about blades whose regions are old copies, or blank, the first one an old copy.
+func (l *Layout) StaleRemedy(blades ...rdma.BladeID) string {
+	switch {
+	case !l.Shared:
+		return "bring the newest back, or all files of the database as they were at one moment, or move it away and " + l.Remedy(blades[0])
+	case l.Last(blades...) == 0 && len(blades) < l.UpBlades():
+		return "bring the newest back, or open the database with a program, which has its copies built anew from those of the other blades"
+	}
+	return fmt.Sprintf("bring the newest back, since %d of %d segments have no other copy; or give up what is not there: txnode cluster recover, and to take what it has for the newest --trust %d",
+		l.Last(blades...), l.Redundancy().Segments, blades[0])
 }
 
 // unburied says what to do about a region that is missing of a database that Bury refuses.

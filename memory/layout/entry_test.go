@@ -42,6 +42,9 @@ func randomLayout(r *rand.Rand) *Layout {
 			x.Used++
 		}
 		x.Leaving = r.IntN(9) == 0
+		if x.State == BladeUp {
+			x.Told = Revision(r.IntN(3))
+		}
 	}
 	add := func(s Segment, blades ...int) {
 		s.Backed = uint32(r.IntN(4)) * PartUnit

@@ -24,6 +24,13 @@ var (
 	ErrNotFormatted = errors.New("memory: no database here")
 	// ErrFormat: the database was written by a version that this one cannot read.
 	ErrFormat = errors.New("memory: unknown format version")
+	// ErrDown: the blade was declared dead already.
+	ErrDown = errors.New("memory: blade was declared dead before")
+	// ErrStale: a blade has come with an old copy of its region, and the last copy of some segments was on it; a *StaleError says which. Nothing
+	// has changed.
+	ErrStale = errors.New("memory: old copy of a blade")
+	// ErrGeometry: the options contradict the database, or an old copy of a file the others.
+	ErrGeometry = errors.New("memory: geometry differs")
 	// ErrLost: every copy of a segment died with its blade; a *LostError says which.
 	ErrLost = errors.New("memory: data is lost")
 	// ErrLayout: a change of the layout would break one of its invariants.
@@ -38,6 +45,24 @@ func (c DamageError) Error() string { return string(c) }
 
 // Is matches ErrCorrupt.
 func (c DamageError) Is(target error) bool { return target == ErrCorrupt }
+
+// StaleError says that the region of a blade is an old copy: the blade has been told of a later revision of the catalog than the region. It is an
+// ErrStale, and, as other old copies of files, an ErrGeometry.
+type StaleError struct {
+	Blade rdma.BladeID
+	Name  string
+	Has   Revision // of which the region was told last; 0: of none
+	Knows Revision // of which the blade was told, as the catalog knows
+	Mend  string   // what to do
+}
+
+// Error has both revisions, and says what to do.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("memory: %s: its region is an old copy: it was told of revision %d of the catalog last, and the newest of revision %d or later: %s", e.Name, e.Has, e.Knows, e.Mend)
+}
+
+// Is matches ErrStale and ErrGeometry.
+func (e *StaleError) Is(target error) bool { return target == ErrStale || target == ErrGeometry }
 
 // Anew is what helps when coordinators or epochs are used up.
 const Anew = "restore a backup of it as a new database, which begins with new ones"

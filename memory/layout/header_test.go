@@ -187,7 +187,7 @@ func TestCatalogDump(t *testing.T) {
 	l := &Layout{
 		Geometry:  Geometry{UUID: testHeader().UUID, Backups: 1, SegmentSize: 1 << 20, LogArea: 1 << 20},
 		Formatted: true, Epoch: 3, NextCoordinator: 18,
-		Blades: []Blade{{Size: HeaderArea + 4<<20, Used: 3, Key: 0xa1a2a3a4, Incarnation: 0xb1b2b3b4b5b6b7b8}, {Size: HeaderArea + 4<<20, Used: 3, State: BladeDown}},
+		Blades: []Blade{{Size: HeaderArea + 4<<20, Used: 3, Key: 0xa1a2a3a4, Incarnation: 0xb1b2b3b4b5b6b7b8, Told: 0xc1c2c3}, {Size: HeaderArea + 4<<20, Used: 3, State: BladeDown}},
 		Segments: []Segment{
 			{},
 			{Kind: KindLog, Placement: Placement{N: 1, Replicas: [3]Replica{{0, HeaderArea}}}},

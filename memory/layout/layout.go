@@ -109,6 +109,9 @@ type Blade struct {
 	// Incarnation is that in which the blade has granted its last key, or was taken in again; 0:
 	// it is not known. A blade that is up in another one has restarted.
 	Incarnation uint64
+	// Told is a revision of the catalog of which the blade was told before this entry had it: its word (ToldOffset) has
+	// that one or a later one. A region that was told of an earlier one is an old copy. 0: not known, the region is believed.
+	Told Revision
 }
 
 // SegmentKind is what a segment is for. It never changes.
@@ -238,7 +241,7 @@ func (l *Layout) Clone() *Layout {
 func (l *Layout) TakeDown(b rdma.BladeID) {
 	l.Blades[b].State = BladeDown
 	l.forgetSights(b)
-	l.Blades[b].Clean = "" // it may come back with anything there
+	l.Blades[b].Clean, l.Blades[b].Told = "", 0 // it may come back with anything there
 	l.Vacate(b)
 	for i := range l.Segments {
 		p := &l.Segments[i].Placement
