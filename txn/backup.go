@@ -23,7 +23,8 @@ type BackupOptions struct {
 	// SkipDamaged, if not nil, has Backup go on where a record, a slot or an index is damaged on every
 	// copy. Backup leaves that out and calls SkipDamaged, from the goroutine of the caller. nil: Backup
 	// fails with ErrCorrupt. Damage to one of several copies is no reason to leave anything out.
-	// Restore does not use it.
+	// Restore does not use it. It deletes the entries of indexes that lead to what was left out, and marks an index
+	// of which entries were left out, or whose Key only the program knows, as not built: see Index.Build.
 	SkipDamaged func(Skipped)
 }
 
@@ -129,7 +130,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		return info, err
 	}
 	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged}
-	defer func() { info.Skipped = s.skipped }()
+	defer func() { info.Skipped = total(s.skipped) }()
 	if err := s.tables(tables); err != nil {
 		return info, err
 	}
@@ -155,7 +156,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		worker.Sleep(settleNs)
 	}
 	db.engine.Detach(tap)
-	return out.Finish(cut, listed(tables))
+	return out.Finish(cut, listed(tables, s.skipped))
 }
 
 // header describes the database.
@@ -181,12 +182,20 @@ func inBackup(t *memory.Table) bool {
 	return err != nil || !o.Kept
 }
 
-// listed is the list of the tables of a backup.
-func listed(tables []memory.Table) []snapshot.Table {
+// total is how much was left out of all tables.
+func total(skipped map[string]uint64) (n uint64) {
+	for _, of := range skipped {
+		n += of
+	}
+	return n
+}
+
+// listed is the list of the tables of a backup, given what was left out of them.
+func listed(tables []memory.Table, skipped map[string]uint64) []snapshot.Table {
 	list := make([]snapshot.Table, 0, len(tables))
 	for i := range tables {
 		if t := &tables[i]; inBackup(t) {
-			list = append(list, snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options)})
+			list = append(list, snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options), Skipped: skipped[t.Name]})
 		}
 	}
 	return list

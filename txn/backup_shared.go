@@ -61,7 +61,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 		return db.space.EndCut(cut)
 	}
 	defer func() {
-		info.Skipped = s.skipped
+		info.Skipped = total(s.skipped)
 		e := end()
 		if errors.Is(e, memory.ErrCut) && errors.Is(err, memory.ErrCut) {
 			err = e // which says why
@@ -89,7 +89,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	if err := end(); err != nil {
 		return info, err
 	}
-	return out.Finish(0, listed(cut.Tables))
+	return out.Finish(0, listed(cut.Tables, s.skipped))
 }
 
 // makeCut makes the cut of a backup.

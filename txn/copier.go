@@ -44,8 +44,8 @@ type copier struct {
 	// each, if not nil, gets the records instead of out. It may use the worker, and does not keep the slices.
 	each func(key, value []byte) error
 
-	skipDamaged func(Skipped) // nil: damage ends the copy
-	skipped     uint64
+	skipDamaged func(Skipped)     // nil: damage ends the copy
+	skipped     map[string]uint64 // what was left out, by table
 
 	t     *occ.Table
 	batch rdma.Batch
@@ -162,7 +162,10 @@ func (s *copier) skip(x Skipped) bool {
 	if s.skipDamaged == nil || !errors.Is(x.Err, ErrCorrupt) || errors.Is(x.Err, rdma.ErrVerb) {
 		return false
 	}
-	s.skipped++
+	if s.skipped == nil {
+		s.skipped = map[string]uint64{}
+	}
+	s.skipped[x.Table]++
 	s.skipDamaged(x)
 	return true
 }

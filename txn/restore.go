@@ -331,7 +331,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	case len(names) > 0:
 		return fmt.Errorf("the database has tables already: restore into a new one")
 	}
-	tables := map[uint16]*occ.Table{}
+	tables, left := map[uint16]*occ.Table{}, leftOut(r.Tables())
 	for _, t := range r.Tables() { // each is a change of the catalog
 		if ctx.Err() != nil {
 			return canceled(ctx)
@@ -339,6 +339,9 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		want, err := decodeTableOptions(t.Options)
 		if err != nil {
 			return fmt.Errorf("table %q: %w", t.Name, err)
+		}
+		for i := range want.Indexes {
+			left.index(&want, t.Name, &want.Indexes[i])
 		}
 		if tables[t.ID], err = db.table(t.Name, want, true, r.Count(t.ID)); err != nil {
 			return err
@@ -354,7 +357,10 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	if err := r.Records(nil, add); err != nil {
 		return err
 	}
-	return l.flush()
+	if err := l.flush(); err != nil || len(left) == 0 {
+		return err
+	}
+	return db.dropStrays(ctx, w, r.Tables(), left, tables)
 }
 
 // restoring is where in a directory that was there a restore is made.

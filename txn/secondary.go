@@ -71,6 +71,11 @@ type TableIndex[K, V any] interface {
 	// change appends what becomes of the index by a change of a record; nil: it has no value.
 	// lost: the old value could not be read, and old says nothing.
 	change(tx *Tx, k K, old, now *V, lost bool) ([]indexChange, error)
+	indexEntries[K, V]
+}
+
+// indexEntries is what tells entries of an index from stray ones.
+type indexEntries[K, V any] interface {
 	options() indexOptions                        // what it was defined as
 	entries() *occ.Table                          // the table that it is
 	keys(k K, v *V) (entries [][]byte, err error) // the entries of a record, in order; nil: it has no value

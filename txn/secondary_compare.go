@@ -125,7 +125,7 @@ func (c *comparison[K, V]) runRecords() error {
 type indexEntry struct{ key, value []byte }
 
 // runEntries compares each entry of an index with its record.
-func (c *comparison[K, V]) runEntries(x TableIndex[K, V]) error {
+func (c *comparison[K, V]) runEntries(x indexEntries[K, V]) error {
 	return walkParts(c, x.entries(), &c.entries,
 		func(key, value []byte) (indexEntry, error) {
 			return indexEntry{bytes.Clone(key), bytes.Clone(value)}, nil
@@ -324,7 +324,7 @@ func (c *comparison[K, V]) record(tx *Tx, k K, key []byte) (*V, error) {
 }
 
 // compareEntries compares entries of an index with their records.
-func (c *comparison[K, V]) compareEntries(tx *Tx, x TableIndex[K, V], entries []indexEntry, write bool) error {
+func (c *comparison[K, V]) compareEntries(tx *Tx, x indexEntries[K, V], entries []indexEntry, write bool) error {
 	items := make([]int, len(entries))
 	for n, e := range entries {
 		if k, err := x.leads(e.key, e.value); err == nil { // else it is looked at below
@@ -369,7 +369,7 @@ func (c *comparison[K, V]) compareEntries(tx *Tx, x TableIndex[K, V], entries []
 }
 
 // belongs reports whether a record has an entry. One that cannot be made out, which is noted with the records, may have it.
-func (c *comparison[K, V]) belongs(tx *Tx, x TableIndex[K, V], k K, key, entry []byte) (bool, error) {
+func (c *comparison[K, V]) belongs(tx *Tx, x indexEntries[K, V], k K, key, entry []byte) (bool, error) {
 	noted := len(c.faults)
 	v, err := c.record(tx, k, key)
 	if err != nil || len(c.faults) > noted {

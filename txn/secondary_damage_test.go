@@ -23,6 +23,20 @@ type damagedPeople struct {
 func newDamagedPeople(t *testing.T, o txn.Options, ordered bool) *damagedPeople {
 	t.Helper()
 	d := &damagedPeople{t: t, db: mustOpen(t, o)}
+	d.open(ordered)
+	for k := range uint64(3) {
+		if err := d.put(k+1, person{fmt.Sprint("name", k+1), fmt.Sprint(k+1, "@x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.spoil(person{"name2", "2@x"})
+	says(t, "a reader", d.do(func(tx *txn.Tx) error { _, err := d.people.Get(tx, 2); return err }), txn.ErrCorrupt)
+	return d
+}
+
+// open makes the table with its indexes, or opens it.
+func (d *damagedPeople) open(ordered bool) {
+	d.t.Helper()
 	d.byName, d.byMail = peopleIndexes()
 	var err error
 	if ordered {
@@ -34,16 +48,8 @@ func newDamagedPeople(t *testing.T, o txn.Options, ordered bool) *damagedPeople 
 		d.people, err = txn.CreateTable(d.db, "people", txn.Uint64, txn.JSON[person](), d.byName, d.byMail)
 	}
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	for k := range uint64(3) {
-		if err := d.put(k+1, person{fmt.Sprint("name", k+1), fmt.Sprint(k+1, "@x")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d.spoil(person{"name2", "2@x"})
-	says(t, "a reader", d.do(func(tx *txn.Tx) error { _, err := d.people.Get(tx, 2); return err }), txn.ErrCorrupt)
-	return d
 }
 
 // spoil damages the record with a value on all copies.

@@ -51,6 +51,8 @@ type Table struct {
 	ID      uint16          `json:"id"`
 	Name    string          `json:"name"`
 	Options json.RawMessage `json:"options"`
+	// Skipped is how many records and parts of the table were left out because they are damaged.
+	Skipped uint64 `json:"skipped,omitempty"`
 }
 
 // Validate returns an error if the file could not carry the table's name as it is.

@@ -101,6 +101,9 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 	if err := r.end.check(r.counts); err != nil {
 		return nil, err
 	}
+	for i := range r.end.Tables {
+		r.info.Skipped += r.end.Tables[i].Skipped
+	}
 	for id, numbers := range later {
 		for _, n := range numbers {
 			if n <= r.end.Cut && n >= r.last[id] {

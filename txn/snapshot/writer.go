@@ -27,7 +27,7 @@ type Info struct {
 	Changes uint64 `json:"changes"` // transactions that committed meanwhile, those past the cut included
 	Bytes   uint64 `json:"bytes"`   // of the file
 	// Skipped is how many records and parts of tables were left out because they are damaged: see
-	// txn.BackupOptions. The file does not have the number.
+	// txn.BackupOptions. Parts of tables that were dropped before the end count here, and are not in the file.
 	Skipped uint64 `json:"skipped,omitempty"`
 }
 
