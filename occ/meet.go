@@ -151,6 +151,14 @@ func (tx *Tx) Met() memory.Addr {
 	return tx.met.addr
 }
 
+// MetLock returns the lock that has ended the last attempt; 0: it was none. No two transactions lock a record by the same word.
+func (tx *Tx) MetLock() record.Guard {
+	if !tx.met.guard.Held() {
+		return 0
+	}
+	return tx.met.guard
+}
+
 // Locked reports whether the transaction, or the last one, was to lock the record at a.
 func (tx *Tx) Locked(a memory.Addr) bool {
 	for i := range tx.items {

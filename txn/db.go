@@ -33,6 +33,7 @@ type DB struct {
 	threads threadNumbers
 	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
+	patient atomic.Int32  // transactions that have had patientAfter conflicts in a row
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
 	// indexMends is how often an index was mended while the database was open.
 	indexMends atomic.Uint64

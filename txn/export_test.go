@@ -60,6 +60,15 @@ func (db *DB) Lose(b rdma.BladeID) error {
 // Hungry is where the record is that somebody waits for in vain; 0: nobody does.
 func (db *DB) Hungry() memory.Addr { return memory.Addr(db.hungry.Load()) }
 
+// Patient is how many transactions have had so many conflicts that they spread their attempts by the number of such transactions.
+func (db *DB) Patient() int32 { return db.patient.Load() }
+
+// AddPatient has the database count more such transactions, until the function that it returns is called.
+func (db *DB) AddPatient(n int32) (end func()) {
+	db.patient.Add(n)
+	return func() { db.patient.Add(-n) }
+}
+
 // Unjoined is what a worker is told whose session is broken, and could not rejoin.
 func Unjoined(broken, rejoining error) error { return &unjoinedError{broken, rejoining} }
 

@@ -110,7 +110,8 @@ type Options struct {
 	// WorkerWait bounds how long Update, View and Begin wait for a worker before they return
 	// ErrNoWorker; 0: 10 seconds; negative: as long as their context allows.
 	WorkerWait time.Duration
-	// Retries bounds how often Update tries again after conflicts; 0: 1000.
+	// Retries bounds how often Update tries again after conflicts; 0: 1000. The more transactions of the process have many
+	// conflicts, the longer each waits between two attempts. Waiting for one lock counts as an attempt for each millisecond.
 	Retries int
 	// SingleAttempt makes Update and View try once. A conflict is returned as ErrConflict, and the
 	// worker backs off after every attempt without a commit. FORD's and SMART's benchmarks count

@@ -20,8 +20,11 @@ func isSpent(err error) bool {
 // before it. again: there is to be another one, and it has waited until that may begin;
 // else it returns what the transaction ends with.
 func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
-	if attempt >= insistAfter {
-		w.press(err, attempt)
+	if attempt >= patientAfter {
+		w.endure(attempt)
+		if attempt >= insistAfter {
+			w.press(err, attempt)
+		}
 	}
 	if err = w.settle(w.unblock(err)); err == nil {
 		w.committed++ // as it has turned out
@@ -41,7 +44,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) || isSpent(err) {
 		return false, err
 	}
-	if attempt >= w.db.opts.Retries {
+	if attempt+w.idle >= w.db.opts.Retries {
 		return false, &spentError{attempt + 1, err}
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {
@@ -52,12 +55,50 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if w.db.hungry.Load() != 0 {
 		w.giveWay(attempt)
 	}
-	if attempt >= patientAfter {
+	if d := w.window(attempt); d > 0 {
 		// Drawn: two transactions that wait equally long meet again, for ever.
-		d := min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
-		c.Sleep(d/2 + int64(w.thread.Rand()%uint64(d)))
+		d = d/2 + int64(w.thread.Rand()%uint64(d))
+		w.waited = d
+		for ; d > 0 && w.tx.ctx.Err() == nil; d -= backoffLimitNs {
+			c.Sleep(min(d, backoffLimitNs))
+		}
 	}
 	return true, err
+}
+
+// window is how long the transaction waits on average before its next attempt, beside what the thread waits: see patientAfter
+// and slotNs. 0: not at all.
+func (w *Worker) window(attempt int) (d int64) {
+	if attempt >= patientAfter {
+		d = min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
+	}
+	if n := int64(w.db.patient.Load()); n > 1 && !w.hungry {
+		d = max(d, min(n*int64(1+attempt/slotAttempts), 1<<min(attempt, 30))*slotNs)
+	}
+	return d
+}
+
+// endure counts the transaction among those that have conflicts again and again, and, among its attempts, the time in which one lock
+// was held: an attempt that met the lock of another transaction than the one before it has seen that others get on.
+func (w *Worker) endure(attempt int) {
+	if !w.patient {
+		w.patient = true
+		w.db.patient.Add(1)
+	}
+	lock := w.o.MetLock()
+	if lock != 0 && lock == w.metLock && attempt > patientAfter {
+		w.idle += int(max(w.waited/backoffLimitNs-1, 0))
+	}
+	w.metLock, w.waited = lock, 0
+}
+
+// endured is the end of a transaction that had conflicts again and again.
+func (w *Worker) endured() {
+	w.db.patient.Add(-1)
+	w.patient, w.idle = false, 0
+	if w.hungry {
+		w.sated()
+	}
 }
 
 // press is what a transaction does after so many conflicts that the transactions in its way
@@ -126,10 +167,19 @@ func (w *Worker) makeRoom(ctx context.Context, err error) bool {
 // work: the thread that holds the lock has been put off its processor. Attempts are then
 // spread out more and more, up to a millisecond, so that Options.Retries of them
 // outlast that.
+//
+// Or many transactions want the record. Each attempt, also one that fails, takes some time of it, so attempts of all of them must not
+// come faster than they end: else hardly one succeeds, whoever makes it, and some transactions run out of attempts.
+// So n transactions that have had so many conflicts spread their attempts over n times slotNs, as stations on one
+// channel do (slotted ALOHA), and about one of three attempts succeeds, whatever n is. Other transactions come to that
+// by doubling what they wait. Those of other processes are not counted: after slotAttempts attempts in vain a
+// transaction waits twice as long, and so on.
 const (
 	patientAfter   = 32
 	backoffStepNs  = int64(2_000)
 	backoffLimitNs = 1_000_000
+	slotNs         = 50_000
+	slotAttempts   = 128
 )
 
 // After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter

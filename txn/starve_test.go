@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -309,39 +310,108 @@ func TestGiveWay(t *testing.T) {
 	}
 }
 
-// TestHotKey: a thousand clients with many workers change one key again and again. No transaction is
-// refused after Retries while others pass: one that has waited for long is let in before the rest.
+// TestHotKey: a thousand clients change one key again and again, with as many workers or fewer, whether they read it first or lock
+// it at once. No transaction is refused after Retries while others pass.
 func TestHotKey(t *testing.T) {
+	clients, each, all := 1000, 10, []int{64, 1024}
 	if testing.Short() {
-		t.Skip("takes time")
+		clients, each, all = 256, 2, []int{256}
 	}
-	const clients, each = 1000, 10
-	db := mustOpen(t, txn.Options{Workers: 256, WorkerWait: -1, Retries: 700})
-	tab := must(txn.CreateTable(db, "t", txn.Uint64, txn.Plain[uint64]()))
-	var wg sync.WaitGroup
-	for range clients {
-		wg.Go(func() {
-			for range each {
-				if err := db.Update(t.Context(), func(tx *txn.Tx) error {
-					v, err := tab.GetForUpdate(tx, 1)
-					if err != nil && !errors.Is(err, txn.ErrNotFound) {
-						return err
+	for _, workers := range all {
+		for name, get := range map[string]func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error){
+			"Get": (*txn.Table[uint64, uint64]).Get, "GetForUpdate": (*txn.Table[uint64, uint64]).GetForUpdate,
+		} {
+			t.Run(fmt.Sprintf("%s, %d workers", name, workers), func(t *testing.T) {
+				db := mustOpen(t, txn.Options{Workers: workers, WorkerWait: -1, Retries: 700, Arena: 1 << 20})
+				tab := must(txn.CreateTable(db, "t", txn.Uint64, txn.Plain[uint64]()))
+				var worst atomic.Int64
+				var wg sync.WaitGroup
+				for range clients {
+					wg.Go(func() {
+						for range each {
+							tries := int64(0)
+							if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+								tries++
+								v, err := get(tab, tx, 1)
+								if err != nil && !errors.Is(err, txn.ErrNotFound) {
+									return err
+								}
+								runtime.Gosched() // all others have their chance meanwhile
+								return tab.Put(tx, 1, v+1)
+							}); err != nil {
+								t.Error(err)
+							}
+							for was := worst.Load(); tries > was && !worst.CompareAndSwap(was, tries); was = worst.Load() {
+								continue
+							}
+						}
+					})
+				}
+				wg.Wait()
+				mean := 1 + float64(db.Metrics().Retries)/float64(clients*each)
+				t.Logf("at most %d attempts, %.1f on average", worst.Load(), mean)
+				if mean > 30 {
+					t.Errorf("a change takes %.1f attempts: they come faster than they end", mean)
+				}
+				if err := db.View(t.Context(), func(tx *txn.Tx) error {
+					v, err := tab.Get(tx, 1)
+					if v != uint64(clients*each) {
+						t.Errorf("%d of %d changes", v, clients*each)
 					}
-					return tab.Put(tx, 1, v+1)
+					return err
 				}); err != nil {
 					t.Error(err)
 				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := db.View(t.Context(), func(tx *txn.Tx) error {
-		v, err := tab.Get(tx, 1)
-		if v != clients*each {
-			t.Errorf("%d of %d changes", v, clients*each)
+				if n := db.Patient(); n != 0 {
+					t.Errorf("%d transactions have conflicts still", n)
+				}
+			})
 		}
-		return err
-	}); err != nil {
+	}
+}
+
+// TestHeldAmongMany: many transactions have conflicts, so that one waits long between two attempts. Time in which one lock is held
+// counts as attempts: a transaction does not wait longer for a lock that is never released because others wait.
+func TestHeldAmongMany(t *testing.T) {
+	const retries = 200
+	db := mustOpen(t, txn.Options{Workers: 2, Retries: retries})
+	tab := table(t, db, "t")
+	fill(t, db, tab, 1, val(1))
+	tx, err := db.Begin(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tab.GetForUpdate(tx, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer db.AddPatient(100)()
+	try := func(ctx context.Context, each func()) (tries int, err error) {
+		err = db.Update(ctx, func(tx *txn.Tx) error {
+			tries++
+			each()
+			return tab.Put(tx, 0, val(2))
+		})
+		return tries, err
+	}
+	tries, err := try(t.Context(), func() {})
+	if says(t, "locked", err, txn.ErrConflict); tries > retries/2 {
+		t.Errorf("%d attempts", tries)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	db.AddPatient(1 << 20) // so that it would wait for ever
+	n := 0
+	_, err = try(ctx, func() {
+		if n++; n == 8 {
+			time.AfterFunc(time.Millisecond, cancel)
+		}
+	})
+	says(t, "canceled", err, context.Canceled)
+	db.AddPatient(-1 << 20)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(t.Context(), func() {}); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"txnode/internal/sentinel"
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -29,9 +30,16 @@ type Worker struct {
 	pooled  bool // of DB.pool
 	closed  bool
 	hungry  bool // DB.hungry is what it waits for
+	patient bool // DB.patient counts its transaction
 	missing bool // see miss
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress
+
+	// Of a transaction that is patient: the lock that its last attempt has met, how long it has waited then, and how many attempts it has
+	// spent in waiting for one lock.
+	metLock record.Guard
+	waited  int64
+	idle    int
 
 	maintained int64 // when maintenance was done last
 
@@ -158,8 +166,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 			w.unwind()
 		}
 		w.tx.end()
-		if w.hungry {
-			w.sated()
+		if w.patient {
+			w.endured()
 		}
 		w.coro.EndOp()
 		if w.began != untimed {
