@@ -13,6 +13,7 @@ import (
 	"txnode/memory/layout"
 	"txnode/memory/members"
 	"txnode/rdma"
+	"txnode/txn"
 )
 
 // Status is how a cluster is: what its catalog says, and what its servers answer.
@@ -86,11 +87,12 @@ type ProcessStatus struct {
 	CutOff []int
 }
 
-// Copies are how well the data is copied.
+// Copies are how well the data is copied. Unavailable is how many segments have all of their copies on blades that are away
+// for the one that asked, and not given up.
 type Copies struct {
 	memory.Redundancy
-	// Unavailable is how many segments have all of their copies on blades that are away, and not given up.
-	Unavailable int
+	// Build is how far the process is that builds copies, as it has reported; zero: none does, or it reports nothing.
+	Build txn.CopyMetrics
 	// Undecided is how many workers of dead processes have left transactions that all others wait for.
 	Undecided int
 }
@@ -143,11 +145,12 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 			st.Blades = append(st.Blades, b)
 		}
 	}
-	st.ofProcesses(latest(reports))
+	told := latest(reports)
+	st.ofProcesses(told)
 	if l == nil {
 		return st, nil
 	}
-	st.Copies.Redundancy = l.Redundancy()
+	st.Copies.Redundancy, st.Copies.Build = l.Redundancy(), BuildOf(told)
 	st.Copies.Unavailable = l.Unavailable(func(b rdma.BladeID) bool { return int(b) < len(st.Blades) && st.Blades[b].Away() })
 	for i := range l.Coordinators {
 		if l.Coordinators[i].Promoted {
@@ -212,6 +215,16 @@ func latest(daemons []*Report) []ProcessReport {
 		}
 	}
 	return slices.SortedFunc(maps.Values(last), byProcess)
+}
+
+// BuildOf is how far the process is that builds copies, of all that report; zero: none does.
+func BuildOf(reports []ProcessReport) (m txn.CopyMetrics) {
+	for i := range reports {
+		if x := &reports[i].Metrics.Copies; x.Total > m.Total { // one has the right at a time; another one may have had it a second ago
+			m = *x
+		}
+	}
+	return m
 }
 
 // ofProcesses lists the processes.

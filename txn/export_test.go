@@ -239,3 +239,15 @@ func (r *RawTable) Force(tx *Tx, key, value []byte) error {
 
 // RowsAtOnce is how many records a loop over Index.Rows fetches at once.
 const RowsAtOnce = rowsAtOnce
+
+// Copying is how far a copier is; Next and Metrics are its methods.
+type Copying struct{ c copying }
+
+// Next is copying.next.
+func (c Copying) Next(p memory.CopyProgress, active bool, now int64) (Copying, bool) {
+	n, say := c.c.next(p, active, now)
+	return Copying{n}, say
+}
+
+// Metrics is copying.metrics.
+func (c Copying) Metrics() CopyMetrics { return c.c.metrics() }

@@ -29,7 +29,7 @@ type failover struct {
 	done     sync.WaitGroup
 	thread   *rdma.Thread // of the goroutine
 	copier   *memory.Copier
-	copied   atomic.Pointer[memory.CopyProgress]
+	copied   atomic.Pointer[copying]
 	suspects atomic.Int32          // that were told of
 	failure  atomic.Pointer[error] // what the last step of what can wait has failed with
 	looked   atomic.Uint32         // the epoch in which it was looked whether anything is missing
@@ -81,8 +81,9 @@ type Outage struct {
 // Redundancy is how well the data is copied just now.
 type Redundancy struct {
 	memory.Redundancy
-	// Building is how far the copies are that are being built, in bytes looked at.
-	BuildDone, BuildTotal uint64
+	// How far the copies are that this process builds, as in CopyMetrics.
+	BuildDone, BuildTotal, BuildRate uint64
+	BuildLeft                        time.Duration
 	// Failure is the last error of making copies, or nil if it goes on since. It is retried.
 	// memory.ErrStuck: the copies of a segment wait for a block that stays locked; those of other
 	// segments are made.
@@ -104,9 +105,8 @@ func (db *DB) Redundancy() Redundancy {
 		return Redundancy{}
 	}
 	r := Redundancy{Redundancy: db.space.Redundancy()}
-	if p := db.failover.copied.Load(); p != nil && r.Redundancy.Building > 0 {
-		r.BuildDone, r.BuildTotal = p.Done, p.Total
-	}
+	m := db.copyMetrics()
+	r.BuildDone, r.BuildTotal, r.BuildRate, r.BuildLeft = m.Done, m.Total, m.Rate, m.Left
 	if p := db.failover.failure.Load(); p != nil {
 		r.Failure = *p
 	}
@@ -390,7 +390,7 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	}
 	now := c.Thread().Now()
 	if p := f.copied.Load(); p != nil {
-		x.before = *p
+		x.before = p.CopyProgress
 	}
 	f.mu.Lock()
 	if db.space.View().Up(b) { // it was taken in again since, when there was no outage to note it at

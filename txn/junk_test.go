@@ -88,6 +88,10 @@ func TestCopyBesideJunk(t *testing.T) {
 				case who != "alive" && (r.Missing != 0 || r.Failure != nil || (r.Suspects == 0) != (state == 2)):
 					t.Errorf("%+v", r)
 				}
+				m := db.Metrics().Copies
+				if m.Total != r.BuildTotal || m.Done != r.BuildDone || m.Rate != r.BuildRate || (who == "alive") != (m.Total > 0 && m.Rate > 0) {
+					t.Errorf("%+v beside %+v", m, r)
+				}
 				if who == "alive" { // it is over when he has closed
 					binary.LittleEndian.PutUint64(word(record.GuardOff), binary.LittleEndian.Uint64(word(record.VersionOff)))
 					binary.LittleEndian.PutUint64(word(record.MetaOff), meta)
@@ -98,6 +102,9 @@ func TestCopyBesideJunk(t *testing.T) {
 						w.Sleep(1_000_000)
 						r = db.Redundancy()
 					}
+				}
+				if m := db.Metrics().Copies; m != (txn.CopyMetrics{}) {
+					t.Errorf("nothing is built any more: %+v", m)
 				}
 				findings := 0 // but for the block, everything is sound, and its copies are alike
 				d, err := verify.Attach(f, db.Space().Layout())

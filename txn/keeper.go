@@ -200,6 +200,7 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		}
 	}
 	if !f.copying {
+		db.copied(c.Thread().Now(), false)
 		db.wholeAgain()
 		return false, nil
 	}
@@ -211,12 +212,13 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 			return err
 		})
 		p := f.copier.Progress()
-		f.copied.Store(&p)
+		db.copied(c.Thread().Now(), !idle)
 		db.suspect()
 		if err != nil {
 			return true, err
 		}
 		if idle || p.Finished > finished { // perhaps the last ones
+			db.copied(c.Thread().Now(), db.space.Redundancy().Building > 0)
 			db.wholeAgain()
 			return p.Finished > finished, nil
 		}

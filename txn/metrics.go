@@ -110,6 +110,7 @@ type Metrics struct {
 
 	Workers  WorkerMetrics
 	Recovery RecoveryMetrics
+	Copies   CopyMetrics
 	Blades   []BladeMetrics // by number
 	// Tables are sorted by name and have one entry for each name of a table that was opened or made since Open.
 	Tables []TableMetrics
@@ -211,6 +212,7 @@ func (db *DB) Metrics() Metrics {
 	t.Workers.Own = max(len(db.workers)-t.Workers.Open, 0) // one that is being opened counts as open already
 	db.mu.Unlock()
 	t.Recovery = db.recoveries.metrics()
+	t.Copies = db.copyMetrics()
 	if db.space != nil { // else it is the zero value
 		t.Blades = bladeMetrics(db.space.Room())
 		t.Tables = db.names.metrics(t.tables)

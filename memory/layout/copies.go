@@ -94,11 +94,13 @@ func (p *Placement) Build(r Replica) {
 
 // Redundancy is how well the segments are copied.
 type Redundancy struct {
-	Segments int            // that hold data: all but those of logs
-	Missing  int            // copies that there are too few, those being built included
-	Building int            // copies that are being built
-	Lost     int            // segments without a copy
-	Down     []rdma.BladeID // declared dead, and expected to come back
+	Segments int // that hold data: all but those of logs
+	Missing  int // copies that there are too few, those being built included
+	Building int // copies that are being built
+	Lost     int // segments without a copy
+	// Unavailable is how many segments have their copies on blades alone that no member hears, and that are not given up.
+	Unavailable int
+	Down        []rdma.BladeID // declared dead, and expected to come back
 	// Leaving are blades that are up and leave, Moving the copies on blades that leave, and those that there are too
 	// many: see move.go.
 	Leaving []rdma.BladeID
@@ -131,6 +133,13 @@ func (l *Layout) Redundancy() (r Redundancy) {
 		r.Building += int(s.Placement.Building)
 		r.Missing += max(l.Backups+1-int(s.Placement.N), 0)
 		r.Moving += l.Moving(&s.Placement)
+	}
+	if slices.ContainsFunc(l.Sights, func(s Sight) bool { return s.Says == Silent }) {
+		var away [MaxBlades]bool
+		for b := range l.Blades {
+			away[b] = l.Unheard(rdma.BladeID(b))
+		}
+		r.Unavailable = l.Unavailable(func(b rdma.BladeID) bool { return away[b] })
 	}
 	return r
 }

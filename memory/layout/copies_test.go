@@ -36,5 +36,20 @@ func TestUnavailable(t *testing.T) {
 		if n := l.Unavailable(func(b rdma.BladeID) bool { return away[b] }); n != c.want {
 			t.Errorf("without %v: %d; want %d", c.away, n, c.want)
 		}
+		l.Blades, l.Sights = make([]Blade, 3), nil // what members say counts, in the last round, if none hears the blade
+		for _, b := range c.away {
+			l.See(Sight{Member: 7, Blade: b, Says: Silent, Round: 2})
+			l.See(Sight{Member: 8, Blade: b, Says: Hears, Round: 1})
+			l.See(Sight{Member: 9, Blade: b, Says: Troubled, Round: 2})
+		}
+		if n := l.Redundancy().Unavailable; n != c.want {
+			t.Errorf("members do not hear %v: %d; want %d", c.away, n, c.want)
+		}
+		for _, b := range c.away {
+			l.See(Sight{Member: 8, Blade: b, Says: Hears, Round: 2})
+		}
+		if n := l.Redundancy().Unavailable; n != 0 {
+			t.Errorf("a member hears %v: %d", c.away, n)
+		}
 	}
 }

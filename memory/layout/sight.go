@@ -83,6 +83,26 @@ func (l *Layout) SightsOf(member uint32) (all []Sight) {
 	return all
 }
 
+// Unheard reports whether a member says in the last round of questions that nothing is heard of a blade, and no member hears it.
+func (l *Layout) Unheard(b rdma.BladeID) (unheard bool) {
+	last := uint32(0)
+	for _, s := range l.Sights {
+		if s.Blade == b {
+			last = max(last, s.Round)
+		}
+	}
+	for _, s := range l.Sights {
+		if s.Blade != b || s.Round < last {
+			continue
+		}
+		if s.Says == Hears {
+			return false
+		}
+		unheard = unheard || s.Says == Silent
+	}
+	return unheard
+}
+
 // See notes what a member says of a blade; Says 0: nothing any more.
 func (l *Layout) See(s Sight) {
 	i, found := slices.BinarySearchFunc(l.Sights, s, func(a, b Sight) int {

@@ -120,7 +120,12 @@ func (c *Collector) collectRecovery(s sink, m *txn.Metrics) {
 	red := c.db.Redundancy()
 	s.gauge(c.segments, float64(red.Segments))
 	s.gauge(c.segmentsLost, float64(red.Lost))
+	s.gauge(c.segmentsUnavailable, float64(red.Unavailable))
 	s.gauge(c.copiesMissing, float64(red.Missing))
+	s.gauge(c.copiesBuilding, float64(red.Building))
+	s.gauge(c.copyDone, float64(m.Copies.Done))
+	s.gauge(c.copyTotal, float64(m.Copies.Total))
+	s.gauge(c.copyLeft, m.Copies.Left.Seconds())
 }
 
 func (c *Collector) collectBlades(s sink, m *txn.Metrics) {

@@ -138,7 +138,12 @@ func TestCollector(t *testing.T) {
 		"txnode_mended_records_total{}":                         float64(m.Mended),
 		"txnode_segments{}":                                     float64(db.Redundancy().Segments),
 		"txnode_segments_lost{}":                                0,
+		"txnode_segments_unavailable{}":                         0,
 		"txnode_segment_copies_missing{}":                       0,
+		"txnode_segment_copies_building{}":                      0,
+		"txnode_copied_bytes{}":                                 0,
+		"txnode_copied_target_bytes{}":                          0,
+		"txnode_copied_left_seconds{}":                          0,
 	}
 	for r, n := range m.Conflicts {
 		want[fmt.Sprintf("txnode_conflicts_total{reason=%v}", txn.AbortReason(r))] = float64(n)
@@ -213,7 +218,7 @@ func TestTableMadeAgain(t *testing.T) {
 func TestNothingIsForgotten(t *testing.T) {
 	shown := map[string]bool{
 		"Committed": true, "RolledBack": true, "Failed": true, "Conflicts": true, "Retries": true, "Phases": true, "Latency": true, "Rejoins": true, "Damage": true, "Mended": true,
-		"Workers": true, "Recovery": true, "Blades": true, "Tables": true,
+		"Workers": true, "Recovery": true, "Copies": true, "Blades": true, "Tables": true,
 		"Verbs": false, // the sum of Phases
 	}
 	for f := range reflect.TypeFor[txn.Metrics]().Fields() {

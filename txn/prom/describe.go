@@ -8,7 +8,8 @@ type described struct {
 	verbs, roundTrips, bytesRead, bytesWritten                   *prometheus.Desc
 	workersLimit, workers, waiters, waits, waited                *prometheus.Desc
 	rejoins, coordinators, recovered, bladesLost, damage, mended *prometheus.Desc
-	segments, segmentsLost, copiesMissing                        *prometheus.Desc
+	segments, segmentsLost, segmentsUnavailable                  *prometheus.Desc
+	copiesMissing, copiesBuilding, copyDone, copyTotal, copyLeft *prometheus.Desc
 	bladeUp, bladeSize, bladeUsed, bladeFree                     *prometheus.Desc
 	tableOps, tableConflicts                                     *prometheus.Desc
 	all                                                          []*prometheus.Desc
@@ -45,7 +46,12 @@ func describe(labels prometheus.Labels) (d described) {
 	d.mended = desc("mended_records_total", "Damaged records that were served from an intact copy, or written over, and are whole since.")
 	d.segments = desc("segments", "Segments of records and indexes.")
 	d.segmentsLost = desc("segments_lost", "Segments of which every copy is lost.")
+	d.segmentsUnavailable = desc("segments_unavailable", "Segments of which no member of the database hears a blade with a copy, and that are not given up.")
 	d.copiesMissing = desc("segment_copies_missing", "Copies of segments that should exist and do not.")
+	d.copiesBuilding = desc("segment_copies_building", "Copies of segments that are being built, by this process or another one.")
+	d.copyDone = desc("copied_bytes", "Bytes that this process has looked at for the copies that it builds; it begins anew in each epoch.")
+	d.copyTotal = desc("copied_target_bytes", "Bytes that this process has to look at for the copies that it builds; 0: it builds none.")
+	d.copyLeft = desc("copied_left_seconds", "How long this process still builds copies, at the rate so far.")
 
 	d.bladeUp = desc("blade_up", "Whether a blade takes part: 0 from when it was declared dead until it is back.", "blade")
 	d.bladeSize = desc("blade_size_bytes", "Size of a blade.", "blade")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
 
 	"txnode/benchmarks/runner"
@@ -474,9 +473,9 @@ func newCounter(w *World, verb string) *counter {
 	if !w.StderrTerminal {
 		return c
 	}
-	c.bars = mpb.New(mpb.WithOutput(w.Stderr), mpb.WithAutoRefresh())
+	c.bars = mpb.New(mpb.WithOutput(w.errScreen), mpb.WithAutoRefresh())
 	c.bar = c.bars.New(1, mpb.SpinnerStyle(), mpb.BarRemoveOnComplete(),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return fmt.Sprintf("%s %d records", verb, c.n.Load()) })))
+		mpb.AppendDecorators(besideBar(func() string { return fmt.Sprintf("%s %d records", verb, c.n.Load()) })))
 	return c
 }
 

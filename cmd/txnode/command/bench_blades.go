@@ -197,7 +197,7 @@ func (b *ownBlades) makeDir(in string) (string, error) {
 func (b *ownBlades) serve(ctx context.Context, w *World, what string, args ...string) (*ownServer, error) {
 	c := w.Self(append([]string{"serve", "--log-level=warn", "--until-input-ends"}, args...)...)
 	c.Env = serveEnvironment(w, c.Environ())
-	c.Stderr = w.Stderr
+	c.Stderr = w.errScreen
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt of the terminal is not for it: the books are still to be checked
 	in, err := c.StdinPipe()
 	if err != nil {

@@ -218,7 +218,7 @@ func (ms *members) start(ctx context.Context, n int) ([]runner.Partner, error) {
 	partners := make([]runner.Partner, n)
 	for i := range n {
 		c := ms.w.Self(ms.args(i + 1)...)
-		c.Stderr = ms.w.Stderr
+		c.Stderr = ms.w.errScreen
 		c.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt of the terminal is passed on, and comes once
 		in, err := c.StdinPipe()
 		if err != nil {

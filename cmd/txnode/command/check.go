@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"txnode/benchmarks/runner"
 	"txnode/memory/embedded"
@@ -524,11 +523,11 @@ func newCheckProgress(w *World, does string) *checkProgress {
 	if !w.StderrTerminal {
 		return &checkProgress{}
 	}
-	p := &checkProgress{bars: mpb.New(mpb.WithOutput(w.Stderr), mpb.WithWidth(40), mpb.WithAutoRefresh())}
+	p := &checkProgress{bars: mpb.New(mpb.WithOutput(w.errScreen), mpb.WithWidth(40), mpb.WithAutoRefresh())}
 	p.bar = p.bars.New(barSteps,
 		mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
 		mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
+		mpb.PrependDecorators(besideBar(func() string {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return fmt.Sprintf("%s%-8s ", does, p.stage)

@@ -141,7 +141,7 @@ type healing struct {
 func (h *healing) look(st *cluster.Status, now time.Time) string {
 	r := h.db.Redundancy()
 	c := &st.Copies
-	if far := fmt.Sprint(st.Layout.Epoch, c.Redundancy, c.Undecided, r.Dirty, r.BuildDone, len(st.Processes), st.Layout.Unswept, len(st.Troubles())); far != h.was {
+	if far := fmt.Sprint(st.Layout.Epoch, c.Redundancy, c.Undecided, r.Dirty, r.BuildDone, c.Build.Done, len(st.Processes), st.Layout.Unswept, len(st.Troubles())); far != h.was {
 		h.was, h.moved = far, now
 	}
 	awaited := slices.ContainsFunc(st.Blades, func(b cluster.BladeStatus) bool {
@@ -155,7 +155,11 @@ func (h *healing) look(st *cluster.Status, now time.Time) string {
 	case awaited:
 		return "blades are being taken in, or declared dead"
 	case h.db.Space().CanMend():
-		return fmt.Sprintf("copies are being built, or moved: missing %d, being built %d, to be moved %d", c.Missing, c.Building, c.Moving)
+		text := fmt.Sprintf("copies are being built, or moved: missing %d, being built %d, to be moved %d", c.Missing, c.Building, c.Moving)
+		if b := buildOf(h.db.Metrics().Copies); b != nil {
+			text += "; copied: " + b.String()
+		}
+		return text
 	case !h.db.Space().Tidy():
 		return "what dead processes have left is being swept"
 	case h.others(st, now):

@@ -12,6 +12,7 @@ import (
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/txn"
 )
 
 // clusterStatusOptions are the flags of txnode cluster status.
@@ -139,6 +140,9 @@ func waitingFor(st *cluster.Status) string {
 	if n := len(troubles) - 1; n > 0 {
 		text += fmt.Sprintf("; and %d more", n)
 	}
+	if b := buildOf(st.Copies.Build); b != nil {
+		text += "; copied: " + b.String()
+	}
 	return text
 }
 
@@ -212,6 +216,32 @@ type databaseLine struct {
 	Moving      int    `json:"copies_moving"`
 	Down        int    `json:"blades_down"`
 	Undecided   int    `json:"workers_undecided"` // all transactions wait for these
+	// Build is how far the process is that builds copies; null: none does, or it reports nothing.
+	Build *buildLine `json:"build"`
+}
+
+// buildLine is how far copies are.
+type buildLine struct {
+	Done   uint64 `json:"done_bytes"`
+	Total  uint64 `json:"total_bytes"`
+	Rate   uint64 `json:"bytes_per_second"`
+	LeftNs int64  `json:"left_ns"` // 0: not known
+}
+
+func buildOf(m txn.CopyMetrics) *buildLine {
+	if m.Total == 0 {
+		return nil
+	}
+	return &buildLine{m.Done, m.Total, m.Rate, int64(m.Left)}
+}
+
+// String is for people.
+func (b *buildLine) String() string {
+	text := fmt.Sprintf("%s of %s", bytesText(b.Done), bytesText(b.Total))
+	if b.Rate > 0 {
+		text += fmt.Sprintf(", %s/s, %v left", bytesText(b.Rate), time.Duration(b.LeftNs).Round(time.Second))
+	}
+	return text
 }
 
 // statusLine is what is printed of a status.
@@ -259,7 +289,7 @@ func statusLine(st *cluster.Status) clusterLine {
 		c := &st.Copies
 		l.Database = &databaseLine{
 			Epoch: uint32(db.Epoch), Workers: len(db.Coordinators), Tables: len(liveTables(db)), Segments: c.Segments, Lost: c.Lost, Unavailable: c.Unavailable,
-			Missing: c.Missing, Building: c.Building, Moving: c.Moving, Down: len(c.Down), Undecided: c.Undecided,
+			Missing: c.Missing, Building: c.Building, Moving: c.Moving, Down: len(c.Down), Undecided: c.Undecided, Build: buildOf(c.Build),
 		}
 		for i := range st.Processes {
 			if st.Processes[i].Registered {
@@ -322,6 +352,9 @@ func printStatusText(w *World, l *clusterLine) error {
 		copies += "all"
 	} else {
 		copies += fmt.Sprintf("missing %d, being built %d, to be moved %d; segments unavailable %d, lost %d", d.Missing, d.Building, d.Moving, d.Unavailable, d.Lost)
+	}
+	if d.Build != nil {
+		copies += "; copied: " + d.Build.String()
 	}
 	if _, err := fmt.Fprintln(w.Stdout, copies); err != nil {
 		return err

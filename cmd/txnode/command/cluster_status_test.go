@@ -32,6 +32,10 @@ type statusJSON struct {
 		Unavailable int `json:"segments_unavailable"`
 		Missing     int `json:"copies_missing"`
 		Down        int `json:"blades_down"`
+		Build       *struct {
+			Done uint64        `json:"done_bytes"`
+			Left time.Duration `json:"left_ns"`
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/vbauerster/mpb/v8/decor"
+
 	"txnode/rdma"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
@@ -99,6 +101,12 @@ var (
 	Plain   = plain
 	OneLine = oneLine
 )
+
+// BesideBar is a text beside a bar as a terminal gets it.
+func BesideBar(text string) string {
+	s, _ := besideBar(func() string { return text }).Decor(decor.Statistics{})
+	return s
+}
 
 // MaxHTTP is how many connections --http has at a time.
 const MaxHTTP = maxHTTP

@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/vbauerster/mpb/v8"
@@ -28,14 +29,19 @@ func newProgress(w *World) *progress {
 		return &progress{}
 	}
 	p := &progress{}
-	p.bars = mpb.New(mpb.WithOutput(w.Stderr), mpb.WithWidth(40), mpb.WithAutoRefresh())
+	p.bars = mpb.New(mpb.WithOutput(w.errScreen), mpb.WithWidth(40), mpb.WithAutoRefresh())
 	p.bar = p.bars.New(barSteps,
 		mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
 		mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return p.text(headline) })),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return p.text(figures) })),
+		mpb.PrependDecorators(besideBar(func() string { return p.text(headline) })),
+		mpb.AppendDecorators(besideBar(func() string { return p.text(figures) })),
 	)
 	return p
+}
+
+// besideBar is a text beside a bar: one line, which a terminal takes for nothing else.
+func besideBar(text func() string) decor.Decorator {
+	return decor.Any(func(decor.Statistics) string { return string(plain([]byte(strings.ReplaceAll(text(), "\n", " ")))) })
 }
 
 // callback returns what the runner calls; nil if nothing is shown.

@@ -27,6 +27,10 @@ func Main(ctx context.Context, w World, args []string) (code int) {
 	if w.StdoutTerminal {
 		w.Stdout = plainWriter{out}
 	}
+	w.errScreen = w.Stderr
+	if w.StderrTerminal {
+		w.Stderr = plainWriter{w.Stderr}
+	}
 	w.StderrTerminal = w.StderrTerminal && w.Getenv("TERM") != "dumb" // which cannot move back in a line
 	root := newRoot(&w)
 	root.SetArgs(args)

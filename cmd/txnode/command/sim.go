@@ -286,6 +286,6 @@ func machine(name string) (sim.Profile, error) {
 // note prints how far a simulation is, on a terminal.
 func (w *World) note(format string, args ...any) {
 	if w.StderrTerminal {
-		fmt.Fprintf(w.Stderr, "\r\x1b[K"+format, args...)
+		_, _ = fmt.Fprintf(w.errScreen, "\r\x1b[K%s", plain(fmt.Appendf(nil, format, args...)))
 	}
 }

@@ -137,15 +137,18 @@ type topView struct {
 }
 
 type topDatabase struct {
-	Epoch     uint32 `json:"epoch"`
-	Workers   int    `json:"workers"`
-	Tables    int    `json:"tables"`
-	Segments  int    `json:"segments"`
-	Lost      int    `json:"segments_lost"`
-	Missing   int    `json:"copies_missing"`
-	Building  int    `json:"copies_building"`
-	Down      int    `json:"blades_down"`
-	Reporting int    `json:"processes_reporting"`
+	Epoch    uint32 `json:"epoch"`
+	Workers  int    `json:"workers"`
+	Tables   int    `json:"tables"`
+	Segments int    `json:"segments"`
+	Lost     int    `json:"segments_lost"`
+	Missing  int    `json:"copies_missing"`
+	Building int    `json:"copies_building"`
+	// Unavailable are segments of whose blades no member hears anything.
+	Unavailable int        `json:"segments_unavailable"`
+	Build       *buildLine `json:"build"` // null: no process builds copies, or it reports nothing
+	Down        int        `json:"blades_down"`
+	Reporting   int        `json:"processes_reporting"`
 }
 
 type topBlade struct {
@@ -222,10 +225,13 @@ func (v *topView) print(w io.Writer) error {
 		for _, x := range []struct {
 			n    int
 			what string
-		}{{d.Missing, "copies missing"}, {d.Building, "being built"}, {d.Lost, "segments lost"}, {d.Down, "blades lost"}} {
+		}{{d.Missing, "copies missing"}, {d.Building, "being built"}, {d.Unavailable, "segments unavailable"}, {d.Lost, "segments lost"}, {d.Down, "blades down"}} {
 			if x.n > 0 {
 				head += fmt.Sprintf(", %s %d", x.what, x.n)
 			}
+		}
+		if d.Build != nil {
+			head += ", copied " + d.Build.String()
 		}
 	}
 	if _, err := fmt.Fprintln(w, head+"\n"); err != nil {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,7 @@ func (t *top) take(s *cluster.Sight) *topView {
 		r := l.Redundancy()
 		v.Database = &topDatabase{
 			Epoch: uint32(l.Epoch), Workers: len(l.Coordinators), Tables: len(liveTables(l)), Segments: r.Segments,
-			Lost: r.Lost, Missing: r.Missing, Building: r.Building, Down: len(r.Down), Reporting: len(s.Processes),
+			Lost: r.Lost, Missing: r.Missing, Building: r.Building, Unavailable: r.Unavailable, Build: buildOf(cluster.BuildOf(s.Processes)), Down: len(r.Down), Reporting: len(s.Processes),
 		}
 	}
 	t.before = s
@@ -102,10 +103,10 @@ func (b *topBlade) report(r, was *cluster.Report, i int) {
 	now := &r.Blades[i]
 	b.Size, b.Provisioned, b.Connections = now.Size, now.Provisioned, now.Connections
 	if now.Fault != "" {
-		b.State, b.Error = "stopped", now.Fault
+		b.State, b.Error = "stopped", oneLine(errors.New(now.Fault))
 	}
 	if len(r.Full) > 0 && b.State == "up" {
-		b.State, b.Error = "full", strings.Join(r.Full, "; ")
+		b.State, b.Error = "full", oneLine(errors.New(strings.Join(r.Full, "; ")))
 	}
 	if !r.Counted || was == nil || i >= len(was.Blades) {
 		return

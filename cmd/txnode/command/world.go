@@ -27,7 +27,8 @@ type World struct {
 	// StdoutWidth is how many columns the terminal on standard output has, 0: not known, or there is none.
 	StdoutWidth int
 
-	screen io.Writer // Stdout, for commands to a terminal
+	// Stdout and Stderr, for commands to a terminal, and for processes that see to that themselves.
+	screen, errScreen io.Writer
 
 	CPUs        int // that this process may use
 	Getenv      func(string) string
