@@ -69,6 +69,7 @@ type post struct {
 	closed  bool
 	text    []byte // JSON, but for the end: the age
 	at      time.Time
+	build   txn.CopyMetrics
 }
 
 // put takes a report over.
@@ -109,7 +110,7 @@ func (b *board) put(p []byte, now time.Time) error {
 	if b.posts == nil {
 		b.posts = map[uint64]*post{}
 	}
-	b.posts[r.Life] = &post{r.Process, r.Life, r.Closed, text, now}
+	b.posts[r.Life] = &post{r.Process, r.Life, r.Closed, text, now, r.Metrics.Copies}
 	b.size = size
 	return nil
 }
@@ -144,6 +145,19 @@ func (b *board) reply(now time.Time, report func() Report) ([]byte, error) {
 	text = append(text, '}')
 	b.last, b.at = text, now
 	return b.last, nil
+}
+
+// build is how far the process is that builds copies, of those that have told.
+func (b *board) build(now time.Time) (m txn.CopyMetrics) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(now)
+	for _, p := range b.posts {
+		if p.build.Total > m.Total {
+			m = p.build
+		}
+	}
+	return m
 }
 
 func byProcess(a, b ProcessReport) int {

@@ -11,6 +11,7 @@ import (
 	"txnode/rdma"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
+	"txnode/txn"
 )
 
 // ReportService is the name of the service by which a daemon of blades, or of a catalog, says how it is: see Reporter.
@@ -76,6 +77,9 @@ func (r *Reporter) Answer(_ context.Context, request []byte) ([]byte, error) {
 	}
 	return r.board.reply(time.Now(), r.report)
 }
+
+// Build is how far the process is that builds copies, as this daemon was told; zero: none is known to.
+func (r *Reporter) Build() txn.CopyMetrics { return r.board.build(time.Now()) }
 
 // Describe is the report without processes, for shm.ServerOptions.
 func (r *Reporter) Describe() []byte {

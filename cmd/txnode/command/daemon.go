@@ -43,6 +43,8 @@ type daemon struct {
 	server  *tcp.Server    // nil: --shm alone
 	shared  *shm.Server    // of blades that are mapped; nil: none
 
+	reporter *cluster.Reporter
+
 	began  time.Time
 	ending atomic.Bool // it waits for clients to take their replies
 
@@ -137,8 +139,8 @@ func (d *daemon) open() (err error) {
 	}
 	d.files.Changed = d.reloaded
 	so.Credentials = d.files.Server
-	reporter := cluster.NewReporter(d.reportOf(o))
-	so.Services = map[string]tcp.Service{cluster.ReportService: reporter.Answer}
+	d.reporter = cluster.NewReporter(d.reportOf(o))
+	so.Services = map[string]tcp.Service{cluster.ReportService: d.reporter.Answer}
 	if o.Catalog != "" {
 		if o.Catalog != catalogInMemory {
 			if err := d.own("--catalog", o.Catalog, "catalog.db*"); err != nil {
@@ -160,7 +162,7 @@ func (d *daemon) open() (err error) {
 			return err
 		}
 		if d.shared, err = shm.NewServer(o.Shm, shm.ServerOptions{
-			Name: o.Name, Blades: regions, Connections: o.Connections, Patience: o.Patience, Describe: reporter.Describe,
+			Name: o.Name, Blades: regions, Connections: o.Connections, Patience: o.Patience, Describe: d.reporter.Describe,
 			Report: d.reportShared,
 		}); err != nil {
 			if errors.Is(err, unix.ENOSPC) {

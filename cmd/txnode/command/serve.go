@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/rdma/shm"
@@ -34,6 +35,7 @@ type serveOptions struct {
 	Connections int
 	TLS         tlsOptions
 	HTTP        string
+	Cluster     string // of which HTTP tells
 	LogFormat   string
 	LogLevel    string
 	Config      string
@@ -129,6 +131,7 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, or with --secret-file 666)")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
+	fs.StringVar(&o.Cluster, "cluster", "", "`address` of a catalog elsewhere, such as in an etcd, of whose database --http tells, too\n(default: that of --catalog, if any)")
 	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
 	fs.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "`level` from which on the log has lines: debug, info, warn or error")
@@ -175,6 +178,15 @@ func (o *serveOptions) Validate() error {
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, o.LogLevel) {
 		faults = append(faults, fmt.Sprintf("--log-level is %q; it must be debug, info, warn or error", o.LogLevel))
+	}
+	switch {
+	case o.Cluster == "":
+	case o.HTTP == "" || o.Catalog != "":
+		faults = append(faults, "--cluster is for --http of a daemon without --catalog")
+	default:
+		if err := cluster.CheckCatalog(o.Cluster); err != nil {
+			faults = append(faults, "--cluster: "+err.Error())
+		}
 	}
 	if o.HTTP != "" {
 		if _, port, err := net.SplitHostPort(o.HTTP); err != nil || port == "" {

@@ -263,6 +263,13 @@ func writeMetrics(w io.Writer, s *look) {
 		data("served_blade_read_bytes_total", "counter", "Bytes that READs have asked for.", func(b *tcp.BladeStats) float64 { return float64(b.BytesRead) })
 		data("served_blade_written_bytes_total", "counter", "Bytes that WRITEs have sent.", func(b *tcp.BladeStats) float64 { return float64(b.BytesWritten) })
 	}
+	if s.Catalog != "" {
+		answers := 1.0
+		if s.Err != nil {
+			answers = 0
+		}
+		m.one("catalog_up", "gauge", "Whether the catalog of the database can be read.", answers)
+	}
 	if s.Database != nil {
 		writeCatalogMetrics(m, s)
 	}
@@ -282,8 +289,19 @@ func writeCatalogMetrics(m metric, s *look) {
 	m.one("catalog_tables", "gauge", "Tables.", float64(len(liveTables(db))))
 	m.one("catalog_segments", "gauge", "Segments of records and indexes.", float64(r.Segments))
 	m.one("catalog_segments_lost", "gauge", "Segments of which every copy is lost.", float64(r.Lost))
+	m.one("catalog_segments_unavailable", "gauge", "Segments of which no member hears a blade with a copy, and that are not given up.", float64(r.Unavailable))
 	m.one("catalog_segment_copies_missing", "gauge", "Copies of segments that should exist and do not.", float64(r.Missing))
 	m.one("catalog_segment_copies_building", "gauge", "Copies of segments that are being built.", float64(r.Building))
+	m.one("catalog_copied_bytes", "gauge", "Bytes that were looked at for the copies that are being built, as the process tells this daemon.", float64(s.Build.Done))
+	m.one("catalog_copied_target_bytes", "gauge", "Bytes that are to be looked at for these copies; 0: no process tells of any.", float64(s.Build.Total))
+	m.head("catalog_blade_free_bytes", "gauge", "Bytes of a blade in which copies can be placed; 0 while it is down or leaves.")
+	for b := range db.Blades {
+		free := 0
+		if db.Stays(b) {
+			free = db.Vacancies(rdma.BladeID(b))
+		}
+		m.value("catalog_blade_free_bytes", float64(free)*float64(db.SegmentSize), "blade", strconv.Itoa(b))
+	}
 	m.one("catalog_blades_down", "gauge", "Blades of the database that are declared dead.", float64(len(r.Down)))
 }
 
@@ -312,6 +330,7 @@ func (h *httpServer) serve(ctx context.Context, l net.Listener) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go h.watch.run(watching)
+	go h.watch.follow(watching)
 	if err := h.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return failf("--http: %w", err)
 	}

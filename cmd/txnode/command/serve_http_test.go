@@ -112,7 +112,8 @@ func TestServeHTTP(t *testing.T) {
 		}
 	}
 	has(t, "metrics", metrics, `txnode_served_blade_size_bytes{blade="0"} 67108864`, `txnode_served_blade_up{blade="1"} 1`, `txnode_served_blade_verbs_failed_total{blade="1"} 1`,
-		"txnode_catalog_processes 1\n", "txnode_catalog_tables 1\n", "txnode_catalog_segment_copies_missing 0\n", "txnode_served_connections_limit 1024\n")
+		"txnode_catalog_up 1\n", "txnode_catalog_segments_lost 0\n", "txnode_catalog_segments_unavailable 0\n", "txnode_catalog_copied_target_bytes 0\n",
+		`txnode_catalog_blade_free_bytes{blade="1"} `, "txnode_catalog_processes 1\n", "txnode_catalog_tables 1\n", "txnode_catalog_segment_copies_missing 0\n", "txnode_served_connections_limit 1024\n")
 	value := func(name string) (v float64) {
 		t.Helper()
 		m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (.+)$`).FindStringSubmatch(metrics)

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"txnode/memory"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
+	"txnode/txn"
 )
 
 // How often a daemon with --http looks at itself, and for how long it remembers.
@@ -34,7 +36,8 @@ type look struct {
 	Database  *memory.Layout
 	Servers   []cluster.Server
 	Processes []processLook
-	Err       error // why the catalog could not be read
+	Build     txn.CopyMetrics // how far copies are, as far as this daemon is told
+	Err       error           // why the catalog could not be read
 }
 
 type bladeLook struct {
@@ -58,6 +61,7 @@ type watch struct {
 	d *daemon
 
 	mu     sync.Mutex
+	far    farLook
 	past   []look // without the catalog; the last are the newest, watchEvery apart
 	leases leases
 }
@@ -68,6 +72,51 @@ type leases map[uint32]lease
 type lease struct {
 	until   int64
 	changed time.Time
+}
+
+// farLook is what a catalog elsewhere has said last.
+type farLook struct {
+	database *memory.Layout
+	servers  []cluster.Server
+	err      error
+}
+
+// follow looks at the catalog of --cluster again and again, until ctx ends. It waits for a catalog that does not answer, and no page does.
+func (w *watch) follow(ctx context.Context) {
+	address := w.d.o.Cluster
+	if address == "" {
+		return
+	}
+	w.setFar(farLook{err: fmt.Errorf("%s has not answered yet: %w", address, memory.ErrAway)})
+	ticks := time.NewTicker(watchCatalog * watchEvery)
+	defer ticks.Stop()
+	var cat memory.Catalog
+	for ctx.Err() == nil {
+		var l farLook
+		if cat == nil {
+			cat, l.err = cluster.DialCatalog(ctx, address, cluster.Options{TCP: tcp.Options{Credentials: w.d.files.Client}})
+		}
+		if l.err == nil {
+			l.database, l.err = memory.LoadLayout(cat)
+		}
+		if l.err == nil {
+			l.servers, _ = cluster.Servers(cat) // a database without a cluster has none
+		}
+		w.setFar(l)
+		select {
+		case <-ctx.Done():
+		case <-ticks.C:
+		}
+	}
+	if cat != nil {
+		_ = cat.Close() // it was asked only
+	}
+}
+
+func (w *watch) setFar(l farLook) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.far = l
 }
 
 func newWatch(d *daemon) *watch { return &watch{d: d} }
@@ -118,14 +167,23 @@ func (w *watch) before() []look {
 // catalog adds what the catalog says.
 func (w *watch) catalog(s *look) {
 	c := w.d.catalog
-	if c == nil {
+	switch {
+	case c != nil:
+		s.Catalog = w.d.o.catalogName()
+		if s.Database, s.Err = memory.LoadLayout(c); s.Err == nil {
+			s.Servers, _ = cluster.Servers(c) // a database without a cluster has none
+		}
+	case w.d.o.Cluster != "":
+		w.mu.Lock()
+		s.Catalog, s.Database, s.Servers, s.Err = w.d.o.Cluster, w.far.database, w.far.servers, w.far.err
+		w.mu.Unlock()
+	default:
 		return
 	}
-	s.Catalog = w.d.o.catalogName()
-	if s.Database, s.Err = memory.LoadLayout(c); s.Err != nil || s.Database == nil {
+	if s.Err != nil || s.Database == nil {
 		return
 	}
-	s.Servers, _ = cluster.Servers(c) // a database without a cluster has none
+	s.Build = w.d.reporter.Build()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.Processes = w.leases.look(s.Database.Processes, s.At)
