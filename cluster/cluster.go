@@ -307,6 +307,7 @@ func (x incarnations) add(i int, blades []rdma.BladeInfo) int {
 // probed is what a server has answered.
 type probed struct {
 	blades []rdma.BladeInfo
+	heads  [][]byte // of the regions of its blades, if they were read
 	err    error
 }
 
@@ -330,5 +331,5 @@ func probe(ctx context.Context, s Server, o Options) probed {
 	if err != nil {
 		return probed{err: err}
 	}
-	return probed{f.Blades(), oneLine(f.Close())}
+	return probed{blades: f.Blades(), err: oneLine(f.Close())}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,5 +166,60 @@ func TestOldDirectory(t *testing.T) {
 	b.stopped(func() { b.write("b", newest["b"]) }) // that of a is one that was built
 	if got := b.values(); got[3] != filedKeys {
 		t.Errorf("the old one of b: %v", got)
+	}
+}
+
+// TestStatusOfRegions: of a blade that came with another region than its newest, the status says which kind it is, and what to do; and so does an
+// opening, which takes in blank what is old or blank, and refuses the others.
+func TestStatusOfRegions(t *testing.T) {
+	other := newFiledBed(t, "a", "b")
+	foreign := other.read("a")
+	b := newFiledBed(t, "a", "b", "x")
+	b.session(1)
+	files := map[string][]byte{"foreign": foreign, "blank": make([]byte, size)}
+	b.stopped(func() { files["old"] = b.read("a") })
+	b.session(2)
+	b.stopped(func() { files["a"], files["b"] = b.read("a"), b.read("b") })
+	for _, x := range []struct {
+		is    cluster.BladeState
+		a, b  string // whose files these blades have
+		says  string
+		opens error
+	}{
+		{cluster.BladeForeign, "foreign", "b", "bring back the one that belongs", memory.ErrForeign},
+		{cluster.BladeMisplaced, "b", "a", "the directory that it had", memory.ErrGeometry},
+		{cluster.BladeOld, "old", "old", "--trust 0", memory.ErrGeometry}, // which is that of the other place for b
+		{cluster.BladeBlank, "blank", "b", "was its memory or file lost", nil},
+		{cluster.BladeOld, "old", "b", "or open the database", nil},
+		{cluster.BladeRestarted, "a", "b", "", nil},
+	} {
+		b.stopped(func() {
+			b.write("a", files[x.a])
+			b.write("b", files[x.b])
+		})
+		st, err := cluster.Ask(t.Context(), b.address("c"), cluster.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blade := &st.Blades[0]
+		if blade.State != x.is || !strings.Contains(blade.Why, x.says) {
+			t.Errorf("%s: %s: %s", x.is, blade.State, blade.Why)
+		}
+		if troubles := st.Troubles(); len(troubles) == 0 {
+			t.Errorf("%s: nothing is wrong", x.is)
+		}
+		db, _, err := b.open()
+		if !errors.Is(err, x.opens) {
+			t.Errorf("%s: opened: %v", x.is, err)
+		}
+		if err == nil { // it counts as lost, and is taken in
+			for r := db.Redundancy(); r.Missing+r.Building+r.Dirty+len(r.Down) > 0; r = db.Redundancy() {
+				time.Sleep(time.Millisecond)
+			}
+			if err := db.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			b.stopped(func() { files["a"], files["b"] = b.read("a"), b.read("b") })
+		}
 	}
 }

@@ -57,6 +57,10 @@ const (
 	BladeSilent    BladeState = "silent"    // its server does not answer, or has other blades, and it was not declared dead
 	BladeRestarted BladeState = "restarted" // its server has begun anew, and no process has looked since what it has
 	BladeStopped   BladeState = "stopped"   // its server cannot read or write it
+	BladeOld       BladeState = "old"       // it has come with an old copy of its region
+	BladeBlank     BladeState = "blank"     // it has come with nothing
+	BladeForeign   BladeState = "foreign"   // it is one of another database
+	BladeMisplaced BladeState = "misplaced" // it is one of another place of the database
 )
 
 // BladeStatus is a blade.
@@ -67,13 +71,19 @@ type BladeStatus struct {
 	Free   uint64 // bytes of places for segments; 0 unless copies can be placed there
 	State  BladeState
 	Copies int // of segments that it has, those being built included
-	// Why it is stopped, silent or full; else empty.
+	// Why it is stopped, silent, full, old, blank, foreign or misplaced, or cannot be taken in again, and what to do; else empty.
 	Why string
+
+	stale *memory.StaleError // of one that is old
 }
 
 // Away reports whether nothing can be read from a blade that was not given up.
 func (b *BladeStatus) Away() bool {
-	return b.State == BladeSilent || b.State == BladeRestarted || b.State == BladeStopped
+	switch b.State {
+	case BladeSilent, BladeRestarted, BladeStopped, BladeOld, BladeBlank, BladeForeign, BladeMisplaced:
+		return true
+	}
+	return false
 }
 
 // ProcessStatus is a process that has the database open, or had it open and is registered still.
@@ -119,7 +129,7 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 		}
 		asked.Go(func() {
 			p := &found[i]
-			if *p = probe(ctx, servers[i], o); p.err == nil {
+			if *p = probeHeads(ctx, servers[i], o); p.err == nil {
 				p.err = compare(string(s.Address), s.Blades, p.blades)
 			}
 			if p.err == nil {
@@ -141,7 +151,7 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 		}
 		for k := range s.Blades {
 			b := BladeStatus{ID: len(st.Blades), Server: s.Address, Size: s.Blades[k]}
-			b.see(l, &st.Servers[i], found[i].blades, reports[i], k)
+			b.see(l, &st.Servers[i], &found[i], reports[i], k)
 			st.Blades = append(st.Blades, b)
 		}
 	}
@@ -150,6 +160,7 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	if l == nil {
 		return st, nil
 	}
+	st.remedies()
 	st.Copies.Redundancy, st.Copies.Build = l.Redundancy(), BuildOf(told)
 	st.Copies.Unavailable = l.Unavailable(func(b rdma.BladeID) bool { return int(b) < len(st.Blades) && st.Blades[b].Away() })
 	for i := range l.Coordinators {
@@ -162,7 +173,8 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 }
 
 // see says how blade k of a server is.
-func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, infos []rdma.BladeInfo, r *Report, k int) {
+func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, p *probed, r *Report, k int) {
+	infos := p.blades
 	var x memory.Blade
 	known := l != nil && b.ID < len(l.Blades)
 	if known {
@@ -181,6 +193,9 @@ func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, infos []rdma.BladeI
 		b.State = BladeDrained
 	case down:
 		b.State = BladeDown
+		if fault, why := b.examine(l, p, k); fault == memory.HeaderForeign || fault == memory.HeaderMisplaced {
+			b.Why = why
+		}
 	case s.Err != nil:
 		b.State, b.Why = BladeSilent, s.Err.Error()
 	case fault != "":
@@ -189,6 +204,9 @@ func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, infos []rdma.BladeI
 		b.State = BladeUnused
 	case known && x.Incarnation != 0 && k < len(infos) && infos[k].Incarnation != x.Incarnation:
 		b.State = BladeRestarted
+		if fault, why := b.examine(l, p, k); faulty[fault] != "" {
+			b.State, b.Why = faulty[fault], why
+		}
 	case known && x.Leaving:
 		b.State = BladeLeaving
 	case len(s.Full) > 0:
@@ -325,7 +343,13 @@ func (st *Status) Troubles() (out []Trouble) {
 	for i := range st.Blades {
 		switch b := &st.Blades[i]; b.State {
 		case BladeDown:
-			add(TroubleBlade, b.Server, b.ID, nil, "blade %d was declared dead, and is not taken in again yet", b.ID)
+			text := "blade %d was declared dead, and is not taken in again yet"
+			if b.Why != "" {
+				text += ": " + strings.ReplaceAll(b.Why, "%", "%%")
+			}
+			add(TroubleBlade, b.Server, b.ID, nil, text, b.ID)
+		case BladeOld, BladeBlank, BladeForeign, BladeMisplaced:
+			add(TroubleBlade, b.Server, b.ID, nil, "%s", b.Why)
 		case BladeRestarted:
 			add(TroubleBlade, b.Server, b.ID, nil, "the server of blade %d has restarted, and no process has taken the blade in since", b.ID)
 		case BladeStopped:

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -199,7 +200,8 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		case l.Judge(b, &h) == HeaderForeign && fresh:
 			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
 		case l.Judge(b, &h) == HeaderForeign:
-			return fail(ErrForeign, "its region belongs to database %v, the catalog %s to %v: bring back the one that belongs to the other", h.UUID, s.cat.Name(), l.UUID)
+			kind, what := l.Describe(b, HeaderForeign, &h)
+			return fail(kind, "%s", what)
 		case found == nil || h.Epoch > found.Epoch:
 			found = &h
 		}
@@ -207,7 +209,8 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	switch {
 	case blanks == HeaderCopies && l.Formatted:
-		return fail(errBlank, "its region is blank: was its memory or file lost or replaced? Bring it back, or %s", l.Remedy(b))
+		_, what := l.Describe(b, layout.HeaderBlank, nil)
+		return fail(errBlank, "%s", what)
 	case blanks == HeaderCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:
@@ -222,22 +225,15 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		if err := s.compareTold(c, b, s.rev, buf); err != nil {
 			return false, err
 		}
-		if err := s.compareStale(c, b, buf); err != nil {
+		if err := l.Stale(b, s.opts.bladeName(b), binary.LittleEndian.Uint64(c.Thread().Bytes(buf+toldAt, 8))); err != nil {
 			return false, err
 		}
 	}
-	switch fault {
-	case HeaderMisplaced:
-		return fail(ErrGeometry, "its region is that of blade %d of %d, not %d of %d: were files renamed? The number in a name is the blade's", found.Blade, found.Blades, b, want.Blades)
-	case HeaderGeometry:
-		return fail(ErrGeometry, "its region has %d backups and segments of %d bytes, the catalog says %d and %d",
-			found.Backups, found.SegmentSize, want.Backups, want.SegmentSize)
-	case HeaderAhead:
-		return fail(errAhead, "its region is of epoch %d and %d bytes, the catalog %s of %d and %d: the catalog is an old copy; bring the newest back",
-			found.Epoch, found.Size, s.cat.Name(), want.Epoch, want.Size)
-	case HeaderBehind:
-		return fail(ErrGeometry, "its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
-			found.Epoch, l.Opened, l.Remedy(b))
+	if kind, what := l.Describe(b, fault, found); kind != nil {
+		if fault == HeaderAhead {
+			kind = errAhead
+		}
+		return fail(kind, "%s", what)
 	}
 	return stale, nil
 }

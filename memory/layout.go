@@ -90,11 +90,14 @@ const (
 	HeaderAhead        = layout.HeaderAhead
 	HeaderArea         = layout.HeaderArea
 	HeaderBehind       = layout.HeaderBehind
+	HeaderBlank        = layout.HeaderBlank
 	HeaderCopies       = layout.HeaderCopies
+	HeaderDamaged      = layout.HeaderDamaged
 	HeaderForeign      = layout.HeaderForeign
 	HeaderGeometry     = layout.HeaderGeometry
 	HeaderMisplaced    = layout.HeaderMisplaced
 	HeaderSound        = layout.HeaderSound
+	HeaderStale        = layout.HeaderStale
 	HeaderStride       = layout.HeaderStride
 	KindBlocks         = layout.KindBlocks
 	KindIndex          = layout.KindIndex

@@ -70,17 +70,6 @@ func (s *store) compareTold(c *rdma.Coro, b rdma.BladeID, rev Revision, buf uint
 	return nil
 }
 
-// compareStale compares a region with the catalog, which knows of what its blade was told: a *StaleError. A word that is damaged says nothing; an old
-// copy has a whole one.
-func (s *store) compareStale(c *rdma.Coro, b rdma.BladeID, buf uint32) error {
-	word := binary.LittleEndian.Uint64(c.Thread().Bytes(buf+toldAt, 8))
-	has, whole := layout.ParseTold(word)
-	if knows := s.layout.Blades[b].Told; whole && has < knows {
-		return &StaleError{Blade: b, Name: s.opts.bladeName(b), Has: has, Knows: knows, Mend: s.layout.StaleRemedy(b)}
-	}
-	return nil
-}
-
 // Tell has the blades that are up remember at which revision the catalog is, as far as this process knows: no opening takes an earlier
 // one for the catalog. A word that is damaged is replaced. It costs nothing if there is no other revision than the last time. In a shared
 // database it also stamps the blades (Stamp), if no process has done so for stampEveryNs. It belongs to c, and takes the lock.
@@ -189,7 +178,7 @@ func tell(c *rdma.Coro, all []telling, rev Revision, durable bool) (whole bool, 
 const maxTells = 10
 
 // Nor must a blade go back: the file of a blade of an hour ago lacks what was committed since. So the catalog remembers in turn of which
-// revision each blade was told (Blade.Told), and a region that was told of an earlier one is an old copy (compareStale).
+// revision each blade was told (Blade.Told), and a region that was told of an earlier one is an old copy (Layout.Stale).
 //
 // Invariant: Blade.Told of a blade that is up <= the revision in its word, also after a loss of power. The blade is told first, and flushes
 // its word; then the catalog has it. So the newest region is never taken for an old one.

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"txnode/memory/internal/mum"
@@ -174,7 +175,69 @@ const (
 	HeaderBehind                // of before the database was opened last: the region is an old copy
 	HeaderGeometry              // other backups, or segments
 	HeaderAhead                 // later, or larger, than the catalog knows of: that is an old copy
+	// Those of Examine besides.
+	HeaderBlank   // there is none
+	HeaderDamaged // no copy of it is intact
+	HeaderStale   // its blade was told of a later revision of the catalog than the region: the region is an old copy
 )
+
+// Examine compares the first 8 KiB of a blade's region with what the layout says of the blade. The error, with the name of the blade, says what is
+// wrong, and what to do: a *StaleError, or a *BladeError. nil: HeaderSound.
+func (l *Layout) Examine(b rdma.BladeID, name string, head []byte) (HeaderFault, error) {
+	h, err := ParseRegionHeader(head)
+	fault := HeaderBlank
+	switch {
+	case errors.Is(err, ErrNotFormatted):
+	case err != nil:
+		return HeaderDamaged, &BladeError{Blade: b, Name: name, Err: err, What: "its region: bring back its memory or file, or " + l.Remedy(b)}
+	default:
+		fault = l.Judge(b, &h)
+	}
+	if fault == HeaderSound || fault == HeaderAhead {
+		if err := l.Stale(b, name, binary.LittleEndian.Uint64(head[ToldOffset:])); err != nil {
+			return HeaderStale, err
+		}
+	}
+	if fault == HeaderSound {
+		return fault, nil
+	}
+	kind, what := l.Describe(b, fault, &h)
+	return fault, &BladeError{Blade: b, Name: name, Err: kind, What: what}
+}
+
+// Stale compares the word at ToldOffset of a blade's region with what the catalog knows: a *StaleError. A word that is damaged says nothing; an
+// old copy has a whole one.
+func (l *Layout) Stale(b rdma.BladeID, name string, word uint64) error {
+	if has, whole := ParseTold(word); whole && has < l.Blades[b].Told {
+		return &StaleError{Blade: b, Name: name, Has: has, Knows: l.Blades[b].Told, Mend: l.StaleRemedy(b)}
+	}
+	return nil
+}
+
+// Describe says what is wrong with a region whose header has a fault, and what to do.
+func (l *Layout) Describe(b rdma.BladeID, fault HeaderFault, h *RegionHeader) (kind error, what string) {
+	want := l.HeaderOf(b)
+	switch fault {
+	case HeaderBlank:
+		return ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or " + l.Remedy(b)
+	case HeaderForeign:
+		return ErrForeign, fmt.Sprintf("its region belongs to database %v, the catalog to %v: bring back the one that belongs to the other", h.UUID, l.UUID)
+	case HeaderMisplaced:
+		hint := "The number in a name is the blade's"
+		if l.Shared {
+			hint = "Each server has the directory that it had"
+		}
+		return ErrGeometry, fmt.Sprintf("its region is that of blade %d of %d, not %d of %d: were files renamed? %s", h.Blade, h.Blades, b, want.Blades, hint)
+	case HeaderGeometry:
+		return ErrGeometry, fmt.Sprintf("its region has %d backups and segments of %d bytes, the catalog says %d and %d", h.Backups, h.SegmentSize, want.Backups, want.SegmentSize)
+	case HeaderAhead:
+		return ErrGeometry, fmt.Sprintf("its region is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old copy; bring the newest back", h.Epoch, h.Size, want.Epoch, want.Size)
+	case HeaderBehind:
+		return ErrGeometry, fmt.Sprintf("its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
+			h.Epoch, l.Opened, l.Remedy(b))
+	}
+	return nil, ""
+}
 
 // Judge compares what a blade says of itself with what the layout says of it.
 func (l *Layout) Judge(b rdma.BladeID, h *RegionHeader) HeaderFault {

@@ -38,7 +38,9 @@ whole. Servers that do not answer hold it up for seconds only.
 States of blades: up; full: its disk is; leaving: it is being drained, and drained then;
 down: it was declared dead, and its copies were given up; silent: its server does not
 answer, and it was not declared dead; restarted: its server has begun anew, and no
-process has taken it in yet; stopped: its server cannot use its file; vacant.
+process has taken it in yet; old, blank, foreign or misplaced: it has come with an old
+copy of its memory, with nothing, or with that of another database or place; stopped:
+its server cannot use its file; vacant.
 
 With --wait it looks again and again until the cluster is whole. If data is lost, it
 ends at once, since no wait brings that back. Copies are built by processes that have

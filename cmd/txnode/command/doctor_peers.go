@@ -244,18 +244,8 @@ func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 		e.bad(healthWarn, e.command("cluster heal"), check, name, "the database does not use it yet")
 	case l.Blades[id].State == memory.BladeDown && l.Blades[id].Leaving:
 		e.ok(check, name, "it is drained, and empty")
-	case l.Blades[id].State == memory.BladeDown:
-		e.bad(healthWarn, e.command("cluster heal"), check, name, "it was declared dead, and is not taken in again yet")
-	case l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation:
-		e.bad(healthWarn, e.command("cluster heal"), check, name, "the server has restarted, and no process has taken the blade in since")
-	case blank && l.Formatted:
-		e.bad(healthFail, "start the server with the --dir that it had", check, name, "%s has a blank blade where the catalog says that data is", address)
-	case err != nil && l.Formatted:
-		e.bad(healthFail, "start the server with the --dir that it had", check, name, "%s: %s", address, oneLine(err))
-	case err != nil:
-		e.ok(check, name, "it is being made")
 	default:
-		e.judge(l, id, name, address, &h)
+		e.judge(l, id, name, address, &h, p)
 	}
 }
 
@@ -284,21 +274,41 @@ func (e *exam) checkTold(ctx context.Context, c *examined, name string, p *proof
 	}
 }
 
-// judge checks a blade's header.
-func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.RegionHeader) {
+// judge compares the head of a blade's region with the catalog.
+func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.RegionHeader, p *proof) {
 	const check = "database"
+	b := rdma.BladeID(id)
 	bring := "start the right server at " + address + ": the --dir that it had, or another address"
-	switch l.Judge(rdma.BladeID(id), h) {
-	case memory.HeaderForeign:
+	down := l.Blades[id].State == memory.BladeDown
+	restarted := l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation
+	fault, err := l.Examine(b, name, p.header)
+	fails, mend := healthWarn, e.command("cluster heal")
+	if !down && l.Last(b) > 0 {
+		fails, mend = healthFail, "start the server with the newest --dir that it had; if there is none: "+e.command("cluster recover")
+	}
+	switch {
+	case fault == memory.HeaderForeign:
 		e.bad(healthFail, bring, check, name, "%s has a blade of database %v, and the catalog is of %v", address, h.UUID, l.UUID)
-	case memory.HeaderMisplaced:
+	case fault == memory.HeaderMisplaced:
 		e.bad(healthFail, bring, check, name, "%s has blade %d of %d of the database, and the catalog says %d of %d", address, h.Blade, h.Blades, id, len(l.Blades))
-	case memory.HeaderBehind:
+	case down:
+		e.bad(healthWarn, e.command("cluster heal"), check, name, "it was declared dead, and is not taken in again yet")
+	case fault == memory.HeaderStale:
+		e.bad(fails, mend, check, name, "%s: %s", address, oneLine(err))
+	case fault == memory.HeaderBlank && l.Formatted:
+		e.bad(fails, mend, check, name, "%s has a blank blade where the catalog says that data is", address)
+	case fault == memory.HeaderDamaged && l.Formatted:
+		e.bad(healthFail, "start the server with the --dir that it had", check, name, "%s: %s", address, oneLine(err))
+	case fault == memory.HeaderBlank || fault == memory.HeaderDamaged:
+		e.ok(check, name, "it is being made")
+	case fault == memory.HeaderBehind:
 		e.bad(healthFail, bring, check, name, "%s has an old copy of the blade: it is of epoch %d, and the database was opened in %d", address, h.Epoch, l.Opened)
-	case memory.HeaderGeometry:
+	case fault == memory.HeaderGeometry:
 		e.bad(healthFail, bring, check, name, "%s has a blade of another geometry: backups %d, segments of %s; the catalog says %d, %s", address, h.Backups, bytesText(uint64(h.SegmentSize)), l.Backups, bytesText(uint64(l.SegmentSize)))
-	case memory.HeaderAhead:
+	case fault == memory.HeaderAhead:
 		e.bad(healthFail, bringCatalog, check, name, "%s has a blade of epoch %d, and the catalog is an old copy, of epoch %d", address, h.Epoch, l.Epoch)
+	case restarted:
+		e.bad(healthWarn, e.command("cluster heal"), check, name, "the server has restarted, and no process has taken the blade in since")
 	default:
 		e.ok(check, name, "%v, blade %d of %d, backups %d, segments of %s", h.UUID, h.Blade, h.Blades, h.Backups, bytesText(uint64(h.SegmentSize)))
 	}

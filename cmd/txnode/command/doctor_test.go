@@ -240,7 +240,7 @@ func TestDoctorForeign(t *testing.T) {
 		}
 	}
 	finds(t, doctor(t, at("c2")), "ok", "database", "blade 0")
-	finds(t, doctor(t, at("c1")), "warn", "database", "blade 0", "restarted")
+	finds(t, doctor(t, at("c1")), "fail", "database", "blade 0", "has a blade of database")
 
 	// The entries of a cluster whose blade is taken to be known: its incarnation is.
 	c, err := remote.Dial(t.Context(), at("c1"), tcp.Options{})
