@@ -241,7 +241,11 @@ func buildOf(m txn.CopyMetrics) *buildLine {
 func (b *buildLine) String() string {
 	text := fmt.Sprintf("%s of %s", bytesText(b.Done), bytesText(b.Total))
 	if b.Rate > 0 {
-		text += fmt.Sprintf(", %s/s, %v left", bytesText(b.Rate), time.Duration(b.LeftNs).Round(time.Second))
+		left := "less than 1s"
+		if d := time.Duration(b.LeftNs).Round(time.Second); d > 0 {
+			left = d.String()
+		}
+		text += fmt.Sprintf(", %s/s, %s left", bytesText(b.Rate), left)
 	}
 	return text
 }

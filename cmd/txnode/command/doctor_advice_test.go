@@ -112,6 +112,15 @@ func TestAdviceOnBlades(t *testing.T) {
 	if st := c.status(0); st.Servers[1].Blades[0].State != "drained" && st.Servers[1].Blades[0].State != "vacant" {
 		t.Errorf("%+v", st)
 	}
+
+	c.ends["z"]()
+	inSystem(t, "cluster", "add-blade", c.catalog, c.address("y")) // so that there are two when one is given up
+	inSystem(t, "cluster", "heal", c.catalog)
+	all := commands.FindAllString(c.advice("fail", "server", c.address("z")), -1)
+	c.follow(all[1], nil)
+	c.serve("v")
+	c.follow(all[2], nil, "ADDRESS", c.address("v"))
+	c.content()
 }
 
 // TestAdviceOnData: what doctor says about data that is unavailable brings it back, with the directories that the servers had; about data
