@@ -35,6 +35,7 @@ const (
 // Kept is a record that was replaced while a backup was made.
 type Kept struct {
 	Cut        uint32
+	Block      memory.Addr // where it was
 	Table      uint16
 	Key, Value []byte
 	// Rest is how many bytes of the value are missing, which are the value of the key that RestOf returns.
@@ -55,7 +56,7 @@ func ParseKept(key, value []byte) (k Kept, part bool, err error) {
 	if at > len(value) || n < len(value)-at || n > record.MaxValue {
 		return k, false, fmt.Errorf("%w: what was kept for a backup under %x has %d bytes", ErrCorrupt, key, len(value))
 	}
-	return Kept{Cut: le.Uint32(value), Table: le.Uint16(value[4:]), Key: value[keptHead:at], Value: value[at:], Rest: n - (len(value) - at)}, false, nil
+	return Kept{Cut: le.Uint32(value), Block: memory.Addr(le.Uint64(key)), Table: le.Uint16(value[4:]), Key: value[keptHead:at], Value: value[at:], Rest: n - (len(value) - at)}, false, nil
 }
 
 // FirstOf is the key of the record whose rest, or itself, is under key.

@@ -138,6 +138,14 @@ func (s *Scan) Next() (key, value []byte, ok bool, err error) {
 	}
 }
 
+// Block is where the record is that Next has returned last; 0: the transaction has written it.
+func (s *Scan) Block() memory.Addr {
+	if s.took == 0 || s.took > len(s.rows) {
+		return 0
+	}
+	return s.found[s.rows[s.took-1].found].addr
+}
+
 // Version is that of the record that Next has returned last, unless the transaction has written it.
 func (s *Scan) Version() record.TxID {
 	if s.took == 0 || s.took > len(s.rows) {

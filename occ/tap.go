@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"txnode/memory"
 	"txnode/memory/record"
 )
 
@@ -14,6 +15,9 @@ type TapWrite struct {
 	Table      *Table
 	Key, Value []byte
 	Deleted    bool
+	// Block is where the record was that is replaced or deleted, or where the one is that is new. Without a Key it is a block
+	// that has become free: in an ordered table a record that is replaced gets another one.
+	Block memory.Addr
 }
 
 // Tap is told what transactions write that commit while it is attached to their
@@ -160,14 +164,21 @@ func (tx *Tx) tell(known bool) {
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.state == record.Node {
+			if it.vacates {
+				w = append(w, TapWrite{Table: it.table, Block: it.addr})
+			}
 			continue
+		}
+		was := it.addr
+		if it.from != 0 {
+			was = it.from
 		}
 		switch it.write {
 		case writePut:
 			img := record.Image(buf[it.w : uint32(it.w)+it.wlen])
-			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value()})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value(), Block: was})
 		case writeDelete:
-			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true, Block: was})
 		}
 	}
 	t.failed = t.pass(tx, w)

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"txnode/log"
+	"txnode/memory"
 	"txnode/memory/record"
 )
 
@@ -25,6 +26,9 @@ func (tx *Tx) Read(i int) (value []byte, live bool) {
 func (tx *Tx) value(it *item) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(tx.base, it.val)), it.vlen)
 }
+
+// Block is where the record of item i is, which has been executed.
+func (tx *Tx) Block(i int) memory.Addr { return tx.items[i].addr }
 
 // Version is that of the record of item i, which has been executed, as it was read.
 func (tx *Tx) Version(i int) record.TxID { return tx.items[i].version }

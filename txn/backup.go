@@ -107,16 +107,17 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		return db.backupShared(ctx, worker, out, o)
 	}
 	var changes []snapshot.Change
-	pace := pace{out: out}
+	pace, tally := pace{out: out}, newTally(true)
 	tap := occ.NewTap(func(number uint64, writes []occ.TapWrite) error {
 		changes = changes[:0]
 		for i := range writes {
 			c := &writes[i]
-			if c.Table.Dropped() {
-				continue // by a transaction that has used it before
+			if c.Key == nil || c.Table.Dropped() {
+				continue // a block; or by a transaction that has used the table before
 			}
 			changes = append(changes, snapshot.Change{Table: c.Table.ID, Key: c.Key, Value: c.Value, Deleted: c.Deleted})
 		}
+		tally.changed(number, writes)
 		return pace.commit(number, changes)
 	})
 	if err := db.engine.Attach(tap); err != nil {
@@ -129,7 +130,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	if err != nil {
 		return info, err
 	}
-	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged}
+	s := copier{ctx: ctx, w: worker, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged, tally: tally}
 	defer func() { info.Skipped = total(s.skipped) }()
 	if err := s.tables(tables); err != nil {
 		return info, err
@@ -156,7 +157,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 		worker.Sleep(settleNs)
 	}
 	db.engine.Detach(tap)
-	return out.Finish(cut, listed(tables, s.skipped))
+	return out.Finish(cut, listed(tables, s.skipped, tally.at(cut)))
 }
 
 // header describes the database.
@@ -190,13 +191,21 @@ func total(skipped map[string]uint64) (n uint64) {
 	return n
 }
 
-// listed is the list of the tables of a backup, given what was left out of them.
-func listed(tables []memory.Table, skipped map[string]uint64) []snapshot.Table {
+// listed is the list of the tables of a backup, given what was left out of them, and how many records they have, by number.
+func listed(tables []memory.Table, skipped map[string]uint64, records map[uint16]uint64) []snapshot.Table {
 	list := make([]snapshot.Table, 0, len(tables))
 	for i := range tables {
-		if t := &tables[i]; inBackup(t) {
-			list = append(list, snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options), Skipped: skipped[t.Name]})
+		t := &tables[i]
+		if !inBackup(t) {
+			continue
 		}
+		x := snapshot.Table{ID: t.ID, Name: t.Name, Options: json.RawMessage(t.Options), Skipped: skipped[t.Name]}
+		if o, err := decodeTableOptions(t.Options); err == nil && o.Of != "" {
+			x.Entries = records[t.ID]
+		} else {
+			x.Records = records[t.ID]
+		}
+		list = append(list, x)
 	}
 	return list
 }

@@ -51,7 +51,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	if err != nil {
 		return info, err
 	}
-	s := copier{ctx: ctx, w: w, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged, cut: cut.Number}
+	s := copier{ctx: ctx, w: w, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged, cut: cut.Number, tally: newTally(false)}
 	ended := false
 	end := func() error {
 		if ended {
@@ -89,7 +89,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	if err := end(); err != nil {
 		return info, err
 	}
-	return out.Finish(0, listed(cut.Tables, s.skipped))
+	return out.Finish(0, listed(cut.Tables, s.skipped, s.tally.at(0)))
 }
 
 // makeCut makes the cut of a backup.
@@ -182,11 +182,7 @@ func (s *copier) kept() (err error) {
 				return err
 			}
 		}
-		if err := s.out.Base(k.Table, k.Key, k.Value); err != nil {
-			return err
-		}
-		s.count()
-		return nil
+		return s.copied(k.Table, k.Key, k.Value, k.Block)
 	}
 	return s.walk()
 }

@@ -126,7 +126,7 @@ func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Bytes != uint64(file.Len()) || info.Records < keys/2 || calls < 3 {
+	if info.Bytes != uint64(file.Len()) || calls < 3 {
 		t.Fatalf("a file of %d bytes: %+v, after %d calls", file.Len(), info, calls)
 	}
 	copied := openMemory(t, txn.Options{})
@@ -154,7 +154,10 @@ func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name 
 		}
 	}
 	txns := append(slices.Clone(rec.Txns()), history.Txn{ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops})
-	t.Logf("%d transactions, %d keys in the backup, of %d records", len(txns)-1, len(ops), info.Records)
+	t.Logf("%d transactions, %d keys in the backup", len(txns)-1, len(ops))
+	if info.Records != uint64(len(ops)) {
+		t.Errorf("it is said to have %d records, and has %d", info.Records, len(ops))
+	}
 	if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
 		t.Fatal(err)
 	}

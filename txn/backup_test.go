@@ -133,7 +133,7 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Bytes != uint64(file.Len()) || info.Records < keys/2 {
+	if info.Bytes != uint64(file.Len()) {
 		t.Fatalf("a file of %d bytes: %+v", file.Len(), info)
 	}
 
@@ -157,6 +157,9 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 		if err != nil && !errors.Is(err, txn.ErrNotFound) {
 			t.Fatal(err)
 		}
+	}
+	if info.Records != uint64(len(ops)) {
+		t.Errorf("it is said to have %d records, and has %d", info.Records, len(ops))
 	}
 	txns := append(slices.Clone(rec.Txns()), history.Txn{ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops})
 	t.Logf("%d transactions, %d of them while the backup ran, %d keys in it", len(txns)-1, info.Changes, len(ops))

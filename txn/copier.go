@@ -38,6 +38,7 @@ type copier struct {
 	out      *snapshot.Writer
 	progress func(uint64)
 	records  uint64
+	tally    *tally
 	// cut, of a backup beside several processes, is the number of its cut: records of versions that are not below are left out. Verbs
 	// that have failed are repeated then.
 	cut uint32
@@ -272,7 +273,7 @@ func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err
 		if s.later(img.Version()) {
 			return true, need, nil
 		}
-		return true, need, s.base(img.Key(), img.Value())
+		return true, need, s.base(img.Key(), img.Value(), a)
 	}
 	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
 }
@@ -282,24 +283,27 @@ func (s *copier) later(v record.TxID) bool {
 	return s.cut != 0 && s.each == nil && v.Coordinator() >= s.cut
 }
 
-// base writes a record.
-func (s *copier) base(key, value []byte) error {
+// base writes a record, which is in a block.
+func (s *copier) base(key, value []byte, block memory.Addr) error {
 	if s.each != nil {
 		return s.each(key, value)
 	}
-	if err := s.out.Base(s.t.ID, key, value); err != nil {
-		return err
-	}
-	s.count()
-	return nil
+	return s.copied(s.t.ID, key, value, block)
 }
 
-// count counts a record, and tells the caller of the backup now and then.
-func (s *copier) count() {
+// copied writes a record, counts it, and tells the caller of the backup now and then.
+func (s *copier) copied(table uint16, key, value []byte, block memory.Addr) error {
+	if err := s.out.Base(table, key, value); err != nil {
+		return err
+	}
+	if !s.tally.met(table, key, block) {
+		return nil
+	}
 	s.records++
 	if s.progress != nil && s.records%reportStep == 0 {
 		s.progress(s.records)
 	}
+	return nil
 }
 
 // one copies what a slot leads to, and waits until it is not locked.

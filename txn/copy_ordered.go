@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/tree"
+	"txnode/memory"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -31,6 +32,7 @@ type page struct {
 // pageRow is a record: page.data[at:key] is the key, page.data[key:end] the value. later: it was written after the cut.
 type pageRow struct {
 	at, key, end int
+	block        memory.Addr
 	later        bool
 }
 
@@ -62,7 +64,7 @@ func (s *copier) ordered(ix *tree.Tree) error {
 			if r.later {
 				continue
 			}
-			if err := s.base(p.data[r.at:r.key], p.data[r.key:r.end]); err != nil {
+			if err := s.base(p.data[r.at:r.key], p.data[r.key:r.end], r.block); err != nil {
 				return err
 			}
 		}
@@ -96,7 +98,7 @@ func (s *copier) readPage(p *page, from index.Bound, limit *int) error {
 			if p.data = append(p.data, key...); !later {
 				p.data = append(p.data, value...)
 			}
-			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data), later})
+			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data), scan.Block(), later})
 			p.more = len(p.rows) == n || len(p.data) >= pageBytes
 			return !p.more, nil
 		}, nil)
@@ -151,6 +153,7 @@ func (s *copier) beside(ix *tree.Tree, from *index.Bound, damage error) (more bo
 func (s *copier) single(key []byte) error {
 	for {
 		var value []byte
+		var block memory.Addr
 		later := false
 		err := s.w.View(s.ctx, func(tx *Tx) error {
 			i, err := tx.fetch(s.t, key, false)
@@ -161,7 +164,7 @@ func (s *copier) single(key []byte) error {
 			if !ok {
 				return ErrNotFound
 			}
-			value, later = append(value[:0], v...), s.later(tx.o.Version(i))
+			value, later, block = append(value[:0], v...), s.later(tx.o.Version(i)), tx.o.Block(i)
 			return nil
 		})
 		switch {
@@ -172,7 +175,7 @@ func (s *copier) single(key []byte) error {
 		case err != nil:
 			return err
 		default:
-			return s.base(key, value)
+			return s.base(key, value, block)
 		}
 	}
 }

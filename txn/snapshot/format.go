@@ -51,6 +51,9 @@ type Table struct {
 	ID      uint16          `json:"id"`
 	Name    string          `json:"name"`
 	Options json.RawMessage `json:"options"`
+	// Records is how many records the table has in the copy, or, of the table of an index, Entries is that.
+	Records uint64 `json:"records,omitempty"`
+	Entries uint64 `json:"entries,omitempty"`
 	// Skipped is how many records and parts of the table were left out because they are damaged.
 	Skipped uint64 `json:"skipped,omitempty"`
 }
@@ -66,7 +69,7 @@ func (t *Table) Validate() error {
 // end is the payload of the last frame.
 type end struct {
 	Cut     uint64  `json:"cut"`
-	Records uint64  `json:"records"`
+	Records uint64  `json:"records"` // base records
 	Changes uint64  `json:"changes"`
 	Tables  []Table `json:"tables"`
 }

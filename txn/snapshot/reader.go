@@ -15,6 +15,7 @@ type Reader struct {
 	src    io.ReadSeeker
 	header Header
 	info   Info
+	bases  uint64
 	end    end
 	counts map[uint16]uint64 // of base records and changed keys, by table
 	// last is, for each key that changes up to the cut have written, the number of
@@ -57,7 +58,7 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 					return fmt.Errorf("%w: frame %d: a deletion among records", ErrDamaged, n)
 				}
 				r.counts[e.table]++
-				r.info.Records++
+				r.bases++
 			}
 		case kindChange:
 			if len(p) < 8 {
@@ -81,8 +82,8 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 			if err := json.Unmarshal(p, &r.end); err != nil {
 				return fmt.Errorf("%w: its end: %w", ErrDamaged, err)
 			}
-			if e := &r.end; e.Records != r.info.Records || e.Changes != r.info.Changes {
-				return fmt.Errorf("%w: %d records and %d changes, its end says %d and %d", ErrDamaged, r.info.Records, r.info.Changes, e.Records, e.Changes)
+			if e := &r.end; e.Records != r.bases || e.Changes != r.info.Changes {
+				return fmt.Errorf("%w: %d records and %d changes, its end says %d and %d", ErrDamaged, r.bases, r.info.Changes, e.Records, e.Changes)
 			}
 			ended = true
 		default:
@@ -104,6 +105,7 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 	for i := range r.end.Tables {
 		r.info.Skipped += r.end.Tables[i].Skipped
 	}
+	r.info.count(r.end.Tables)
 	for id, numbers := range later {
 		for _, n := range numbers {
 			if n <= r.end.Cut && n >= r.last[id] {

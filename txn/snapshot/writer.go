@@ -23,12 +23,21 @@ type Change struct {
 
 // Info is what a copy consists of.
 type Info struct {
-	Records uint64 `json:"records"` // base records, of which a key may have several
+	Records uint64 `json:"records"` // of all tables in the copy
+	Entries uint64 `json:"entries"` // of secondary indexes, likewise
 	Changes uint64 `json:"changes"` // transactions that committed meanwhile, those past the cut included
 	Bytes   uint64 `json:"bytes"`   // of the file
 	// Skipped is how many records and parts of tables were left out because they are damaged: see
 	// txn.BackupOptions. Parts of tables that were dropped before the end count here, and are not in the file.
 	Skipped uint64 `json:"skipped,omitempty"`
+}
+
+// count adds what tables have.
+func (i *Info) count(tables []Table) {
+	for n := range tables {
+		i.Records += tables[n].Records
+		i.Entries += tables[n].Entries
+	}
 }
 
 // MaxPending is how many bytes of changes a Writer keeps at most until they are written.
@@ -42,6 +51,7 @@ type Writer struct {
 	base  []byte // payload of the next frame of base records
 	frame []byte
 	sum   uint64 // of the last frame
+	bases uint64 // base records, of which a key may have several
 	info  Info
 	spare [][]byte
 	// frames counts the frames that were written.
@@ -133,7 +143,7 @@ func (s *Writer) Base(table uint16, key, value []byte) error {
 		return fmt.Errorf("%w: a key of %d bytes and a value of %d", ErrTooLarge, len(key), len(value))
 	}
 	s.base = appendEntry(s.base, table, key, value, false)
-	s.info.Records++
+	s.bases++
 	if len(s.base) >= frameSize {
 		if err := s.flushBase(); err != nil {
 			return err
@@ -243,7 +253,7 @@ func (s *Writer) Commit(number uint64, changes []Change) error {
 
 // Finish ends the copy: it is the state after all transactions with numbers up to
 // cut, all of which have been passed to Commit, or did not commit. tables are all
-// that records were written of, at least.
+// that records were written of, at least; what they say they have is not compared with that.
 func (s *Writer) Finish(cut uint64, tables []Table) (Info, error) {
 	for last := false; !last; last = s.seal() {
 		if err := s.Flush(); err != nil {
@@ -255,13 +265,14 @@ func (s *Writer) Finish(cut uint64, tables []Table) (Info, error) {
 			return s.total(), err
 		}
 	}
-	p, err := json.Marshal(end{Cut: cut, Records: s.info.Records, Changes: s.total().Changes, Tables: tables})
+	p, err := json.Marshal(end{Cut: cut, Records: s.bases, Changes: s.total().Changes, Tables: tables})
 	if err != nil {
 		return s.total(), fmt.Errorf("snapshot: the list of tables: %w", err)
 	}
 	if err := s.write(kindEnd, p); err != nil {
 		return s.total(), err
 	}
+	s.info.count(tables)
 	_ = s.fail(errFinished)
 	return s.total(), nil
 }

@@ -450,14 +450,17 @@ func (o *textOrJSON) report(w *World, done string, info snapshot.Info) error {
 	if *o == "json" {
 		return json.NewEncoder(w.Stdout).Encode(info)
 	}
-	changes, skipped := "", ""
+	entries, changes, skipped := "", "", ""
+	if info.Entries > 0 {
+		entries = fmt.Sprintf(", %d entries of secondary indexes", info.Entries)
+	}
 	if info.Changes > 0 { // a shared database keeps what it had at the cut, and none of these is in the file
 		changes = fmt.Sprintf(", %d transactions that committed meanwhile", info.Changes)
 	}
 	if info.Skipped > 0 {
 		skipped = fmt.Sprintf(", %d left out", info.Skipped)
 	}
-	_, err := fmt.Fprintf(w.Stdout, "%s: %d records%s, %d bytes%s\n", done, info.Records, changes, info.Bytes, skipped)
+	_, err := fmt.Fprintf(w.Stdout, "%s: %d records%s%s, %d bytes%s\n", done, info.Records, entries, changes, info.Bytes, skipped)
 	return err
 }
 
