@@ -103,6 +103,8 @@ type Copies struct {
 	memory.Redundancy
 	// Build is how far the process is that builds copies, as it has reported; zero: none does, or it reports nothing.
 	Build txn.CopyMetrics
+	// Unswept: what dead workers have left is to be swept. A process that builds copies does that first.
+	Unswept bool
 	// Undecided is how many workers of dead processes have left transactions that all others wait for.
 	Undecided int
 }
@@ -163,6 +165,7 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	st.remedies()
 	st.Copies.Redundancy, st.Copies.Build = l.Redundancy(), BuildOf(told)
 	st.Copies.Unavailable = l.Unavailable(func(b rdma.BladeID) bool { return int(b) < len(st.Blades) && st.Blades[b].Away() })
+	st.Copies.Unswept = l.Unswept && !l.Spared
 	for i := range l.Coordinators {
 		if l.Coordinators[i].Promoted {
 			st.Copies.Undecided++
@@ -367,7 +370,11 @@ func (st *Status) Troubles() (out []Trouble) {
 		}
 	}
 	if c.Missing > 0 {
-		add(TroubleMissing, "", -1, nil, "copies of %d segments: %d are missing, and %d of these are being built", c.Segments, c.Missing, c.Building)
+		first := ""
+		if c.Unswept {
+			first = "; what dead workers have left is swept before"
+		}
+		add(TroubleMissing, "", -1, nil, "copies of %d segments: %d are missing, and %d of these are being built%s", c.Segments, c.Missing, c.Building, first)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,5 +107,49 @@ func TestStatusBesideSilence(t *testing.T) {
 	}
 	if st.Blades[0].State != cluster.BladeUp || st.Blades[1].State != cluster.BladeSilent || st.Blades[1].Why == "" || st.Layout == nil || st.Copies.Down != nil {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestStatusUnswept: copies wait until what dead workers have left is swept, which is told while it is so, and not when all that is left is damage.
+func TestStatusUnswept(t *testing.T) {
+	b := newBed(t)
+	ctx := t.Context()
+	c := b.catalog(&catalog.Mem{}, "c")
+	b.blades([]uint64{size}, "x")
+	b.blades([]uint64{size}, "y")
+	if err := cluster.Init(ctx, c, b.list("x", "y"), cluster.Geometry{}, cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.CreateTable(db, "words", txn.Uint64, txn.Text()); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.Bury(c, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, spared := range []bool{false, true} {
+		l, rev, err := layout.Load(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := l.Entries()
+		l.Unswept, l.Spared = true, spared
+		if _, err := c.Apply(rev, layout.Difference(old, l.Entries())); err != nil {
+			t.Fatal(err)
+		}
+		st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := st.Troubles()
+		if last := all[len(all)-1]; last.Kind != cluster.TroubleMissing || strings.Contains(last.Text, "is swept before") == spared || st.Copies.Unswept == spared {
+			t.Errorf("%+v: %+v", last, st.Copies)
+		}
 	}
 }

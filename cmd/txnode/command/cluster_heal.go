@@ -147,21 +147,21 @@ func (h *healing) look(st *cluster.Status, now time.Time) string {
 	awaited := slices.ContainsFunc(st.Blades, func(b cluster.BladeStatus) bool {
 		up := b.ID < len(st.Layout.Blades) && st.Layout.Blades[b.ID].State == memory.BladeUp
 		answers := slices.ContainsFunc(st.Servers, func(s cluster.ServerStatus) bool { return s.Address == b.Server && s.Err == nil && !s.Vacant() })
-		return b.Away() && up || b.State == cluster.BladeDown && answers || b.State == cluster.BladeUnused && answers
+		return b.Away() && up && b.State != cluster.BladeForeign && b.State != cluster.BladeMisplaced || b.State == cluster.BladeDown && answers || b.State == cluster.BladeUnused && answers
 	})
 	switch {
 	case c.Undecided > 0:
 		return "transactions of dead processes are being decided"
 	case awaited:
 		return "blades are being taken in, or declared dead"
+	case !h.db.Space().Tidy():
+		return "what dead processes have left is being swept"
 	case h.db.Space().CanMend():
 		text := fmt.Sprintf("copies are being built, or moved: missing %d, being built %d, to be moved %d", c.Missing, c.Building, c.Moving)
 		if b := buildOf(h.db.Metrics().Copies); b != nil {
 			text += "; copied: " + b.String()
 		}
 		return text
-	case !h.db.Space().Tidy():
-		return "what dead processes have left is being swept"
 	case h.others(st, now):
 		return "it is not known yet whether other processes are alive"
 	}

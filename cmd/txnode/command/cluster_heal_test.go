@@ -22,7 +22,7 @@ func TestHeal(t *testing.T) {
 	heal(0, ": all\n")
 	c.ends["y"]()
 	c.serve("y") // blank
-	c.status(1).says(t, "the server of blade 1 has restarted")
+	c.status(1).says(t, "its region is blank")
 	heal(0, ": all\n")
 	c.status(0)
 	c.ends["y"]()

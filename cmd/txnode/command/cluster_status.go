@@ -218,6 +218,7 @@ type databaseLine struct {
 	Moving      int    `json:"copies_moving"`
 	Down        int    `json:"blades_down"`
 	Undecided   int    `json:"workers_undecided"` // all transactions wait for these
+	Unswept     bool   `json:"unswept"`           // what dead workers have left is to be swept, before copies are built
 	// Build is how far the process is that builds copies; null: none does, or it reports nothing.
 	Build *buildLine `json:"build"`
 }
@@ -295,7 +296,7 @@ func statusLine(st *cluster.Status) clusterLine {
 		c := &st.Copies
 		l.Database = &databaseLine{
 			Epoch: uint32(db.Epoch), Workers: len(db.Coordinators), Tables: len(liveTables(db)), Segments: c.Segments, Lost: c.Lost, Unavailable: c.Unavailable,
-			Missing: c.Missing, Building: c.Building, Moving: c.Moving, Down: len(c.Down), Undecided: c.Undecided, Build: buildOf(c.Build),
+			Missing: c.Missing, Building: c.Building, Moving: c.Moving, Down: len(c.Down), Undecided: c.Undecided, Unswept: c.Unswept, Build: buildOf(c.Build),
 		}
 		for i := range st.Processes {
 			if st.Processes[i].Registered {
@@ -358,6 +359,9 @@ func printStatusText(w *World, l *clusterLine) error {
 		copies += "all"
 	} else {
 		copies += fmt.Sprintf("missing %d, being built %d, to be moved %d; segments unavailable %d, lost %d", d.Missing, d.Building, d.Moving, d.Unavailable, d.Lost)
+	}
+	if d.Unswept {
+		copies += "; what dead workers have left is to be swept"
 	}
 	if d.Build != nil {
 		copies += "; copied: " + d.Build.String()

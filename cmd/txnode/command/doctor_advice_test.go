@@ -72,7 +72,7 @@ func TestAdviceOnBlades(t *testing.T) {
 	c.content()
 	c.ends["y"]()
 	c.follow(c.advice("fail", "server", c.address("y")), nil)
-	c.follow(c.advice("warn", "database", "blade 1", "restarted"), nil)
+	c.follow(c.advice("warn", "database", "blade 1", "blank"), nil)
 	c.content()
 
 	c.ends["y"]()
