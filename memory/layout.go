@@ -115,6 +115,7 @@ const (
 	MaxTables          = layout.MaxTables
 	MendAlone          = layout.MendAlone
 	MendBackup         = layout.MendBackup
+	MendLoad           = layout.MendLoad
 	MendSweep          = layout.MendSweep
 	MendCopies         = layout.MendCopies
 	MinLogArea         = layout.MinLogArea

@@ -72,7 +72,7 @@ func (s *membership) giveMend(of uint32) error {
 	return nil
 }
 
-// BeginMend reports whether the caller has the right now to recover the index of a table, or that of MendCopies, and then
+// BeginMend reports whether the caller has the right now to recover the index of a table, or that of MendCopies or MendLoad, and then
 // it calls EndMend when it has done so: one at a time does, so that what a recoverer meets of
 // another one's is left over. In a shared database the catalog says which process has it: it is changed then. The caller acts under the
 // right on a thread by Hold. Safe for concurrent use.
@@ -102,7 +102,7 @@ func (s *allocation) BeginMend(of uint32) bool {
 	}) != nil {
 		return false
 	}
-	if of != MendCopies {
+	if of < MendCopies {
 		s.menders.Add(1)
 	}
 	return true
@@ -133,7 +133,7 @@ func (s *membership) EndMend(of uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.rights, of)
-	if of != MendCopies {
+	if of < MendCopies {
 		s.menders.Add(-1)
 	}
 }

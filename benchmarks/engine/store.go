@@ -20,6 +20,9 @@ type Store struct {
 	db     *txn.DB
 	name   string
 	tables []table
+	kept   bool // in a directory
+
+	loading loading
 }
 
 // table is a table and how its keys are encoded.
@@ -63,7 +66,9 @@ func Open(ctx context.Context, o txn.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(db, o.Policy), nil
+	s := New(db, o.Policy)
+	s.kept = o.Dir != ""
+	return s, nil
 }
 
 // New is a store of a database that is open, with a policy. Close closes the database.
@@ -96,7 +101,7 @@ func (s *Store) Record(r *history.Recorder) { s.db.Record(r) }
 func (s *Store) Close(ctx context.Context) error { return s.db.Close(ctx) }
 
 // Tables creates or opens the tables; they exist all or not at all.
-func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error) {
+func (s *Store) Tables(ctx context.Context, tables []workload.Table) (bool, error) {
 	s.tables = s.tables[:0]
 	names, err := s.db.Tables()
 	if err != nil {
@@ -106,17 +111,22 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (bool, error)
 	for _, n := range names {
 		has[n] = true
 	}
-	n := 0
+	var there []table
 	for _, t := range tables {
-		if has[t.Name] {
-			n++
-		}
 		table, err := s.create(t)
 		if err != nil {
 			return false, err
 		}
-		s.tables = append(s.tables, table)
+		if s.tables = append(s.tables, table); has[t.Name] {
+			there = append(there, table)
+		}
 	}
+	if s.loading.active {
+		if empty, err := s.begun(ctx, there); err != nil || empty {
+			return false, err
+		}
+	}
+	n := len(there)
 	if n != 0 && n != len(tables) {
 		return false, fmt.Errorf("engine: %d of %d tables exist: loading was interrupted; remove the database and load it again", n, len(tables))
 	}

@@ -44,6 +44,8 @@ type Config struct {
 	Events []Event
 	// Progress, if not nil, is called a few times a second, by one goroutine at a time.
 	Progress func(Progress)
+	// Waiting, if not nil, is called once when another process loads, and is waited for.
+	Waiting func()
 }
 
 // Defaults of Config.

@@ -11,6 +11,7 @@ type Stage uint8
 // Stages, in the order in which a Bench passes through them.
 const (
 	Loading Stage = iota
+	Waiting       // for another process that loads
 	WarmingUp
 	Measuring
 	CheckingHistory
@@ -19,7 +20,7 @@ const (
 
 // String returns the stage in the words that reports use.
 func (s Stage) String() string {
-	return [...]string{"loading", "warm-up", "measuring", "checking history", "checking books"}[s]
+	return [...]string{"loading", "waiting for the load", "warm-up", "measuring", "checking history", "checking books"}[s]
 }
 
 // Progress is how far a Bench is.

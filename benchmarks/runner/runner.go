@@ -90,9 +90,22 @@ func (b *bench) load(ctx context.Context) error {
 			}
 		}
 	}
-	from := b.store.Now()
-	report, err := b.driver.Load(ctx, b.store, progress)
-	b.res.Load, b.res.LoadTime = report, time.Duration(b.store.Now()-from)
+	end := func(bool) error { return nil }
+	var err error
+	if l, ok := b.store.(workload.Loader); ok {
+		end, err = l.BeginLoad(ctx, func() {
+			b.progress(Waiting, 0)
+			if b.cfg.Waiting != nil {
+				b.cfg.Waiting()
+			}
+		})
+	}
+	if err == nil {
+		from := b.store.Now()
+		b.res.Load, err = b.driver.Load(ctx, b.store, progress)
+		b.res.LoadTime = time.Duration(b.store.Now() - from)
+		err = errors.Join(err, end(err == nil))
+	}
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		b.res.Interrupted = true
 		return nil

@@ -1,6 +1,10 @@
 package workload
 
-import "txnode/history"
+import (
+	"context"
+
+	"txnode/history"
+)
 
 // The interfaces of this file are optional: a runner asks for them with a type
 // assertion and does without what a store does not offer.
@@ -141,6 +145,16 @@ type Sharer interface {
 func Others(s Store) bool {
 	x, ok := s.(Sharer)
 	return ok && x.Others()
+}
+
+// Loader is a [Store] that keeps its data, and whose data several processes may be about to load.
+type Loader interface {
+	// BeginLoad returns when no other process loads, and has others wait in it until end is called. Tables then takes tables that a load
+	// left unfinished for new ones: they are emptied. waiting, if not nil, is called when there is another process to wait for.
+	//
+	// end is called once, when the tables are loaded or found (loaded), or Load has failed: then the next BeginLoad
+	// empties them. An error of end says that the tables may not be whole. If the process ends instead, it has failed.
+	BeginLoad(ctx context.Context, waiting func()) (end func(loaded bool) error, err error)
 }
 
 // Overlapper is a [Store] whose requests take time in which other workers of the same thread can go on.

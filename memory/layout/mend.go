@@ -10,7 +10,7 @@ import (
 //
 // Invariant: 0 < Cut <= Layout.NextCoordinator of MendBackup; Cut and Fault are 0 of all others.
 type Mend struct {
-	Of      uint32 // a table, MendAlone, MendCopies, MendBackup or MendSweep
+	Of      uint32 // a table, MendAlone, MendCopies, MendBackup, MendSweep or MendLoad
 	Process uint32
 	Cut     uint32   // see cut.go
 	Fault   CutFault // why the backup has failed; 0: it has not
@@ -26,6 +26,8 @@ const (
 	MendBackup = MendCopies + 1
 	// MendSweep is to sweep for all processes: see Layout.Unswept. Two that sweep do each other no harm.
 	MendSweep = MendBackup + 1
+	// MendLoad is to fill tables before others use them: a program's own business, as a benchmark has it.
+	MendLoad = MendSweep + 1
 )
 
 // EntryOfMend is the entry of a right.

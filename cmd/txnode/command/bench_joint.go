@@ -224,6 +224,9 @@ func (ms *members) start(ctx context.Context, n int) ([]runner.Partner, error) {
 		if err != nil {
 			return nil, err
 		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		out, err := c.StdoutPipe()
 		if err != nil {
 			return nil, err
@@ -269,17 +272,21 @@ func (ms *members) end() error {
 }
 
 // lead is runner.Bench with members.
-func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.Config) (*runner.Result, error) {
+func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.Config) (res *runner.Result, err error) {
 	ms := &members{w: b.w, args: b.memberArgs, cfg: cfg, name: fmt.Sprint("bench-", rand.Uint64())}
 	ms.ctx, ms.stop = context.WithCancel(ctx)
 	defer ms.stop()
-	res, err := runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) {
+	res, err = runner.Lead(ctx, store, b.driver.(workload.Bookkeeper), cfg, func() ([]runner.Partner, error) {
 		partners, err := ms.start(ctx, cfg.Processes)
 		if err == nil {
 			ms.meeting, err = meet(ctx, store, ms.name, len(partners)+1)
 		}
 		return partners, err
 	})
+	if err != nil && ctx.Err() != nil && !errors.Is(err, runner.ErrVerification) {
+		// Members that have not begun yet end by the signal alone, and others without a report: that is no fault of theirs.
+		res.Interrupted, err = true, nil
+	}
 	return res, errors.Join(err, ms.end(), ms.meeting.close(true))
 }
 

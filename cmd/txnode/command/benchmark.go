@@ -90,7 +90,9 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	}
 	progress := newProgress(b.w)
 	cfg := b.o.Run
-	cfg.Progress = progress.callback()
+	if cfg.Progress = progress.callback(); cfg.Progress == nil {
+		cfg.Waiting = func() { _ = say(b.w.Stderr, "another process loads the tables: waiting for it\n") } // there is no line that shows it
+	}
 	if b.o.EDN != "" {
 		done, err := writableAs(mode, b.o.EDN)
 		if err != nil {
@@ -132,15 +134,12 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 		case res.Load.Records > 0:
 			err = fmt.Errorf("%w before anything was measured", err)
 		case b.o.Store.Dir != "":
-			err = fmt.Errorf("%w while loading: unless the data was in %s before, it has a part of it now; remove it before the next run", err, b.o.Store.Dir)
+			err = fmt.Errorf("%w while loading: unless the data was in %s before, it has a part of it now, which the next run clears", err, b.o.Store.Dir)
 		default:
 			err = fmt.Errorf("%w while loading", err)
 		}
 	}
 	if len(res.Runs) == 0 {
-		if b.o.Store.Cluster != "" && (errors.Is(err, workload.ErrExists) || errors.Is(err, workload.ErrForeign)) {
-			err = fmt.Errorf("%w; if another process is loading the same tables, start this one when that one measures", err)
-		}
 		return nil, err
 	}
 	out.Time = b.w.Now().UTC()

@@ -277,6 +277,8 @@ func rightText(db *memory.Layout, of uint32) string {
 		return "builds copies"
 	case memory.MendSweep:
 		return "sweeps up what dead workers have left"
+	case memory.MendLoad:
+		return "loads tables, and others wait for it"
 	}
 	if i := int(of) - 1; i >= 0 && i < len(db.Tables) {
 		return "mends the index of " + db.Tables[i].Name
