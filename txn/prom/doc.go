@@ -16,4 +16,6 @@
 //	rate(txnode_worker_wait_seconds_total[5m])                                                       calls that wait for a worker, on average
 //	txnode_blade_free_bytes / txnode_blade_size_bytes                                                room
 //	txnode_segment_copies_missing > 0                                                                not fully replicated
+//	txnode_segments_lost > 0 or txnode_segments_unavailable > 0                                      data that cannot be read, for good or for now
+//	txnode_copied_left_seconds                                                                       how long copies are still built, by this process
 package prom

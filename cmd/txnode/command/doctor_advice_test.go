@@ -1,14 +1,19 @@
 package command_test
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"txnode/cluster"
+	"txnode/cmd/txnode/command"
 	"txnode/memory/layout"
 )
 
@@ -192,4 +197,48 @@ func TestAdviceOnSecret(t *testing.T) {
 		t.Fatalf("exit code %d, %s%s", code, out, stderr)
 	}
 	finds(t, doctor(t, c.catalog, "--secret-file", secret), "ok", "database")
+}
+
+// TestAdviceOnHost: limits of this host that are set as doctor says are enough.
+func TestAdviceOnHost(t *testing.T) {
+	files, memlock, pages, free := uint64(10), uint64(4<<10), "never", uint64(4<<10)
+	defer command.SetHost(func(f, m *uint64, p *string, room *func(string) (uint64, uint64, error)) {
+		*f, *m, *p = files, memlock, pages
+		*room = func(string) (uint64, uint64, error) { return 1 << 30, free, nil }
+	})()
+	mend := func(name string) string {
+		t.Helper()
+		all := doctor(t)
+		i := slices.IndexFunc(all, func(x check) bool { return x.Check == name && x.State != "ok" })
+		if i < 0 {
+			t.Fatalf("%s: %+v", name, all)
+		}
+		return all[i].Mend
+	}
+	scan := func(name, format string, to ...any) {
+		t.Helper()
+		if _, err := fmt.Sscanf(mend(name), format, to...); err != nil {
+			t.Fatalf("%q: %v", mend(name), err)
+		}
+	}
+	scan("open files", "ulimit -n %d;", &files)
+	scan("memlock", "ulimit -l unlimited;")
+	memlock = math.MaxUint64
+	scan("huge pages", "echo %s > /sys/kernel/mm/transparent_hugepage/enabled", &pages)
+	if runtime.GOOS == "linux" {
+		m := regexp.MustCompile(`mount -o remount,size=(\d+)M /dev/shm`).FindStringSubmatch(mend("directory"))
+		if m == nil {
+			t.Fatal(mend("directory"))
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		free = uint64(n) << 20
+	}
+	for _, x := range doctor(t) {
+		if x.State != "ok" && x.Check != "clock" && !strings.Contains(x.Text, "those of shared memory") { // which are as they are here
+			t.Errorf("%+v", x)
+		}
+	}
 }

@@ -268,6 +268,14 @@ func (p *statusPage) database() {
 	}
 }
 
+// Built is how far the copies are that are being built; "": no process tells of any.
+func (p *statusPage) Built() string {
+	if b := buildOf(p.Build); b != nil {
+		return b.String()
+	}
+	return ""
+}
+
 // rightText says what one process at a time does.
 func rightText(db *memory.Layout, of uint32) string {
 	switch of {
@@ -373,7 +381,7 @@ a{color:inherit} .faint{color:var(--faint)} .bad{color:var(--bad);font-weight:bo
 {{if .Err}}<p class="bad">{{.Err}}</p>
 {{else if not .Database}}<p>There is none yet: txnode cluster init makes it.</p>
 {{else}}<p>Epoch {{.Database.Epoch}}. Copies of each segment: 1 and {{.Database.Backups}} backups. Segments: {{.Copies.Segments}}{{if .Copies.Lost}}, <b class="bad">lost: {{.Copies.Lost}}</b>{{end}}{{if .Copies.Unavailable}}, <b class="bad">unavailable: {{.Copies.Unavailable}}</b>{{end}}.
-Copies missing: {{if .Copies.Missing}}<b class="bad">{{.Copies.Missing}}</b>{{else}}0{{end}}, being built: {{.Copies.Building}}. Workers: {{.Workers}}{{if .Dead}}, of which {{.Dead}} are being recovered{{end}}.</p>
+Copies missing: {{if .Copies.Missing}}<b class="bad">{{.Copies.Missing}}</b>{{else}}0{{end}}, being built: {{.Copies.Building}}{{with .Built}} ({{.}}){{end}}. Workers: {{.Workers}}{{if .Dead}}, of which {{.Dead}} are being recovered{{end}}.</p>
 <table><tr><th>blade<th class="t">server<th class="t">state<th>size<th>handed out<th class="t">share<th>copies</tr>
 {{range .Nodes}}<tr><td>{{.Blade}}<td class="t">{{.Server}}<td class="t{{if ne .State "up"}} bad{{end}}">{{.State}}<td>{{.Size}}<td>{{.Used}}<td><svg width="100" height="12"><rect class="bar" width="{{printf "%.1f" .Share}}" height="12"/></svg><td>{{.Copies}}</tr>
 {{end}}</table>

@@ -154,7 +154,7 @@ type topDatabase struct {
 type topBlade struct {
 	Blade       int       `json:"blade"`
 	Server      string    `json:"server"`
-	State       string    `json:"state"` // up, stopped by the daemon, lost: declared dead, leaving or empty: drained, or away
+	State       string    `json:"state"` // as cluster.BladeState has it, but for what a look without connections to blades cannot tell
 	Error       string    `json:"error,omitempty"`
 	Size        uint64    `json:"bytes"`
 	Provisioned uint64    `json:"provisioned_bytes"`

@@ -72,11 +72,11 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 			}
 			switch r := x.Report; {
 			case x.Vacant():
-				out.State = "vacant"
+				out.State = string(cluster.BladeVacant)
 			case r == nil:
-				out.State, out.Error, out.away = "away", oneLine(explainTLS(x.Err)), true
+				out.State, out.Error, out.away = string(cluster.BladeSilent), oneLine(explainTLS(x.Err)), true
 			case b >= len(r.Blades):
-				out.State, out.Error, out.away = "away", "the server has other blades", true
+				out.State, out.Error, out.away = string(cluster.BladeSilent), "the server has other blades", true
 			default:
 				out.report(r, was, b)
 			}
@@ -89,9 +89,9 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 func stateOf(b *memory.Blade) string {
 	switch down := b.State == memory.BladeDown; {
 	case down && b.Leaving:
-		return "empty"
+		return string(cluster.BladeDrained)
 	case down:
-		return "lost"
+		return string(cluster.BladeDown)
 	case b.Leaving:
 		return "leaving"
 	}
@@ -103,10 +103,10 @@ func (b *topBlade) report(r, was *cluster.Report, i int) {
 	now := &r.Blades[i]
 	b.Size, b.Provisioned, b.Connections = now.Size, now.Provisioned, now.Connections
 	if now.Fault != "" {
-		b.State, b.Error = "stopped", oneLine(errors.New(now.Fault))
+		b.State, b.Error = string(cluster.BladeStopped), oneLine(errors.New(now.Fault))
 	}
 	if len(r.Full) > 0 && b.State == "up" {
-		b.State, b.Error = "full", oneLine(errors.New(strings.Join(r.Full, "; ")))
+		b.State, b.Error = string(cluster.BladeFull), oneLine(errors.New(strings.Join(r.Full, "; ")))
 	}
 	if !r.Counted || was == nil || i >= len(was.Blades) {
 		return

@@ -148,7 +148,7 @@ func TestTop(t *testing.T) {
 			if code, stderr := ends[1](); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			if v := look(); len(v.Blades) != 2 || v.Blades[0].State != "up" || v.Blades[1].State != "away" || len(v.Processes) != 0 {
+			if v := look(); len(v.Blades) != 2 || v.Blades[0].State != "up" || v.Blades[1].State != "silent" || len(v.Processes) != 0 {
 				t.Errorf("%+v", v)
 			}
 			for _, end := range []func() (int, string){ends[0], endCatalog} {
