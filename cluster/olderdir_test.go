@@ -43,10 +43,15 @@ type filedBed struct {
 // newFiledBed makes a database with one backup.
 func newFiledBed(t *testing.T, names ...string) *filedBed {
 	t.Helper()
+	return newFiledBedOf(t, 1, names...)
+}
+
+func newFiledBedOf(t *testing.T, backups int, names ...string) *filedBed {
+	t.Helper()
 	b := &filedBed{bed: newBed(t), names: names, stops: map[string]func(){}}
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.start()
-	if err := cluster.Init(t.Context(), c, b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), c, b.list(names...), cluster.Geometry{Backups: &backups, SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -39,6 +39,8 @@ type (
 	Identity = layout.Identity
 	// Layout is layout.Layout.
 	Layout = layout.Layout
+	// Losses is layout.Losses.
+	Losses = layout.Losses
 	// Mend is layout.Mend.
 	Mend = layout.Mend
 	// Outcome is layout.Outcome.
@@ -172,7 +174,14 @@ func Behind(name string, have, seen Revision) error { return layout.Behind(name,
 func Bury(cat Catalog, blades ...rdma.BladeID) error { return layout.Bury(cat, blades...) }
 
 // Trust is layout.Trust.
-func Trust(cat Catalog, blades ...rdma.BladeID) error { return layout.Trust(cat, blades...) }
+func Trust(cat Catalog, was *Layout, away []rdma.BladeID, blades ...rdma.BladeID) error {
+	return layout.Trust(cat, was, away, blades...)
+}
+
+// GiveUp is layout.GiveUp.
+func GiveUp(cat Catalog, was *Layout, blades ...rdma.BladeID) error {
+	return layout.GiveUp(cat, was, blades...)
+}
 
 // HeaderOffset is layout.HeaderOffset.
 func HeaderOffset(i int) uint64 { return layout.HeaderOffset(i) }

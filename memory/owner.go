@@ -219,7 +219,28 @@ func (s *allocation) TakeOver(now int64) (n int, err error) {
 	if err := s.EndKeys(); err != nil {
 		return 0, err
 	}
-	expired := func(p ProcessEntry) bool { return p.ID != s.process && s.regs.Load().ended(p.ID, now) }
+	return s.endProcesses(func(p ProcessEntry) bool { return p.ID != s.process && s.regs.Load().ended(p.ID, now) })
+}
+
+// Evict ends the registration of another process, whatever its lease says, as TakeOver does: an operator's word. A process that lives registers
+// anew, under another number; what it had begun has no effect. ErrNoCoordinator: no such process is registered, or it is this
+// one.
+func (s *allocation) Evict(process uint32) error {
+	if err := s.Follow(); err != nil {
+		return err
+	}
+	if err := s.EndKeys(); err != nil {
+		return err
+	}
+	n, err := s.endProcesses(func(p ProcessEntry) bool { return p.ID == process && p.ID != s.process })
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: no other process %d is registered", ErrNoCoordinator, process)
+	}
+	return err
+}
+
+// endProcesses ends the registrations of other processes: see TakeOver.
+func (s *allocation) endProcesses(expired func(ProcessEntry) bool) (n int, err error) {
 	s.mu.Lock()
 	dead := s.writable() == nil && slices.ContainsFunc(s.layout.Processes, expired)
 	s.mu.Unlock()

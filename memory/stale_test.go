@@ -175,7 +175,7 @@ func TestOldRegionsOfAll(t *testing.T) {
 					newest[blade] = b.regionOf(blade)
 					b.bringBack(blade, b.copies[blade])
 				}
-				rev := must(b.cat.Revision())(t)
+				rev, was := must(b.cat.Revision())(t), must(memory.LoadLayout(b.cat))(t)
 				if _, err := open(b); !errors.Is(err, memory.ErrStale) || !strings.Contains(err.Error(), "--trust") || b.buried != nil {
 					t.Errorf("opened: %v, buried %v", err, b.buried)
 				}
@@ -189,7 +189,7 @@ func TestOldRegionsOfAll(t *testing.T) {
 						b.bringBack(blade, region)
 					}
 				case "trusted":
-					check(t, layout.Trust(b.cat, x.blades...))
+					check(t, memory.Trust(b.cat, was, nil, x.blades...))
 				case "given up":
 					b.opts.GiveUp = true
 				}

@@ -21,7 +21,8 @@ func newCluster(w *World) *cobra.Command {
 		`A cluster is a catalog that a process serves (txnode serve --catalog) or that is in an
 etcd, and servers of blades. The catalog knows the servers. Programs connect to all of them by the address
 of the catalog, with cluster.Connect of the package txnode/cluster.`,
-		newClusterInit(w), newClusterStatus(w), newClusterHeal(w), newClusterAddBlade(w), newClusterDrainBlade(w), newClusterRebalance(w))
+		newClusterInit(w), newClusterStatus(w), newClusterHeal(w), newClusterAddBlade(w), newClusterDrainBlade(w), newClusterRebalance(w),
+		newClusterEvict(w), newClusterForget(w), newClusterRecover(w))
 }
 
 // clusterInitOptions are the flags of txnode cluster init.

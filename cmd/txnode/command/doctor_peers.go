@@ -286,7 +286,7 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 	down := l.Blades[id].State == memory.BladeDown
 	restarted := l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation
 	fault, err := l.Examine(b, name, p.header)
-	fails, mend := healthWarn, e.command("cluster heal")
+	fails, mend := healthWarn, e.command("cluster heal")+", which has it built anew; if it does not open the database, start the newest --dir there, or: "+e.command("cluster recover")
 	if !down && l.Last(b) > 0 {
 		fails, mend = healthFail, "start the server with the newest --dir that it had; if there is none: "+e.command("cluster recover")
 	}
@@ -298,7 +298,8 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 	case down:
 		e.bad(healthWarn, e.command("cluster heal"), check, name, "it was declared dead, and is not taken in again yet")
 	case fault == memory.HeaderStale:
-		e.bad(fails, mend, check, name, "%s: %s", address, oneLine(err))
+		stale, _ := errors.AsType[*memory.StaleError](err)
+		e.bad(fails, mend, check, name, "%s has an old copy of the blade: it was told of revision %d of the catalog last, and the newest of revision %d or later", address, stale.Has, stale.Knows)
 	case fault == memory.HeaderBlank && l.Formatted:
 		e.bad(fails, mend, check, name, "%s has a blank blade where the catalog says that data is", address)
 	case fault == memory.HeaderDamaged && l.Formatted:

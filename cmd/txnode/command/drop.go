@@ -51,7 +51,7 @@ func (o *dropOptions) run(ctx context.Context, w *World, from, name string) (err
 		return err
 	}
 	if !o.Yes {
-		if err := confirmed(ctx, w, fmt.Sprintf("drop table %s of %s (%s) for good?", shown(name), shown(from), has)); err != nil {
+		if err := confirmed(ctx, w, fmt.Sprintf("drop table %s of %s (%s) for good?", shown(name), shown(from), has), "nothing was dropped"); err != nil {
 			return err
 		}
 	}
@@ -106,8 +106,8 @@ func contents(ctx context.Context, db *txn.DB, name string) (string, error) {
 	return text, nil
 }
 
-// confirmed asks a question on standard error, and fails unless the answer on standard input is yes.
-func confirmed(ctx context.Context, w *World, question string) error {
+// confirmed asks a question on standard error, and fails, saying that nothing was done, unless the answer on standard input is yes.
+func confirmed(ctx context.Context, w *World, question, nothing string) error {
 	if _, err := fmt.Fprintf(w.Stderr, "%s yes or no: ", question); err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func confirmed(ctx context.Context, w *World, question string) error {
 		case "yes":
 			return nil
 		case "":
-			return failf("nothing was dropped: there was no answer on standard input; answer yes, or give --yes")
+			return failf("%s: there was no answer on standard input; answer yes, or give --yes", nothing)
 		}
-		return failf("nothing was dropped: the answer was %q, and not yes", strings.TrimSpace(a))
+		return failf("%s: the answer was %q, and not yes", nothing, strings.TrimSpace(a))
 	}
 }
