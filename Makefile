@@ -130,6 +130,10 @@ FIGURES ?= .
 figures: ## the tables of docs/simulator-*.md, printed anew by the program; tens of minutes for all [FIGURES='figure 14']
 	$(GO) run ./benchmarks/figures -only '$(FIGURES)' docs/simulator-*.md
 
+.PHONY: operate
+operate: build ## what docs/incidents.md says, run as it stands there: a cluster with TLS, rotations, losses, restarts, a full disk, an old catalog
+	@bash scripts/operate.sh bin/txnode docs/incidents.md
+
 .PHONY: exhaustive
 exhaustive: ## every schedule of small cases: stops at every verb, and of the recovery; pairs, and two processes, in every order [EXHAUSTIVE_FLAGS="-run TestStops"]
 	cd occ/exhaustive && $(GO) test -count 1 -timeout 0 -full $(EXHAUSTIVE_FLAGS)

@@ -22,7 +22,7 @@ func newCluster(w *World) *cobra.Command {
 etcd, and servers of blades. The catalog knows the servers. Programs connect to all of them by the address
 of the catalog, with cluster.Connect of the package txnode/cluster.`,
 		newClusterInit(w), newClusterStatus(w), newClusterHeal(w), newClusterAddBlade(w), newClusterDrainBlade(w), newClusterRebalance(w),
-		newClusterEvict(w), newClusterForget(w), newClusterRecover(w))
+		newClusterRestartCheck(w), newClusterEvict(w), newClusterForget(w), newClusterRecover(w))
 }
 
 // clusterInitOptions are the flags of txnode cluster init.
