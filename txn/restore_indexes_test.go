@@ -15,14 +15,14 @@ import (
 )
 
 // backupOf copies a database, without what is damaged, of which it must leave out so much, and restores that.
-func backupOf(t *testing.T, db *txn.DB, skipped uint64) *txn.DB {
+func backupOf(t *testing.T, db *txn.DB, skipped uint64, to txn.Options) *txn.DB {
 	t.Helper()
 	var file bytes.Buffer
 	info, err := db.Backup(t.Context(), &file, txn.BackupOptions{SkipDamaged: func(txn.Skipped) {}})
 	if err != nil || info.Skipped != skipped {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	restored := mustOpen(t, tiny())
+	restored := mustOpen(t, to)
 	if got, err := restored.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil || got != info {
 		t.Fatalf("restored: %+v, %v; the backup was %+v", got, err, info)
 	}
@@ -49,9 +49,9 @@ func TestRestoreWithoutDamaged(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		for _, shared := range []bool{false, true} {
 			t.Run(fmt.Sprintf("ordered=%v,shared=%v", ordered, shared), func(t *testing.T) {
-				o := tiny()
+				o, to := tiny(), tiny()
 				if shared {
-					o = sharedOn(t, 2)
+					o, to = sharedOn(t, 2), sharedOn(t, 2)
 				}
 				d := newDamagedPeople(t, o, ordered)
 				if shared { // whose cut has the record written again from the log of its worker, unless that was closed
@@ -62,7 +62,7 @@ func TestRestoreWithoutDamaged(t *testing.T) {
 					d.open(ordered)
 					d.spoil(person{"name2", "2@x"})
 				}
-				d.db = backupOf(t, d.db, 1)
+				d.db = backupOf(t, d.db, 1, to)
 				d.open(ordered)
 				d.has("restored", []string{"name1=1", "name3=3"}, []string{"1@x=1", "3@x=3"})
 				if err := d.put(4, person{"four", "2@x"}); err != nil {
@@ -79,7 +79,7 @@ func TestRestoreWithoutDamaged(t *testing.T) {
 func TestRestoreWithoutEntry(t *testing.T) {
 	d := newDamagedPeople(t, tiny(), false)
 	d.spoilBlock(newPoker(t, d.db).findKey([]byte("3@x")), record.ChecksumOff)
-	d.db = backupOf(t, d.db, 2)
+	d.db = backupOf(t, d.db, 2, tiny())
 	d.open(false)
 	says(t, "an index that lacks an entry", d.db.View(t.Context(), func(tx *txn.Tx) error {
 		_, _, _, err := d.byMail.Lookup(tx, "3@x")
@@ -119,13 +119,13 @@ func TestRestoreOwnKeys(t *testing.T) {
 		}
 	}
 	from := d.db
-	d.db = backupOf(t, from, 0)
+	d.db = backupOf(t, from, 0, tiny())
 	if got := entriesOf(t, d.db, open()); len(got) != 3 {
 		t.Errorf("of a sound database: %q", got)
 	}
 	d.db = from
 	d.spoil(person{Name: "name2"})
-	d.db = backupOf(t, from, 1)
+	d.db = backupOf(t, from, 1, tiny())
 	x := open()
 	if err := x.Build(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestRestoreUnbuilt(t *testing.T) {
 		}
 	}
 	d.open(false)
-	d.db = backupOf(t, d.db, 0)
+	d.db = backupOf(t, d.db, 0, tiny())
 	d.open(false)
 	tx, err := d.db.Begin(t.Context(), false) // which keeps the indexes, as all transactions of this database do
 	if err != nil {

@@ -310,62 +310,85 @@ func TestGiveWay(t *testing.T) {
 	}
 }
 
-// TestHotKey: a thousand clients change one key again and again, with as many workers or fewer, whether they read it first or lock
-// it at once. No transaction is refused after Retries while others pass.
+// TestHotKey: a thousand clients change one key again and again, with as many workers or fewer, of one process or of several, whether
+// they read it first or lock it at once. No transaction is refused after Retries while others pass.
 func TestHotKey(t *testing.T) {
-	clients, each, all := 1000, 10, []int{64, 1024}
-	if testing.Short() {
-		clients, each, all = 256, 2, []int{256}
+	type get = func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error)
+	for _, c := range []struct {
+		processes, workers, clients, each int
+		short                             bool
+	}{{1, 64, 1000, 10, false}, {1, 1024, 1000, 10, false}, {4, 256, 1000, 5, false}, {1, 256, 256, 2, true}} {
+		if testing.Short() != c.short {
+			continue
+		}
+		for name, get := range map[string]get{"Get": (*txn.Table[uint64, uint64]).Get, "GetForUpdate": (*txn.Table[uint64, uint64]).GetForUpdate} {
+			t.Run(fmt.Sprintf("%s, %d processes, %d workers", name, c.processes, c.workers), func(t *testing.T) {
+				o := txn.Options{}
+				if c.processes > 1 {
+					o = sharedOf(t, 2, 1<<30)
+					o.LogArea = 64 << 10
+				}
+				o.Workers, o.WorkerWait, o.Retries, o.Arena = c.workers, -1, 700, 1<<20
+				var dbs []*txn.DB
+				for range c.processes {
+					dbs = append(dbs, mustOpen(t, o))
+				}
+				hotKey(t, dbs, c.clients, c.each, get)
+			})
+		}
 	}
-	for _, workers := range all {
-		for name, get := range map[string]func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error){
-			"Get": (*txn.Table[uint64, uint64]).Get, "GetForUpdate": (*txn.Table[uint64, uint64]).GetForUpdate,
-		} {
-			t.Run(fmt.Sprintf("%s, %d workers", name, workers), func(t *testing.T) {
-				db := mustOpen(t, txn.Options{Workers: workers, WorkerWait: -1, Retries: 700, Arena: 1 << 20})
-				tab := must(txn.CreateTable(db, "t", txn.Uint64, txn.Plain[uint64]()))
-				var worst atomic.Int64
-				var wg sync.WaitGroup
-				for range clients {
-					wg.Go(func() {
-						for range each {
-							tries := int64(0)
-							if err := db.Update(t.Context(), func(tx *txn.Tx) error {
-								tries++
-								v, err := get(tab, tx, 1)
-								if err != nil && !errors.Is(err, txn.ErrNotFound) {
-									return err
-								}
-								runtime.Gosched() // all others have their chance meanwhile
-								return tab.Put(tx, 1, v+1)
-							}); err != nil {
-								t.Error(err)
-							}
-							for was := worst.Load(); tries > was && !worst.CompareAndSwap(was, tries); was = worst.Load() {
-								continue
-							}
-						}
-					})
-				}
-				wg.Wait()
-				mean := 1 + float64(db.Metrics().Retries)/float64(clients*each)
-				t.Logf("at most %d attempts, %.1f on average", worst.Load(), mean)
-				if mean > 30 {
-					t.Errorf("a change takes %.1f attempts: they come faster than they end", mean)
-				}
-				if err := db.View(t.Context(), func(tx *txn.Tx) error {
-					v, err := tab.Get(tx, 1)
-					if v != uint64(clients*each) {
-						t.Errorf("%d of %d changes", v, clients*each)
+}
+
+// hotKey has clients change one key, and each of them takes the next of the databases.
+func hotKey(t *testing.T, dbs []*txn.DB, clients, each int, get func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error)) {
+	t.Helper()
+	tables := make([]*txn.Table[uint64, uint64], len(dbs))
+	for i, db := range dbs {
+		tables[i] = must(txn.CreateTable(db, "t", txn.Uint64, txn.Plain[uint64]()))
+	}
+	var worst, all atomic.Int64
+	var wg sync.WaitGroup
+	for i := range clients {
+		db, tab := dbs[i%len(dbs)], tables[i%len(dbs)]
+		wg.Go(func() {
+			for range each {
+				tries := int64(0)
+				if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+					tries++
+					v, err := get(tab, tx, 1)
+					if err != nil && !errors.Is(err, txn.ErrNotFound) {
+						return err
 					}
-					return err
+					runtime.Gosched() // all others have their chance meanwhile
+					return tab.Put(tx, 1, v+1)
 				}); err != nil {
 					t.Error(err)
 				}
-				if n := db.Patient(); n != 0 {
-					t.Errorf("%d transactions have conflicts still", n)
+				all.Add(tries)
+				for was := worst.Load(); tries > was && !worst.CompareAndSwap(was, tries); was = worst.Load() {
+					continue
 				}
-			})
+			}
+		})
+	}
+	wg.Wait()
+	mean := float64(all.Load()) / float64(clients*each)
+	t.Logf("at most %d attempts, %.1f on average", worst.Load(), mean)
+	if mean > 30 {
+		t.Errorf("a change takes %.1f attempts: they come faster than they end", mean)
+	}
+	if err := dbs[0].View(t.Context(), func(tx *txn.Tx) error {
+		v, err := tables[0].Get(tx, 1)
+		if v != uint64(clients*each) {
+			t.Errorf("%d of %d changes", v, clients*each)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	for _, db := range dbs {
+		if n := db.Patient(); n != 0 {
+			t.Errorf("%d transactions have conflicts still", n)
 		}
 	}
 }
