@@ -187,7 +187,7 @@ func TestClusterErrors(t *testing.T) {
 		}
 	}
 	none := "unix:" + filepath.Join(dir, "none")
-	one(2, "heal, init, rebalance, restart-check, status")
+	one(2, "rebalance, recover, restart-check, status")
 	one(2, "--catalog is missing", "init")
 	one(2, "--blade is missing", "init")
 	one(2, "--catalog: cluster: bad options: the address of a catalog is \"here\"", "init", "--catalog", "here")
