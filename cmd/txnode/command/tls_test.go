@@ -125,7 +125,7 @@ func TestServeTLS(t *testing.T) {
 	status := func(address string, flags ...string) (int, string, string) {
 		return b.run(with(flags, "cluster", "status", address)...)
 	}
-	if code, out, stderr := status(address, flags("client")...); code != 0 || !strings.Contains(out, "answers") || !strings.Contains(out, "epoch 1") || stderr != "" {
+	if code, out, stderr := status(address, flags("client")...); code != 0 || !strings.Contains(out, " up\n") || !strings.Contains(out, "epoch 1") || stderr != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, stderr)
 	}
 	one := func(what string, want int, say string, args ...string) {
