@@ -344,17 +344,28 @@ func (r *Result) notes(theme Theme) []string {
 		}
 		s := fmt.Sprintf("blade %d was lost meanwhile, %s: %s; ", l.Blade, then, l.Cause)
 		switch {
+		case l.Vacant:
+			s += "its place is vacant"
 		case !l.Back:
 			s += "it is not back"
-		case l.Missing == 0:
+		case r.CopiesMissing+r.SegmentsLost+r.SegmentsUnavailable == 0:
 			s += "it is back, and all copies are there"
 		default:
 			s += "it is back"
 		}
-		if l.Missing > 0 {
-			s += ", with " + groups(int64(l.Missing)) + " of the segments' copies missing"
-		}
 		no(s)
+	}
+	for _, x := range []struct {
+		n    int
+		text string
+	}{
+		{r.SegmentsLost, "%s segments have no copy at the end: their data is lost"},
+		{r.SegmentsUnavailable, "%s segments have copies only on blades that are away at the end"},
+		{r.CopiesMissing, "%s of the segments' copies are missing at the end"},
+	} {
+		if x.n > 0 {
+			no(fmt.Sprintf(x.text, groups(int64(x.n))))
+		}
 	}
 	if !r.Drive.Verify && len(r.Runs) > 0 {
 		say("the history was not recorded; --verify does that, and checks that it is strictly serializable")

@@ -34,6 +34,11 @@ type Result struct {
 	Interrupted   bool        `json:"interrupted"`
 	// LostBlades are those of the engine that were lost though nobody had asked for it.
 	LostBlades []LostBlade `json:"lost_blades,omitempty"`
+	// Copies of segments that are missing at the end, although their data is there; and segments without any, and with copies only on
+	// blades that are away.
+	CopiesMissing       int `json:"copies_missing,omitempty"`
+	SegmentsLost        int `json:"segments_lost,omitempty"`
+	SegmentsUnavailable int `json:"segments_unavailable,omitempty"`
 	// Verified: every run's books balance, and its history, if it was recorded,
 	// is strictly serializable.
 	Verified bool   `json:"verified"`
@@ -60,10 +65,10 @@ var Techniques = []string{"doorbells", "throttle", "backoff", "dynlimit", "corol
 
 // LostBlade is a blade that was lost while the benchmark ran.
 type LostBlade struct {
-	Blade   int    `json:"blade"`
-	Cause   string `json:"cause"`
-	Back    bool   `json:"back"`           // it takes part again
-	Missing int    `json:"copies_missing"` // of segments, at the end
+	Blade  int    `json:"blade"`
+	Cause  string `json:"cause"`
+	Back   bool   `json:"back"`             // at the end it takes part
+	Vacant bool   `json:"vacant,omitempty"` // at the end it has no place any more
 }
 
 // Parameter is an option of the workload, by its flag.

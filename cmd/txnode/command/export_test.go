@@ -8,6 +8,8 @@ import (
 
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"txnode/benchmarks/report"
+	"txnode/benchmarks/workload"
 	"txnode/rdma"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
@@ -117,3 +119,6 @@ func SetDiskRoom(free func(dir string) uint64) (restore func()) {
 	diskRoom = func(dir string) (uint64, uint64, error) { return 1 << 40, free(dir), nil }
 	return func() { diskRoom = was }
 }
+
+// LostBlades notes what a benchmark without --kill-blade has lost.
+func LostBlades(r *report.Result, s workload.Store) { (&killOptions{}).lostBlades(r, s) }

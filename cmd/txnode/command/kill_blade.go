@@ -117,15 +117,23 @@ func (o *killOptions) settle(s workload.Store) error {
 // settleTime is how long the end of a benchmark waits for missing copies.
 const settleTime = time.Minute
 
-// lostBlades notes the blades that were lost though nobody had asked for it.
+// lostBlades notes the blades that were lost though nobody had asked for it, and what of the data has how many copies at the end. Another
+// process may have taken a blade in, or built copies, so what counts is the catalog.
 func (o *killOptions) lostBlades(r *report.Result, s workload.Store) {
 	e, ok := s.(*engine.Store)
-	if !ok || o.Kill != 0 {
+	if !ok {
 		return
 	}
-	red := e.DB().Redundancy()
+	space := e.DB().Space()
+	_ = space.Follow() // without the catalog it is what was known last
+	red, view := e.DB().Redundancy(), space.View()
+	r.CopiesMissing, r.SegmentsLost, r.SegmentsUnavailable = red.Missing, red.Lost, red.Unavailable
 	for _, x := range red.Outages {
-		r.LostBlades = append(r.LostBlades, report.LostBlade{Blade: x.Blade, Cause: x.Cause, Back: x.Back != 0, Missing: red.Missing})
+		if o.Kill != 0 && x.Blade == o.Blade {
+			continue
+		}
+		b := rdma.BladeID(x.Blade) //nolint:gosec // there are MaxBlades
+		r.LostBlades = append(r.LostBlades, report.LostBlade{Blade: x.Blade, Cause: x.Cause, Back: view.Up(b), Vacant: view.Leaving(b) && !view.Up(b)})
 	}
 }
 

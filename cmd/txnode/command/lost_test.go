@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"txnode/benchmarks/engine"
+	"txnode/benchmarks/report"
 	"txnode/benchmarks/workload"
 	"txnode/cmd/txnode/command"
 	"txnode/memory"
@@ -106,7 +108,7 @@ func TestFileFailsInBenchmark(t *testing.T) {
 	code, out, stderr := bench()
 	if flat := strings.Join(strings.Fields(out), " "); code != 0 || !strings.Contains(flat, "the books balance") ||
 		!strings.Contains(flat, "✗ blade 1 was lost meanwhile, and its backups took over: rdma: blade 1 is stopped: $DIR/data/blade-001.region: byte 0x") ||
-		!strings.Contains(flat, "the file was cut short") || !strings.Contains(flat, "it is not back, with ") {
+		!strings.Contains(flat, "the file was cut short") || !strings.Contains(flat, "it is not back ✗ ") || !strings.Contains(flat, "of the segments' copies are missing at the end") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
 	}
 	code, out, stderr = b.run("check", dir)
@@ -116,5 +118,53 @@ func TestFileFailsInBenchmark(t *testing.T) {
 	cut = false
 	if code, out, stderr = bench(); code != 0 || strings.Contains(out, "was lost") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
+	}
+}
+
+// TestReportOfLostData: the report says that data is lost, although the blade is back and no copy of what is left is missing.
+func TestReportOfLostData(t *testing.T) {
+	ctx := t.Context()
+	s, err := engine.Open(ctx, txn.Options{Blades: 2, Backups: txn.F(0), BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	db := s.DB()
+	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(k uint64) error {
+		return db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, k) })
+	}
+	for k := range uint64(200) {
+		if err := put(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := db.Space().Fabric().(rdma.Stopper)
+	blade := rdma.BladeID(0)
+	if db.Space().Layout().Held(0) == 0 {
+		blade = 1
+	}
+	if err := errors.Join(f.StopBlade(blade), f.RestartBlade(blade, false)); err != nil {
+		t.Fatal(err)
+	}
+	back := func() bool {
+		r := db.Redundancy()
+		return len(r.Outages) > 0 && len(r.Down) == 0
+	}
+	for k := uint64(0); !back(); k = (k + 1) % 200 {
+		_ = put(k) // of a lost segment it fails
+	}
+	var r report.Result
+	command.LostBlades(&r, s)
+	var out bytes.Buffer
+	if err := r.WriteTable(&out, report.Theme{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.LostBlades) != 1 || !r.LostBlades[0].Back || r.SegmentsLost == 0 || r.CopiesMissing != 0 ||
+		!strings.Contains(out.String(), "have no copy at the end: their data is lost") || strings.Contains(out.String(), "all copies are there") {
+		t.Errorf("%+v, %d segments lost, %d copies missing:\n%s", r.LostBlades, r.SegmentsLost, r.CopiesMissing, &out)
 	}
 }
