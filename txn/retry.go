@@ -59,8 +59,8 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		// Drawn: two transactions that wait equally long meet again, for ever.
 		d = d/2 + int64(w.thread.Rand()%uint64(d))
 		w.waited = d
-		for ; d > 0 && w.tx.ctx.Err() == nil; d -= backoffLimitNs {
-			c.Sleep(min(d, backoffLimitNs))
+		for ; d > 0 && w.tx.ctx.Err() == nil; d -= windowPartNs {
+			c.Sleep(min(d, windowPartNs))
 		}
 	}
 	return true, err
@@ -180,6 +180,7 @@ const (
 	backoffLimitNs = 1_000_000
 	slotNs         = 50_000
 	slotAttempts   = 128
+	windowPartNs   = 20_000_000 // how often a transaction that waits looks whether its context has ended
 )
 
 // After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter

@@ -317,7 +317,7 @@ func TestHotKey(t *testing.T) {
 	for _, c := range []struct {
 		processes, workers, clients, each int
 		short                             bool
-	}{{1, 64, 1000, 10, false}, {1, 1024, 1000, 10, false}, {4, 256, 1000, 5, false}, {1, 256, 256, 2, true}} {
+	}{{1, 64, 1000, 10, false}, {1, 1024, 1000, 10, false}, {4, 128, 512, 5, false}, {1, 256, 256, 2, true}} {
 		if testing.Short() != c.short {
 			continue
 		}
