@@ -225,7 +225,8 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		if err := s.compareTold(c, b, s.rev, buf); err != nil {
 			return false, err
 		}
-		if err := l.Stale(b, s.opts.bladeName(b), binary.LittleEndian.Uint64(c.Thread().Bytes(buf+toldAt, 8))); err != nil {
+		words := c.Thread().Bytes(buf+toldAt, 16)
+		if err := l.Stale(b, s.opts.bladeName(b), binary.LittleEndian.Uint64(words), binary.LittleEndian.Uint64(words[8:])); err != nil {
 			return false, err
 		}
 	}

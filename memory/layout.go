@@ -86,6 +86,7 @@ const (
 	BladeUp            = layout.BladeUp
 	BlockAlign         = layout.BlockAlign
 	CutDamage          = layout.CutDamage
+	DoubtOffset        = layout.DoubtOffset
 	CutLarge           = layout.CutLarge
 	CutRoom            = layout.CutRoom
 	CutTable           = layout.CutTable
@@ -132,6 +133,7 @@ const (
 	ScratchBytes       = layout.ScratchBytes
 	ScratchOffset      = layout.ScratchOffset
 	SegmentBits        = layout.SegmentBits
+	ToldOffset         = layout.ToldOffset
 	TableDropped       = layout.TableDropped
 	TableDropping      = layout.TableDropping
 	TableLive          = layout.TableLive

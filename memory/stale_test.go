@@ -256,3 +256,55 @@ func TestStampFlushed(t *testing.T) {
 		t.Errorf("stamped without a flush: %v, and the catalog has %d, before %d", err, s.Layout().Blades[0].Told, had)
 	}
 }
+
+// TestUnflushedRegion: the host of a blade has restarted before its region was on the disk, which its server has noted in it. The blade counts as lost
+// if all that it had is on others; if no copy is sure, the database is not opened until an operator trusts one. In a database that is not shared,
+// what is promised was flushed. When the blade was told of something since, all is as ever.
+func TestUnflushedRegion(t *testing.T) {
+	doubt := func(b *staleBed, blades ...rdma.BladeID) {
+		for _, blade := range blades {
+			region := b.regionOf(blade)
+			copy(region[layout.DoubtOffset:], region[layout.ToldOffset:][:8])
+			b.bringBack(blade, region)
+		}
+	}
+	for _, trusted := range []bool{false, true} {
+		b := newStaleBed(t, 1, "at rest")
+		doubted := []rdma.BladeID{1}
+		if trusted {
+			doubted = []rdma.BladeID{0, 1, 2}
+		}
+		doubt(b, doubted...)
+		if trusted {
+			if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrStale) || !strings.Contains(err.Error(), "its host has restarted") {
+				t.Errorf("none is sure: %v", err)
+			}
+			b.dropThreads()
+			check(t, memory.Trust(b.cat, nil, nil, doubted...))
+		}
+		s, c, err := b.tryOpen(0)
+		check(t, err)
+		stale, _ := errors.AsType[*memory.StaleError](b.buried)
+		if trusted != (b.buried == nil) || stale != nil && (stale.Blade != 1 || !stale.Unflushed || stale.Has < stale.Knows) || s.Layout().Redundancy().Lost > 0 {
+			t.Errorf("trusted %v: buried %v, %+v", trusted, b.buried, s.Layout().Redundancy())
+		}
+		if !trusted {
+			check(t, s.Admit(c, 1, nil))
+		}
+		check(t, s.EndAlone())
+		check(t, s.Close(c))
+		b.dropThreads()
+		b.buried = nil
+		for blade := range rdma.BladeID(3) { // the word is there still
+			b.bringBack(blade, b.regionOf(blade))
+		}
+		if _, _, err := b.tryOpen(0); err != nil || b.buried != nil {
+			t.Errorf("trusted %v, and used since: %v, buried %v", trusted, err, b.buried)
+		}
+	}
+	one := newBed(t, 2, 4, 1)
+	s, c := one.open()
+	check(t, s.Close(c))
+	one.poke(1, layout.DoubtOffset, one.peek(1, layout.ToldOffset, 8))
+	one.open()
+}

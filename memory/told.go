@@ -49,7 +49,7 @@ func readHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32) error {
 	for i := range HeaderCopies {
 		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: HeaderOffset(i)}, buf+uint32(i)*RegionHeaderSize, RegionHeaderSize)
 	}
-	batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: layout.ToldOffset}, buf+toldAt, 8)
+	batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: layout.ToldOffset}, buf+toldAt, 16) // and DoubtOffset
 	return c.Do(&batch)
 }
 

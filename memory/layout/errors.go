@@ -54,10 +54,15 @@ type StaleError struct {
 	Has   Revision // of which the region was told last; 0: of none
 	Knows Revision // of which the blade was told, as the catalog knows
 	Mend  string   // what to do
+	// Unflushed: its host has restarted without having written the region to its disk.
+	Unflushed bool
 }
 
 // Error has both revisions, and says what to do.
 func (e *StaleError) Error() string {
+	if e.Unflushed {
+		return fmt.Sprintf("memory: %s: its host has restarted before its region was on the disk, so what was written last may be missing; it was told of revision %d of the catalog last: %s", e.Name, e.Has, e.Mend)
+	}
 	return fmt.Sprintf("memory: %s: its region is an old copy: it was told of revision %d of the catalog last, and the newest of revision %d or later: %s", e.Name, e.Has, e.Knows, e.Mend)
 }
 

@@ -31,6 +31,11 @@ const (
 // copy of the header. 0: it was told of none. It only grows.
 const ToldOffset = RegionHeaderSize
 
+// DoubtOffset is where the server of a region in a file notes, before it serves it, of what the region was told when its host restarted without having
+// written the file to its disk: the word of ToldWord. What was written before may be missing, in part. It is so until the region is told of a later
+// revision: by sessions that have looked at it, or have had it built anew. 0: there was no such restart.
+const DoubtOffset = ToldOffset + 8
+
 // toldBits of the word are the revision, and those above them its checksum.
 const toldBits = 48
 
@@ -194,7 +199,7 @@ func (l *Layout) Examine(b rdma.BladeID, name string, head []byte) (HeaderFault,
 		fault = l.Judge(b, &h)
 	}
 	if fault == HeaderSound || fault == HeaderAhead {
-		if err := l.Stale(b, name, binary.LittleEndian.Uint64(head[ToldOffset:])); err != nil {
+		if err := l.Stale(b, name, binary.LittleEndian.Uint64(head[ToldOffset:]), binary.LittleEndian.Uint64(head[DoubtOffset:])); err != nil {
 			return HeaderStale, err
 		}
 	}
@@ -205,13 +210,20 @@ func (l *Layout) Examine(b rdma.BladeID, name string, head []byte) (HeaderFault,
 	return fault, &BladeError{Blade: b, Name: name, Err: kind, What: what}
 }
 
-// Stale compares the word at ToldOffset of a blade's region with what the catalog knows: a *StaleError. A word that is damaged says nothing; an
-// old copy has a whole one.
-func (l *Layout) Stale(b rdma.BladeID, name string, word uint64) error {
-	if has, whole := ParseTold(word); whole && has < l.Blades[b].Told {
-		return &StaleError{Blade: b, Name: name, Has: has, Knows: l.Blades[b].Told, Mend: l.StaleRemedy(b)}
+// Stale compares the words at ToldOffset and DoubtOffset of a blade's region with what the catalog knows: a *StaleError. Words that are damaged say
+// nothing; an old copy has whole ones. A restart of the host counts in a shared database alone: another one flushes what it has promised to.
+func (l *Layout) Stale(b rdma.BladeID, name string, told, doubted uint64) error {
+	x := &l.Blades[b]
+	has, whole := ParseTold(told)
+	if x.Told == 0 || !whole {
+		return nil
 	}
-	return nil
+	doubt, noted := ParseTold(doubted)
+	unflushed := l.Shared && noted && doubt != 0 && doubt >= has
+	if has >= x.Told && !unflushed {
+		return nil
+	}
+	return &StaleError{Blade: b, Name: name, Has: has, Knows: x.Told, Unflushed: unflushed, Mend: l.StaleRemedy(b)}
 }
 
 // Describe says what is wrong with a region whose header has a fault, and what to do.

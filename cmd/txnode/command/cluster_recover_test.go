@@ -90,6 +90,29 @@ func TestClusterRecover(t *testing.T) {
 	run(0, "", "", "cluster", "heal", catalog)
 	run(0, "", "1", "get", catalog, "words", "7")
 
+	// The host restarts: after an orderly end all is on the disk, and otherwise a blade is built anew.
+	reboot := func(name, state string) {
+		t.Helper()
+		if code, stderr := ends[name](); code != 0 {
+			t.Fatalf("exit code %d, %s", code, stderr)
+		}
+		boot := filepath.Join(dir, name+".d", "boot")
+		if p, err := os.ReadFile(boot); err != nil || !strings.HasSuffix(string(p), " written\n") {
+			t.Errorf("%q, %v", p, err)
+		}
+		if err := os.WriteFile(boot, []byte("another life "+state+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, ends[name] = startServe(t, "--dir", filepath.Join(dir, name+".d"), "--listen", "unix:"+filepath.Join(dir, name))
+	}
+	reboot("b", "written")
+	run(1, "", "the server of blade 1 has restarted", "cluster", "status", catalog)
+	run(0, "", "", "cluster", "heal", catalog)
+	reboot("b", "in use")
+	run(1, "", "its host has restarted before", "cluster", "status", catalog)
+	run(0, "", "", "cluster", "heal", catalog)
+	run(0, "", "1", "get", catalog, "words", "7")
+
 	run(2, "", "neither the number of a blade nor process=NUMBER", "cluster", "evict", catalog, "x", "--yes")
 	run(1, "", "nothing was changed: there was no answer", "cluster", "evict", catalog, "1")
 	run(1, "", "no other process 999 is registered", "cluster", "evict", catalog, "process=999", "--yes")

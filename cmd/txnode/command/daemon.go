@@ -202,7 +202,7 @@ func (d *daemon) regions() (regions []region.Options, err error) {
 		if !d.o.memoryGiven && len(d.o.Blades) == 0 {
 			asked = nil
 		}
-		if err := d.own("--dir", d.o.Dir, "LOCK", bladesFile+"*", "blade-*.region"); err != nil {
+		if err := d.own("--dir", d.o.Dir, "LOCK", bladesFile+"*", bootFile+"*", "blade-*.region"); err != nil {
 			return nil, err
 		}
 		if d.dir, err = openBladeDir(d.o.Dir, asked, d.sizes); err != nil {
@@ -233,8 +233,12 @@ func (d *daemon) close() error {
 	if d.catalog != nil {
 		errs = append(errs, d.catalog.Close())
 	}
-	if d.dir != nil {
+	switch {
+	case d.dir == nil:
+	case errors.Join(errs...) == nil:
 		errs = append(errs, d.dir.close())
+	default: // the files may be mapped yet
+		errs = append(errs, d.dir.unlock())
 	}
 	return errors.Join(errs...)
 }

@@ -299,6 +299,10 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 		e.bad(healthWarn, e.command("cluster heal"), check, name, "it was declared dead, and is not taken in again yet")
 	case fault == memory.HeaderStale:
 		stale, _ := errors.AsType[*memory.StaleError](err)
+		if stale.Unflushed {
+			e.bad(fails, mend, check, name, "%s: its host has restarted before what was written last was on the disk, and may be missing", address)
+			return
+		}
 		e.bad(fails, mend, check, name, "%s has an old copy of the blade: it was told of revision %d of the catalog last, and the newest of revision %d or later", address, stale.Has, stale.Knows)
 	case fault == memory.HeaderBlank && l.Formatted:
 		e.bad(fails, mend, check, name, "%s has a blank blade where the catalog says that data is", address)

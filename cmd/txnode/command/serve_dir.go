@@ -16,12 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/internal/eintr"
+	"txnode/memory"
 )
 
 // bladeDir is the directory of txnode serve --dir, which one process has at a time:
 //
 //	LOCK               locked by that process; as in the directory of a database, so neither takes the other's
 //	blades.json        identity and size of each blade: written last, when the files are there
+//	boot               the life of the host in which the files were in use last, and whether they were written to the disk since
 //	blade-000.region   the memory of blade 0
 type bladeDir struct {
 	dir   string
@@ -64,10 +66,76 @@ func openBladeDir(dir string, asked, fresh []byteSize) (*bladeDir, error) {
 			err = fmt.Errorf("it has blades of %v, and %v was asked for; leave the sizes out, or take another directory", &has, &wants)
 		}
 	}
+	if err == nil {
+		err = d.begin()
+	}
 	if err != nil {
-		return nil, errors.Join(err, d.close())
+		return nil, errors.Join(err, d.unlock())
 	}
 	return d, nil
+}
+
+const bootFile = "boot"
+
+// bootID tells one life of the host from others; "": the system does not say. Tests have others.
+var bootID = func() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
+}
+
+// begin notes that the files are in use in this life of the host. If they were in use in another one, and were not written to the disk then, each
+// region is told: memory.DoubtOffset.
+func (d *bladeDir) begin() error {
+	now := bootID()
+	if now == "" {
+		return nil
+	}
+	path := filepath.Join(d.dir, bootFile)
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if was, inUse := strings.CutSuffix(string(text), " in use\n"); inUse && was != now {
+		for i := range d.sizes {
+			if err := doubt(d.path(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return writeWhole(path, []byte(now+" in use\n"))
+}
+
+// doubt notes in a region that what was written last may be missing.
+func doubt(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	var word [8]byte
+	if _, err = f.ReadAt(word[:], memory.ToldOffset); err == nil && word != [8]byte{} {
+		if _, err = f.WriteAt(word[:], memory.DoubtOffset); err == nil {
+			err = f.Sync()
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+// end writes the files to the disk, and notes that. Nothing has them mapped any more.
+func (d *bladeDir) end() error {
+	now := bootID()
+	if now == "" {
+		return nil
+	}
+	for i := range d.sizes {
+		f, err := os.OpenFile(d.path(i), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return writeWhole(filepath.Join(d.dir, bootFile), []byte(now+" written\n"))
 }
 
 // take locks the directory without waiting.
@@ -208,7 +276,10 @@ func (d *bladeDir) read(text []byte) error {
 	return nil
 }
 
-// close unlocks the directory.
-func (d *bladeDir) close() error {
+// close ends the use of the files, and unlocks the directory.
+func (d *bladeDir) close() error { return errors.Join(d.end(), d.unlock()) }
+
+// unlock unlocks the directory.
+func (d *bladeDir) unlock() error {
 	return errors.Join(d.lock.Truncate(0), d.lock.Close())
 }
