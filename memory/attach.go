@@ -201,7 +201,7 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
 		case l.Judge(b, &h) == HeaderForeign:
 			kind, what := l.Describe(b, HeaderForeign, &h)
-			return fail(kind, "%s", what)
+			return fail(kind, "%s (catalog %s)", what, s.cat.Name())
 		case found == nil || h.Epoch > found.Epoch:
 			found = &h
 		}
@@ -234,7 +234,7 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		if fault == HeaderAhead {
 			kind = errAhead
 		}
-		return fail(kind, "%s", what)
+		return fail(kind, "%s (catalog %s)", what, s.cat.Name())
 	}
 	return stale, nil
 }
