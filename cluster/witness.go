@@ -39,6 +39,9 @@ func Witness(ctx context.Context, cat memory.Catalog, o WitnessOptions) {
 	defer w.close()
 	for fresh := true; ctx.Err() == nil; {
 		rev, err := w.look(ctx, fresh)
+		if ctx.Err() != nil {
+			return
+		}
 		if w.tell(err); err == nil {
 			fresh = false
 		}

@@ -118,6 +118,9 @@ func TestAdviceOnBlades(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 
+	if testing.Short() {
+		return
+	}
 	c.ends["z"]()
 	inSystem(t, "cluster", "add-blade", c.catalog, c.address("y")) // so that there are two when one is given up
 	inSystem(t, "cluster", "heal", c.catalog)

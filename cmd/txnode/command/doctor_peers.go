@@ -286,7 +286,7 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 	down := l.Blades[id].State == memory.BladeDown
 	restarted := l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation
 	fault, err := l.Examine(b, name, p.header)
-	fails, mend := healthWarn, e.command("cluster heal")+", which has it built anew; if it does not open the database, start the newest --dir there, or: "+e.command("cluster recover")
+	fails, mend := healthWarn, e.command("cluster heal")+"; it has the blade built anew; if it does not open the database, start the newest --dir there, or: "+e.command("cluster recover")
 	if !down && l.Last(b) > 0 {
 		fails, mend = healthFail, "start the server with the newest --dir that it had; if there is none: "+e.command("cluster recover")
 	}
