@@ -100,6 +100,7 @@ type loader struct {
 	w          *Worker
 	progress   func(uint64)
 	rows, size int
+	far        bool // a round trip takes time
 	restores   bool // what it loads are tables and their indexes alike
 	// put, if not nil, puts a record, whose key is staged, and keeps the indexes of its table.
 	put func(tx *Tx, key, value []byte) error
@@ -152,7 +153,9 @@ func (l *loader) load(records []pendingRecord) error {
 			put := tx.put
 			if l.put != nil {
 				put = func(_ *occ.Table, key, value []byte) error { return l.put(tx, key, value) }
-				for _, p := range records { // old values are fetched in one round trip
+			}
+			if l.put != nil || l.far { // places, and old values, are found in one round trip
+				for _, p := range records {
 					if _, err := tx.stage(p.t, l.bytes[p.at:p.split], true); err != nil {
 						return err
 					}

@@ -331,7 +331,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	case len(names) > 0:
 		return fmt.Errorf("the database has tables already: restore into a new one")
 	}
-	tables, left := map[uint16]*occ.Table{}, leftOut(r.Tables())
+	tables, ordered, left := map[uint16]*occ.Table{}, map[uint16]bool{}, leftOut(r.Tables())
 	for _, t := range r.Tables() { // each is a change of the catalog
 		if ctx.Err() != nil {
 			return canceled(ctx)
@@ -343,24 +343,24 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		for i := range want.Indexes {
 			left.index(&want, t.Name, &want.Indexes[i])
 		}
+		ordered[t.ID] = want.Index == indexOrdered
 		if tables[t.ID], err = db.table(t.Name, want, true, r.Count(t.ID)); err != nil {
 			return err
 		}
 	}
-	w, err := db.NewWorker()
+	l, err := db.newLoaders(ctx, o.Progress)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }() // also when o.Progress panics
-	l := loader{ctx: ctx, w: w, progress: o.Progress, rows: restoreRecords, size: restoreBytes, restores: true}
-	add := func(table uint16, key, value []byte) error { return l.add(tables[table], key, value) }
+	defer func() { err = errors.Join(err, l.close()) }() // also when o.Progress panics
+	add := func(table uint16, key, value []byte) error { return l.add(tables[table], ordered[table], key, value) }
 	if err := r.Records(nil, add); err != nil {
 		return err
 	}
 	if err := l.flush(); err != nil || len(left) == 0 {
 		return err
 	}
-	return db.dropStrays(ctx, w, r.Tables(), left, tables)
+	return db.dropStrays(ctx, l.all[0].w, r.Tables(), left, tables)
 }
 
 // restoring is where in a directory that was there a restore is made.
