@@ -92,7 +92,7 @@ func Recover(ctx context.Context, catalog string, trust []int, agree func(*Given
 	if err == nil && len(gone) > 0 {
 		err = memory.GiveUp(cat, was, gone...)
 	}
-	if err = oneLine(err, cat.Close()); err != nil {
+	if err := oneLine(err, cat.Close()); err != nil {
 		return err
 	}
 	return with(ctx, catalog, o, func(*txn.DB) error { return nil })
@@ -117,7 +117,7 @@ func ForgetBlade(ctx context.Context, catalog string, blade int, o Options) erro
 		return err
 	}
 	l, err := memory.LoadLayout(cat)
-	if err = oneLine(err, cat.Close()); err != nil {
+	if err := oneLine(err, cat.Close()); err != nil {
 		return err
 	}
 	switch {

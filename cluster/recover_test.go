@@ -23,14 +23,14 @@ func TestRecoverTrust(t *testing.T) {
 	b.session(2)
 	b.stopped(func() { old["b"] = b.read("b") }) // which is newer
 	b.session(3)
-	recover := func(agree func(*cluster.GivenUp) error, trust ...int) error {
+	call := func(agree func(*cluster.GivenUp) error, trust ...int) error {
 		return cluster.Recover(t.Context(), b.address("c"), trust, agree, cluster.Options{})
 	}
 	never := func(*cluster.GivenUp) error {
 		t.Error("there is nothing to agree to")
 		return nil
 	}
-	if err := recover(never); !errors.Is(err, cluster.ErrNotNeeded) {
+	if err := call(never); !errors.Is(err, cluster.ErrNotNeeded) {
 		t.Errorf("all is there: %v", err)
 	}
 	b.stopped(func() {
@@ -38,7 +38,7 @@ func TestRecoverTrust(t *testing.T) {
 		b.write("b", old["b"])
 	})
 	refused := errors.New("no")
-	if err := recover(func(x *cluster.GivenUp) error {
+	if err := call(func(x *cluster.GivenUp) error {
 		if len(x.Blades) != 1 || x.Blades[0].ID != 0 || len(x.Trusted) != 1 || x.Trusted[0].ID != 1 || x.Segments == 0 || x.Segments != x.Of || x.Bytes == 0 ||
 			!slices.Equal(x.Tables, []string{"numbers"}) || !slices.Equal(x.Indexes, x.Tables) {
 			t.Errorf("given up: %+v", x)
@@ -50,10 +50,10 @@ func TestRecoverTrust(t *testing.T) {
 	if _, _, err := b.open(); !errors.Is(err, memory.ErrStale) {
 		t.Errorf("after a refusal: %v", err)
 	}
-	if err := recover(never, 5); !errors.Is(err, cluster.ErrOptions) {
+	if err := call(never, 5); !errors.Is(err, cluster.ErrOptions) {
 		t.Errorf("a blade that is not there: %v", err)
 	}
-	if err := recover(func(*cluster.GivenUp) error { return nil }, 0, 1); err != nil { // of which the newer one stays
+	if err := call(func(*cluster.GivenUp) error { return nil }, 0, 1); err != nil { // of which the newer one stays
 		t.Fatal(err)
 	}
 	if got := b.values(); got[2] != filedKeys {

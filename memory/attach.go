@@ -200,7 +200,7 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		case l.Judge(b, &h) == HeaderForeign && fresh:
 			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
 		case l.Judge(b, &h) == HeaderForeign:
-			kind, what := l.Describe(b, HeaderForeign, &h)
+			what, kind := l.Describe(b, HeaderForeign, &h)
 			return fail(kind, "%s (catalog %s)", what, s.cat.Name())
 		case found == nil || h.Epoch > found.Epoch:
 			found = &h
@@ -209,7 +209,7 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	switch {
 	case blanks == HeaderCopies && l.Formatted:
-		_, what := l.Describe(b, layout.HeaderBlank, nil)
+		what, _ := l.Describe(b, layout.HeaderBlank, nil)
 		return fail(errBlank, "%s", what)
 	case blanks == HeaderCopies:
 		return true, nil
@@ -230,7 +230,7 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 			return false, err
 		}
 	}
-	if kind, what := l.Describe(b, fault, found); kind != nil {
+	if what, kind := l.Describe(b, fault, found); kind != nil {
 		if fault == HeaderAhead {
 			kind = errAhead
 		}

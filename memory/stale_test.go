@@ -42,7 +42,6 @@ type staleBed struct {
 	s      *memory.Space
 	c      *rdma.Coro
 	copies [][]byte
-	when   *string
 	buried error
 }
 

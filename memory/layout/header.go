@@ -180,10 +180,9 @@ const (
 	HeaderBehind                // of before the database was opened last: the region is an old copy
 	HeaderGeometry              // other backups, or segments
 	HeaderAhead                 // later, or larger, than the catalog knows of: that is an old copy
-	// Those of Examine besides.
-	HeaderBlank   // there is none
-	HeaderDamaged // no copy of it is intact
-	HeaderStale   // its blade was told of a later revision of the catalog than the region: the region is an old copy
+	HeaderBlank                 // of Examine: there is none
+	HeaderDamaged               // of Examine: no copy of it is intact
+	HeaderStale                 // of Examine: its blade was told of a later revision of the catalog than the region: the region is an old copy
 )
 
 // Examine compares the first 8 KiB of a blade's region with what the layout says of the blade. The error, with the name of the blade, says what is
@@ -206,7 +205,7 @@ func (l *Layout) Examine(b rdma.BladeID, name string, head []byte) (HeaderFault,
 	if fault == HeaderSound {
 		return fault, nil
 	}
-	kind, what := l.Describe(b, fault, &h)
+	what, kind := l.Describe(b, fault, &h)
 	return fault, &BladeError{Blade: b, Name: name, Err: kind, What: what}
 }
 
@@ -227,28 +226,28 @@ func (l *Layout) Stale(b rdma.BladeID, name string, told, doubted uint64) error 
 }
 
 // Describe says what is wrong with a region whose header has a fault, and what to do.
-func (l *Layout) Describe(b rdma.BladeID, fault HeaderFault, h *RegionHeader) (kind error, what string) {
+func (l *Layout) Describe(b rdma.BladeID, fault HeaderFault, h *RegionHeader) (what string, kind error) {
 	want := l.HeaderOf(b)
 	switch fault {
 	case HeaderBlank:
-		return ErrForeign, "its region is blank: was its memory or file lost or replaced? Bring it back, or " + l.Remedy(b)
+		return "its region is blank: was its memory or file lost or replaced? Bring it back, or " + l.Remedy(b), ErrForeign
 	case HeaderForeign:
-		return ErrForeign, fmt.Sprintf("its region belongs to database %v, the catalog to %v: bring back the one that belongs to the other", h.UUID, l.UUID)
+		return fmt.Sprintf("its region belongs to database %v, the catalog to %v: bring back the one that belongs to the other", h.UUID, l.UUID), ErrForeign
 	case HeaderMisplaced:
 		hint := "The number in a name is the blade's"
 		if l.Shared {
 			hint = "Each server has the directory that it had"
 		}
-		return ErrGeometry, fmt.Sprintf("its region is that of blade %d of %d, not %d of %d: were files renamed? %s", h.Blade, h.Blades, b, want.Blades, hint)
+		return fmt.Sprintf("its region is that of blade %d of %d, not %d of %d: were files renamed? %s", h.Blade, h.Blades, b, want.Blades, hint), ErrGeometry
 	case HeaderGeometry:
-		return ErrGeometry, fmt.Sprintf("its region has %d backups and segments of %d bytes, the catalog says %d and %d", h.Backups, h.SegmentSize, want.Backups, want.SegmentSize)
+		return fmt.Sprintf("its region has %d backups and segments of %d bytes, the catalog says %d and %d", h.Backups, h.SegmentSize, want.Backups, want.SegmentSize), ErrGeometry
 	case HeaderAhead:
-		return ErrGeometry, fmt.Sprintf("its region is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old copy; bring the newest back", h.Epoch, h.Size, want.Epoch, want.Size)
+		return fmt.Sprintf("its region is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old copy; bring the newest back", h.Epoch, h.Size, want.Epoch, want.Size), ErrGeometry
 	case HeaderBehind:
-		return ErrGeometry, fmt.Sprintf("its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
-			h.Epoch, l.Opened, l.Remedy(b))
+		return fmt.Sprintf("its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
+			h.Epoch, l.Opened, l.Remedy(b)), ErrGeometry
 	}
-	return nil, ""
+	return "", nil
 }
 
 // Judge compares what a blade says of itself with what the layout says of it.
