@@ -143,7 +143,7 @@ func meet(ctx context.Context, servers []Server, a BladeAddress, o Options) (*ca
 	if err = c.read(f); err != nil {
 		err = fmt.Errorf("%s: reading what its blades say of themselves: %w", a, err)
 	}
-	if err = oneLine(err, f.Close()); err != nil {
+	if err := oneLine(err, f.Close()); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -42,7 +42,7 @@ func sharedDatabase(t *testing.T) func() *engine.Store {
 // TestLoadTogether: of processes that begin a benchmark at the same moment on an empty database one loads, the others wait for it, and all go on.
 func TestLoadTogether(t *testing.T) {
 	open := sharedDatabase(t)
-	for name, make := range map[string]func() (workload.Driver, error){
+	for name, driver := range map[string]func() (workload.Driver, error){
 		"smallbank": func() (workload.Driver, error) {
 			o := smallbank.DefaultOptions()
 			o.Accounts = 500
@@ -59,7 +59,7 @@ func TestLoadTogether(t *testing.T) {
 		for i := range results {
 			s := open()
 			wg.Go(func() {
-				d, err := make()
+				d, err := driver()
 				if err == nil {
 					results[i], err = runner.Bench(t.Context(), s, d, runner.Config{Threads: 1, Coroutines: 2, Txns: 50, Runs: 1})
 				}
