@@ -17,6 +17,7 @@ type Monitor struct {
 	cat     memory.Catalog
 	servers []Server
 	layout  *memory.Layout
+	beats   []memory.Beat
 	callers map[string]*tcp.Caller
 }
 
@@ -28,6 +29,7 @@ type Sight struct {
 	Err     error
 	Servers []ServerSight
 	Layout  *memory.Layout // nil: there is no database yet
+	Beats   []memory.Beat  // what processes have said last, of being alive
 	// Processes are those that report, by their numbers, each as the daemon has it that was told last.
 	Processes []ProcessReport
 }
@@ -69,7 +71,12 @@ func (m *Monitor) Look(ctx context.Context) *Sight {
 	} else {
 		m.servers, m.layout = servers, l
 	}
-	s.Layout = m.layout
+	if beats, err := m.cat.KeepAlive(memory.Beat{}); err == nil {
+		m.beats = beats
+	} else if s.Err == nil {
+		s.Err = oneLine(err)
+	}
+	s.Layout, s.Beats = m.layout, m.beats
 	addresses := addressesOf(m.servers)
 	if own := m.cat.Name(); onSockets(own) && !slices.Contains(addresses, own) {
 		addresses = append(addresses, own) // behind the servers

@@ -23,6 +23,8 @@ type Status struct {
 	Servers []ServerStatus
 	// Layout is what the catalog says of the database; nil: there is none yet.
 	Layout *memory.Layout
+	// Beats are what processes have said last of being alive.
+	Beats []memory.Beat
 	// Blades are those of all places, by number.
 	Blades []BladeStatus
 	// Processes are those that have registered, and those that report, by number. A report is as old as ProcessReport.Age.
@@ -121,7 +123,11 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{Catalog: cat.Name(), Layout: l, Servers: make([]ServerStatus, len(servers))}
+	beats, err := cat.KeepAlive(memory.Beat{})
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	st := &Status{Catalog: cat.Name(), Layout: l, Beats: beats, Servers: make([]ServerStatus, len(servers))}
 	found := make([]probed, len(servers))
 	reports := make([]*Report, len(servers)+1) // nil: it is no daemon of txnode, or an older one
 	var asked sync.WaitGroup

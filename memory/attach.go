@@ -53,7 +53,11 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		was = nil
 	}
 	known := l.Known(infos)
-	if alive := o.alive(l); len(alive) > 0 && !fresh {
+	beats, err := s.cat.KeepAlive(Beat{})
+	if err != nil {
+		return s.unheard(err)
+	}
+	if alive := o.alive(l, beats); len(alive) > 0 && !fresh {
 		return s.beside(alive, known)
 	}
 	if len(blank) > 0 { // what others would have done that had the database open
@@ -108,7 +112,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	if blanks != nil && s.opts.Buried != nil {
 		s.opts.Buried(blanks)
 	}
-	if s.first, s.process = true, own.ID; s.opts.Shared {
+	if s.first, s.process, s.until = true, own.ID, own.Until; s.opts.Shared {
 		s.note(MendAlone, 1)
 	}
 	for b := range l.Blades {

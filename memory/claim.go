@@ -19,8 +19,8 @@ type Claim struct {
 	Promoted bool
 
 	space  *allocation
-	number map[uint32]uint32     // of the claim, by coordinator: see CoordinatorEntry.Claim
-	others []layout.ProcessEntry // see Outlasts
+	number map[uint32]uint32 // of the claim, by coordinator: see CoordinatorEntry.Claim
+	waits  bool              // see Outlasts
 	view   atomic.Pointer[View]
 }
 
@@ -84,13 +84,12 @@ func (s *allocation) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	}
 	var at []int // of the coordinators in the layout
 	var numbers map[uint32]uint32
-	var others []layout.ProcessEntry
 	var made ClaimOptions
 	moved, err := s.advance(func(l *Layout) (err error) {
 		made = o
 		at, _, err = s.declareDead(l, &made, ids)
 		return err
-	}, func() { numbers, others = s.claimedNow(&made, at), s.others() })
+	}, func() { numbers = s.claimedNow(&made, at) })
 	if err != nil {
 		if moved { // a blade has not got its key, and no process has the claim
 			s.mu.Lock()
@@ -104,7 +103,7 @@ func (s *allocation) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	var c *Claim
 	s.settled(func() { c, err = s.claimOf(numbers) })
 	if err == nil {
-		c.others = others
+		c.waits = true
 	}
 	return c, err
 }
@@ -129,7 +128,7 @@ func (s *allocation) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others b
 		numbers := s.claimedNow(&made, at)
 		s.register()
 		if c, err = s.claimOf(numbers); err == nil && o.Again != nil {
-			c.others = o.Again.others // of this epoch
+			c.waits = o.Again.waits // of this epoch
 		}
 		return err
 	})

@@ -128,7 +128,7 @@ func (s *allocation) areas(e CoordinatorEntry) Coordinator {
 // catalog and no verb.
 func (s *allocation) NewCoordinator() (Coordinator, error) { return s.NewCoordinatorUntil(0) }
 
-// NewCoordinatorUntil is NewCoordinator with a lease: see Renew.
+// NewCoordinatorUntil is NewCoordinator with a lease: see Renew. Other processes take it for alive as long as this one is registered.
 func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
@@ -144,7 +144,10 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 		if l.NextCoordinator >= MaxCoordinators {
 			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, layout.Anew)
 		}
-		e := CoordinatorEntry{ID: l.NextCoordinator, Until: max(until, 0), Term: s.term(until), Process: s.process, LogUsed: LogStep}
+		e := CoordinatorEntry{ID: l.NextCoordinator, Process: s.process, LogUsed: LogStep}
+		if !s.opts.Shared {
+			e.Until = max(until, 0)
+		}
 		e.Thin = s.View().UpBlades() <= l.Backups
 		if err := s.findLogs(&e); err != nil {
 			return err
@@ -159,9 +162,9 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 		l.Coordinators = append(l.Coordinators, e)
 		s.logs.used[e.Slot] = true
 		if s.own == nil {
-			s.own = map[uint32]bool{}
+			s.own = map[uint32]int64{}
 		}
-		s.own[e.ID] = true
+		s.own[e.ID] = max(until, 0)
 		s.register()
 		c = s.areas(e)
 		return nil

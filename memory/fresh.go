@@ -2,9 +2,7 @@ package memory
 
 import (
 	"math"
-	"slices"
 
-	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -51,49 +49,25 @@ func (s *membership) good() int64 {
 		return math.MaxInt64
 	}
 	d := s.opts.ClockDrift
-	return p.Until - int64(float64(p.Term)*max(d/(1+d), leastDrift))
+	return s.until - int64(float64(p.Term)*max(d/(1+d), leastDrift))
 }
 
 // leastDrift is which part of a registration's term is left out at least because clocks run at different rates.
 const leastDrift = 1. / 8
 
-// others are the registrations of other processes, as they were when a claim was made, and when they end by the clock of this
-// one. Those that never end are left out. The caller holds the lock.
-func (s *membership) others() (all []layout.ProcessEntry) {
-	seen := s.regs.Load().seen
-	for _, p := range s.layout.Processes {
-		if p.ID == s.process || p.Resigned() || p.Until == 0 {
-			continue
-		}
-		if x, ok := seen[p.ID]; ok && x.until == p.Until {
-			p.Term = x.ends
-		} else if p.Term != 0 { // it has not been registered yet in this process
-			p.Term += s.fabric.Now()
-		} else {
-			p.Term = p.Until
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-// Outlasts reports, at a time of the fabric's clock, whether every other process that was registered when the claim was made
-// has learnt of its epoch, or is gone. It follows. It belongs to the claim's coroutine.
-func (c *Claim) Outlasts(now int64) (bool, error) {
-	if len(c.others) == 0 {
+// Outlasts reports whether every other process knows the epoch of the claim, or is gone. It asks the catalog. It belongs to the claim's
+// coroutine.
+func (c *Claim) Outlasts() (bool, error) {
+	s := c.space
+	if !c.waits || !s.opts.Shared {
 		return true, nil
 	}
-	s := c.space
-	if err := s.Follow(); err != nil {
+	if err := s.Listen(); err != nil {
 		return false, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.others = slices.DeleteFunc(c.others, func(p layout.ProcessEntry) bool {
-		is := s.layout.Process(p.ID)
-		return is == nil || is.Until != p.Until || now > p.Term
-	})
-	return len(c.others) == 0, nil
+	r := s.regs.Load()
+	c.waits = !s.knows(r.process, r, c.view.Load().Epoch)
+	return !c.waits, nil
 }
 
 // Acknowledge renews the registration of this process for as long as last time, which tells another one that waits for it (Claim.Outlasts)

@@ -288,6 +288,9 @@ func (s *allocation) stays(class Class) bool {
 func (s *allocation) Withdrawn() (some, ripe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r := s.regs.Load(); len(s.leaving) > 0 && s.opts.Shared && !s.knows(s.process, r, r.epoch) { // others may have said so since
+		s.unlocked(func() { _ = s.hear() }) // without an answer they do not
+	}
 	if len(s.leaving) == 0 || !s.mayGoBack(s.layout) {
 		return false, false
 	}

@@ -597,7 +597,7 @@ func TestGiveBackIsNoLoss(t *testing.T) {
 	p.recover(t, first)
 	check(t, second.Follow())
 	check(t, second.Renew(1500))
-	check(t, first.Follow())
+	check(t, first.Listen())
 	q.recover(t, first)
 	some, _ := first.Withdrawn()
 	if n := must(first.GiveBack())(t); n > 0 || some {
@@ -605,7 +605,7 @@ func TestGiveBackIsNoLoss(t *testing.T) {
 	}
 	check(t, second.Follow())
 	check(t, second.Renew(2000))
-	check(t, first.Follow())
+	check(t, first.Listen())
 	n := must(first.GiveBack())(t)
 	check(t, second.Follow())
 	if n == 0 || second.Hollow() || second.View().Bereft(memory.MakeAddr(1, 0)) {

@@ -9,6 +9,8 @@ import (
 type (
 	// Addr is layout.Addr.
 	Addr = layout.Addr
+	// Beat is layout.Beat.
+	Beat = layout.Beat
 	// BehindError is layout.BehindError.
 	BehindError = layout.BehindError
 	// Blade is layout.Blade.

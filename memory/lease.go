@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"slices"
 
 	"txnode/memory/layout"
@@ -28,10 +29,9 @@ type registry struct {
 // seenLease is a lease by another process's clock, which is not compared with that of this one.
 type seenLease struct {
 	until int64 // as the catalog has it
-	claim uint32
+	mark  uint64
 	ends  int64 // by the clock of this process: a term after it saw that
-	// knows is an epoch that the owner of the lease knew when it changed the lease: the change is behind what this process
-	// had seen of the catalog by then.
+	// knows is an epoch that the process knew when it registered, or when it said last that it was alive.
 	knows Epoch
 }
 
@@ -41,12 +41,21 @@ func (s *membership) register() {
 	r := &registry{ids: make([]uint32, n), until: make([]int64, n), dead: make([]bool, n), next: s.layout.NextCoordinator, process: s.process, epoch: s.layout.Epoch, good: s.good()}
 	old := s.regs.Load()
 	r.lossOf(s.layout, old)
+	for _, p := range s.layout.Processes {
+		r.processes = append(r.processes, p.ID)
+		ends := r.end(s, old, p.ID, seenLease{until: p.Until, mark: s.beats[p.ID].Count}, p.Term)
+		if x, ok := r.seen[p.ID]; ok {
+			x.knows = max(x.knows, s.beats[p.ID].Knows)
+			r.seen[p.ID] = x
+		}
+		if ends != 0 && slices.Contains(s.silent, p.ID) {
+			ends = longAgo
+		}
+		r.ends = append(r.ends, ends)
+	}
 	for i, c := range s.layout.Coordinators {
 		r.ids[i], r.dead[i] = c.ID, c.Recovering
-		r.until[i] = r.end(s, old, c.ID, seenLease{until: c.Until, claim: c.Claim}, c.Term)
-		if s.silenced(c) {
-			r.until[i] = longAgo
-		}
+		r.until[i] = s.endOf(r, old, c)
 		if from, ok := s.forsaken[c.ID]; ok {
 			r.until[i] = from
 		}
@@ -55,14 +64,6 @@ func (s *membership) register() {
 	if i, ok := s.layout.FindMend(MendBackup); ok && s.layout.Mends[i].Fault == 0 {
 		r.cut = s.layout.Mends[i].Cut
 	}
-	for _, p := range s.layout.Processes {
-		r.processes = append(r.processes, p.ID)
-		ends := r.end(s, old, p.ID, seenLease{until: p.Until}, p.Term)
-		if ends != 0 && slices.Contains(s.silent, p.ID) {
-			ends = longAgo
-		}
-		r.ends = append(r.ends, ends)
-	}
 	s.regs.Store(r)
 	for id := range s.own {
 		if !r.has(id) {
@@ -70,6 +71,32 @@ func (s *membership) register() {
 			s.loose++
 		}
 	}
+}
+
+// endOf is when the lease of a coordinator ends, or the claim on it, by the clock of this process; 0: never. The caller holds the lock.
+func (s *membership) endOf(r, old *registry, c CoordinatorEntry) int64 {
+	lease, own := s.own[c.ID]
+	switch {
+	case c.Recovering && s.silenced(c):
+		return longAgo
+	case c.Recovering:
+		return r.end(s, old, c.ID, seenLease{until: c.Until, mark: uint64(c.Claim)}, c.Term)
+	case own:
+		return lease
+	case c.Process == 0 || c.Until == longAgo:
+		return c.Until
+	}
+	i, ok := slices.BinarySearch(r.processes, c.Process)
+	if !ok || c.Process == s.process { // its registration was not answered: nobody stands for it
+		return longAgo
+	}
+	return r.ends[i]
+}
+
+// owns reports whether this process has registered an open coordinator. The caller holds the lock.
+func (s *membership) owns(id uint32) bool {
+	_, ok := s.own[id]
+	return ok
 }
 
 // end is when a lease ends by the clock of this process, of which old is known.
@@ -82,9 +109,14 @@ func (r *registry) end(s *membership, old *registry, id uint32, x seenLease, ter
 	}
 	x.ends = s.fabric.Now() + term
 	if old != nil {
-		x.knows = old.epoch
-		if y, ok := old.seen[id]; ok && y.until == x.until && y.claim == x.claim {
+		y, ok := old.seen[id]
+		switch {
+		case !ok || y.until != x.until:
+			x.knows = old.epoch
+		case y.mark == x.mark:
 			x.ends, x.knows = y.ends, y.knows
+		default:
+			x.knows = y.knows
 		}
 	}
 	r.seen[id] = x
@@ -160,10 +192,13 @@ const (
 func (s *membership) Lease(id uint32, now int64) LeaseState {
 	r := s.regs.Load()
 	state := r.lease(id, now)
-	if state != LeaseExpired && id < r.next {
+	switch {
+	case state == LeaseExpired && s.Listen() != nil:
+		return LeaseUnknown
+	case state == LeaseExpired:
+	case id < r.next:
 		return state
-	}
-	if s.Follow() != nil {
+	case s.Follow() != nil:
 		return LeaseUnknown
 	}
 	return s.regs.Load().lease(id, now)
@@ -193,9 +228,9 @@ func (s *membership) NextCoordinator() uint32 { return s.regs.Load().next }
 func (s *membership) Gated() bool { return s.regs.Load().gated }
 
 // Expired lists the coordinators whose lease, or the claim on them, has expired. If there seem to be any
-// it follows, since another process may have renewed their leases. If the catalog cannot be asked, none is known to have expired.
+// it asks the catalog, since their processes may be alive. If the catalog cannot be asked, none is known to have expired.
 func (s *membership) Expired(now int64) []uint32 {
-	if len(s.regs.Load().expired(now)) == 0 || s.Follow() != nil {
+	if len(s.regs.Load().expired(now)) == 0 || s.Listen() != nil {
 		return nil
 	}
 	return s.regs.Load().expired(now)
@@ -243,52 +278,159 @@ func (s *membership) forsake(id uint32, from int64) {
 	s.register()
 }
 
-// Renew extends leases to a time of the fabric's clock, in one change of the catalog. A coordinator
-// that was declared dead keeps its claim, and learns of it from its verbs. One that is gone is
-// passed over. The registration of a process that has joined is extended, too (Options.Until).
+// Renew extends leases of coordinators of this process to a time of the fabric's clock, which costs nothing, and has the catalog know that this
+// process is alive, if it has joined (Options.Until): that is no change of the catalog, and holds up nothing while there is no answer. A
+// coordinator that was declared dead keeps its claim, and learns of it from its verbs. One that is gone is passed over. One of this process
+// that has not been renewed in time is given up, by a change: others need not wait for the process.
 //
 // The bound on the drift of clocks is in the caller's arithmetic: until lies behind the moment from
-// which others may declare the coordinator dead. Liveness depends on it, and in a shared database Fresh.
+// which others may declare the process dead. Liveness depends on it, and in a shared database Fresh.
 func (s *allocation) Renew(until int64, ids ...uint32) error {
-	return s.updateAs(&update{unwaiting: true}, func() error { // a blade that does not revoke ends no lease
-		if err := s.writable(); err != nil {
+	if s.opts.ReadOnly {
+		return s.hear()
+	}
+	for tries := 0; ; tries++ {
+		change, err := s.prolong(until, ids)
+		if err == nil && change {
+			err = s.updateAs(&update{unwaiting: true}, s.amend) // a blade that does not revoke ends no lease
+		}
+		if err != nil || !s.opts.Shared {
 			return err
 		}
-		l := s.layout
-		var changes []Entry
-		var at []int
-		term := s.term(until)
-		for _, id := range ids {
-			if i, err := s.findCoordinator(id); err == nil && !l.Coordinators[i].Recovering && l.Coordinators[i].Until < until {
-				c := l.Coordinators[i]
-				c.Until, c.Term = until, term
-				changes, at = append(changes, layout.EntryOfCoordinator(c)), append(at, i)
-			}
-		}
-		if s.process != 0 {
-			if err := s.enroll(); err != nil { // it was taken for dead
-				return err
-			}
-			if err := s.giveBack(); err != nil {
-				return err
-			}
-		}
-		p, more := s.prolong(until, term)
-		if changes = append(changes, more...); len(changes) == 0 {
-			return nil
-		}
-		if err := s.commit(changes...); err != nil {
+		if err = s.hear(); !errors.Is(err, ErrEnded) || tries == maxAsks {
 			return err
 		}
-		for _, i := range at {
-			l.Coordinators[i].Until, l.Coordinators[i].Term = until, term
+		if err := s.Follow(); err != nil { // it was taken for dead, and is not
+			return err
 		}
-		if p != nil {
-			p.Until, p.Term = until, term
+	}
+}
+
+// prolong is Renew as far as it needs no catalog. change: amend has something to do.
+func (s *allocation) prolong(until int64, ids []uint32) (change bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return false, err
+	}
+	if term := s.term(until); term > 0 {
+		s.lasts = term
+	}
+	for _, id := range ids {
+		if lease, ok := s.own[id]; ok && lease < until {
+			s.own[id] = until
 		}
-		s.register()
+	}
+	s.register()
+	if s.process == 0 {
+		return false, nil
+	}
+	rights := slices.ContainsFunc(s.layout.Mends, func(m Mend) bool { return m.Process == s.process })
+	p := s.layout.Process(s.process)
+	return rights || p == nil || s.short(p) || len(s.givenUp()) > 0, nil
+}
+
+// short reports whether the term of a registration, that of this process, is to be made longer. The caller holds the lock.
+func (s *membership) short(p *ProcessEntry) bool {
+	return p != nil && p.Until != 0 && !p.Resigned() && s.lasts > p.Term+p.Term/16
+}
+
+// givenUp are the entries of coordinators of this process whose leases have ended, and of which the catalog does not say so. The caller holds
+// the lock.
+func (s *membership) givenUp() (out []CoordinatorEntry) {
+	r, now := s.regs.Load(), s.fabric.Now()
+	for i, c := range s.layout.Coordinators {
+		if c.Process == s.process && !c.Recovering && c.Until != longAgo && r.until[i] != 0 && now > r.until[i] {
+			c.Until, c.Term = longAgo, 0
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// amend has the catalog say what is so: this process is registered, for as long as it renews that at a time, has the rights that it needs, and
+// has given up coordinators. The caller holds the lock, in a change.
+func (s *allocation) amend() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if err := s.enroll(); err != nil { // it was taken for dead
+		return err
+	}
+	if err := s.giveBack(); err != nil {
+		return err
+	}
+	gone := s.givenUp()
+	var changes []Entry
+	for _, c := range gone {
+		changes = append(changes, layout.EntryOfCoordinator(c))
+	}
+	p := s.layout.Process(s.process)
+	next, longer := ProcessEntry{}, s.short(p)
+	if longer {
+		next = ProcessEntry{ID: p.ID, Until: s.fabric.Now() + s.lasts, Term: s.lasts}
+		changes = append(changes, layout.EntryOfProcess(next))
+	}
+	if len(changes) == 0 {
 		return nil
-	})
+	}
+	if err := s.commit(changes...); err != nil {
+		return err
+	}
+	if longer {
+		*p, s.until = next, max(s.until, next.Until)
+	}
+	for _, c := range gone {
+		*s.layout.Coordinator(c.ID) = c
+	}
+	s.register()
+	return nil
+}
+
+// hear tells the catalog that this process is alive, if it is registered, and takes over of which others that is known. ErrEnded: it is registered no more. ErrAway: there is no answer. The caller does not hold the lock.
+func (s *membership) hear() error {
+	if !s.opts.Shared {
+		return nil
+	}
+	s.hearing.Lock()
+	defer s.hearing.Unlock()
+	s.mu.Lock()
+	b, began, term := Beat{Knows: s.layout.Epoch}, s.fabric.Now(), int64(0)
+	if p := s.layout.Process(s.process); p != nil && p.Until != 0 && !p.Resigned() {
+		b.Member, term = s.process, p.Term
+	}
+	err := s.closed
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	all, err := s.cat.KeepAlive(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrEnded):
+		return err
+	case err != nil:
+		return s.unheard(s.distrust(err))
+	}
+	s.beats = make(map[uint32]Beat, len(all))
+	for _, x := range all {
+		s.beats[x.Member] = x
+	}
+	if b.Member != 0 && b.Member == s.process {
+		s.until = max(s.until, began+term)
+	}
+	s.register()
+	return nil
+}
+
+// Listen is Follow, and hears of the catalog which processes are alive, and which epochs they know. This process says so of itself, too, if it
+// has joined. ErrAway: there is no answer.
+func (s *membership) Listen() error {
+	if err := s.hear(); err != nil && !errors.Is(err, ErrEnded) {
+		return err
+	}
+	return s.Follow()
 }
 
 // Current is View, but waits for a change of the epoch that is under way: blades

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"txnode/rdma"
@@ -32,8 +33,16 @@ type membership struct {
 	rights map[uint32]right
 	// company is how many other processes have been registered since this one was opened. Under mu.
 	company int
-	// own are the open coordinators that this process has registered. Under mu.
-	own map[uint32]bool
+	// own is, by each open coordinator that this process has registered, until when its lease is good; 0: for ever. The catalog does not
+	// have it: for other processes a coordinator is a part of its process. Under mu.
+	own map[uint32]int64
+	// until is when the registration of this process ends by the clock of this one, unless it says before that it is alive; 0: never.
+	// beats are the signs of life of all that were heard last. Under mu.
+	until int64
+	beats map[uint32]Beat
+	// hearing is held while the catalog is told that this process is alive, and never while mu is: answers come in order, and a catalog that
+	// does not answer holds up nothing else.
+	hearing sync.Mutex
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
 	// acknowledged is the last epoch that Acknowledge has told others of.

@@ -196,7 +196,7 @@ func (s *allocation) BeginAlone() error {
 // caller holds the lock.
 func (s *membership) strangers() (ids []uint32) {
 	for i := range s.layout.Coordinators {
-		if id := s.layout.Coordinators[i].ID; !s.own[id] && !(s.first && id < s.since) {
+		if id := s.layout.Coordinators[i].ID; !s.owns(id) && !(s.first && id < s.since) {
 			ids = append(ids, id)
 		}
 	}

@@ -100,7 +100,7 @@ func (s *allocation) enroll() error {
 	l.NextCoordinator++
 	s.raiseFrees()
 	was := s.process
-	l.Processes, s.process = append(l.Processes, p), p.ID
+	l.Processes, s.process, s.until = append(l.Processes, p), p.ID, p.Until
 	s.register()
 	if s.opts.Anew != nil && was != 0 {
 		s.opts.Anew(l.Clone().Tables)
@@ -183,18 +183,6 @@ func (s *membership) mine(id SegmentID) bool {
 	return int(id) < len(s.layout.Segments) && s.layout.Owns(s.process, &s.layout.Segments[id])
 }
 
-// prolong is the change that makes the registration of this process good until a time, if there is one to
-// be made. The caller holds the lock.
-func (s *membership) prolong(until, term int64) (p *ProcessEntry, change []Entry) {
-	if term > 0 {
-		s.lasts = term
-	}
-	if p = s.layout.Process(s.process); p == nil || p.Until == 0 || p.Until >= until {
-		return nil, nil
-	}
-	return p, []Entry{layout.EntryOfProcess(ProcessEntry{ID: p.ID, Until: until, Term: term})}
-}
-
 // Deserted reports whether the registration of another process has expired at a time of the fabric's clock, or a blade has not
 // ended the keys of those that were ended: see TakeOver. It takes no lock, but for the number of this one.
 func (s *membership) Deserted(now int64) bool {
@@ -246,6 +234,9 @@ func (s *allocation) endProcesses(expired func(ProcessEntry) bool) (n int, err e
 	s.mu.Unlock()
 	if !dead {
 		return 0, nil
+	}
+	if err := s.hear(); err != nil && !errors.Is(err, ErrEnded) { // one of them may have said since that it is alive
+		return 0, err
 	}
 	_, err = s.advance(func(l *Layout) error {
 		n = 0

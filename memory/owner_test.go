@@ -433,7 +433,7 @@ func TestTakeOver(t *testing.T) {
 		held := must(second.a.Alloc(c2, k))(t) // it is about to insert there
 		was := s2.Process()
 		check(t, s2.Renew(20))
-		check(t, s.Follow())
+		check(t, s.Listen())
 		if n, err := s.TakeOver(20); n != 0 || err != nil {
 			t.Fatalf("it ended %d registrations of processes that live: %v", n, err)
 		}

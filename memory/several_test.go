@@ -336,8 +336,12 @@ func TestMissingUnheard(t *testing.T) {
 
 // TestUnheardCoordinator: while a process cannot ask the catalog, a coordinator that it does not know has its locks.
 func TestUnheardCoordinator(t *testing.T) {
+	const hour = 3_600_000_000_000
 	b := newSharedBed(t, 2, 20, 1)
+	now := int64(1000)
+	b.fabric.clock, b.opts.Until = &now, now+hour
 	first, c := b.open()
+	check(t, first.EndAlone())
 	cat := &catalogtest.Unheard{Catalog: b.cat}
 	second := must(memory.Open(b.thread().Plain(), b.fabric, cat, b.opts))(t)
 	gone := must(first.NewCoordinator())(t)
@@ -354,21 +358,20 @@ func TestUnheardCoordinator(t *testing.T) {
 	if s := second.Lease(gone.ID, 0); second.Registered(gone.ID) || s != memory.LeaseGone {
 		t.Errorf("one that was closed: registered %v, its lease is %v", second.Registered(gone.ID), s)
 	}
-	const hour = 3_600_000_000_000
-	now := b.fabric.Now()
 	y := must(first.NewCoordinatorUntil(now + hour))(t)
-	check(t, second.Follow())
+	check(t, second.Listen())
 	cat.Away.Store(true)
-	check(t, first.Renew(now+3*hour, y.ID))
-	if s, ids := second.Lease(y.ID, now+2*hour), second.Expired(now+2*hour); s != memory.LeaseUnknown || len(ids) > 0 {
-		t.Errorf("the catalog does not answer whether a lease was renewed: %v, expired %v", s, ids)
+	check(t, first.Renew(now+hour, y.ID))
+	if s, ids := second.Lease(y.ID, now+hour+hour/2), second.Expired(now+hour+hour/2); s != memory.LeaseUnknown || len(ids) > 0 {
+		t.Errorf("the catalog does not answer whether its process is alive: %v, expired %v", s, ids)
 	}
 	cat.Away.Store(false)
-	if s, ids := second.Lease(y.ID, now+2*hour), second.Expired(now+2*hour); s != memory.LeaseLive || len(ids) > 0 {
-		t.Errorf("a lease that was renewed: %v, expired %v", s, ids)
+	now += hour / 2
+	if s, ids := second.Lease(y.ID, now+hour), second.Expired(now+hour); s != memory.LeaseLive || len(ids) > 0 {
+		t.Errorf("its process is alive: %v, expired %v", s, ids)
 	}
-	if s, ids := second.Lease(y.ID, now+4*hour), second.Expired(now+4*hour); s != memory.LeaseExpired || len(ids) != 1 {
-		t.Errorf("a lease that was not renewed: %v, expired %v", s, ids)
+	if s, ids := second.Lease(y.ID, now+hour+1), second.Expired(now+hour+1); s != memory.LeaseExpired || !slices.Contains(ids, y.ID) {
+		t.Errorf("its process has not said so for its term: %v, expired %v", s, ids)
 	}
 	check(t, first.CloseCoordinatorOn(c, y.ID))
 	if s := second.Lease(y.ID+1, 0); second.Registered(y.ID+1) || s != memory.LeaseGone {
@@ -522,27 +525,43 @@ func TestPostponedChange(t *testing.T) {
 // TestRegisteredElsewhere: what another process has registered, and renewed, is known when it is asked for.
 func TestRegisteredElsewhere(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
+	now := int64(1)
+	b.fabric.clock, b.opts.Until = &now, now+10
 	first, c := b.open()
 	second, _ := b.join(0)
-	x := must(first.NewCoordinatorUntil(10))(t)
+	x := must(first.NewCoordinatorUntil(now + 10))(t)
 	if !second.Registered(x.ID) {
 		t.Error("it is not registered")
 	}
-	y := must(first.NewCoordinatorUntil(10))(t)
+	y := must(first.NewCoordinatorUntil(now + 10))(t)
 	if s := second.Lease(y.ID, 5); s != memory.LeaseLive {
 		t.Errorf("its lease is %v", s)
 	}
-	check(t, first.Renew(100, x.ID, y.ID))
-	if ids := second.Expired(50); len(ids) > 0 {
-		t.Errorf("expired: %v", ids)
-	}
-	check(t, first.Renew(200, x.ID, y.ID))
-	if s := second.Lease(x.ID, 150); s != memory.LeaseLive {
-		t.Errorf("its lease is %v", s)
+	for range 3 {
+		now += 10
+		check(t, first.Renew(now+10, x.ID, y.ID))
+		if s, ids := second.Lease(x.ID, now+5), second.Expired(now+5); s != memory.LeaseLive || len(ids) > 0 {
+			t.Errorf("its lease is %v; expired: %v", s, ids)
+		}
 	}
 	check(t, first.CloseCoordinatorOn(c, x.ID))
-	if ids := second.Expired(250); len(ids) != 1 || ids[0] != y.ID {
+	if ids := second.Expired(now + 11); len(ids) != 1 || ids[0] != y.ID {
 		t.Errorf("expired: %v", ids)
+	}
+	// Its process is alive, and nobody stands for it there.
+	now += 10
+	check(t, first.Renew(now+10))
+	if ids := second.Expired(now + 5); len(ids) > 0 {
+		t.Errorf("expired, though its process is alive: %v", ids)
+	}
+	now++
+	check(t, first.Renew(now+10))
+	if ids := second.Expired(now); len(ids) > 0 {
+		t.Errorf("expired, as far as the catalog has said: %v", ids)
+	}
+	check(t, second.Follow())
+	if ids := second.Expired(now); len(ids) != 1 || ids[0] != y.ID {
+		t.Errorf("a coordinator that was given up: %v", ids)
 	}
 	if second.Registered(1<<20) || second.Lease(1<<20, 0) != memory.LeaseGone {
 		t.Error("a coordinator that never was")
@@ -636,4 +655,42 @@ func TestAskedWithoutLock(t *testing.T) {
 			t.Errorf("%s does not ask the catalog", what)
 		}
 	}
+}
+
+// hangingCatalog does not answer of who is alive until it is released.
+type hangingCatalog struct {
+	memory.Catalog
+	asked, released chan struct{}
+}
+
+func (c *hangingCatalog) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	if b.Member != 0 {
+		c.asked <- struct{}{}
+		<-c.released
+	}
+	return c.Catalog.KeepAlive(b)
+}
+
+// TestHangingRenewal: the catalog does not answer that it has heard that a process is alive. That holds up nothing else in the process.
+func TestHangingRenewal(t *testing.T) {
+	b := newSharedBed(t, 2, 20, 1)
+	now := int64(1000)
+	b.fabric.clock, b.opts.Until = &now, now+100
+	cat := &hangingCatalog{Catalog: b.cat, asked: make(chan struct{}), released: make(chan struct{})}
+	c := b.thread().Plain()
+	s := must(memory.Open(c, b.fabric, cat, b.opts))(t)
+	check(t, s.EndAlone())
+	x := must(s.NewCoordinatorUntil(now + 100))(t)
+	renewed := make(chan error)
+	go func() { renewed <- s.Renew(now+150, x.ID) }()
+	<-cat.asked
+	if state := s.Lease(x.ID, now+150); state != memory.LeaseLive {
+		t.Errorf("the lease of the session is %v", state)
+	}
+	y := must(s.NewCoordinator())(t)
+	must(s.CreateTable("t", nil))(t)
+	check(t, s.CloseCoordinatorOn(c, y.ID))
+	close(cat.released)
+	check(t, <-renewed)
+	check(t, s.CloseCoordinatorOn(c, x.ID))
 }

@@ -100,14 +100,19 @@ const (
 	witnessLimitNs = int64(5_000_000_000)
 )
 
-// alive lists the processes that may have the database open: those that have not closed it, and whose registrations were
-// not seen to stay as they are for their terms.
-func (o *opening) alive(l *Layout) (ids []uint32) {
+// alive lists the processes that may have the database open: those that have not closed it, and were seen to be alive within
+// their terms.
+func (o *opening) alive(l *Layout, beats []Beat) (ids []uint32) {
 	o.limit = max(o.limit, openLimitNs)
 	now := map[uint32]seenLease{}
 	for _, p := range l.Processes {
 		x := seenLease{until: p.Until, ends: o.waited + p.Term}
-		if y, ok := o.seen[p.ID]; ok && y.until == x.until {
+		for _, b := range beats {
+			if b.Member == p.ID {
+				x.mark = b.Count
+			}
+		}
+		if y, ok := o.seen[p.ID]; ok && y.until == x.until && y.mark == x.mark {
 			x.ends = y.ends
 		}
 		now[p.ID] = x

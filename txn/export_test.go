@@ -144,6 +144,9 @@ func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []memory.Table, e
 	return tablesAt(draw, db.space.Tables)
 }
 
+// RestGiveBack has the process look for segments that can go back from a time of the fabric's clock on.
+func (db *DB) RestGiveBack(until int64) { db.failover.giving.lookAt.Store(until) }
+
 // Doomed are those of blades that do not answer which this process would declare dead: those that are gone, of which nothing is heard, and
 // which this process could not ask.
 func (db *DB) Doomed(gone, silent, troubled []int) (doomed []int, err error) {

@@ -210,7 +210,7 @@ func (db *DB) settle(c *rdma.Coro, claim *memory.Claim, renew func() error) erro
 	term := int64(db.opts.LeaseTerm)
 	for renewAt := int64(0); ; {
 		now := c.Thread().Now()
-		if ok, err := claim.Outlasts(now); ok || err != nil && !errors.Is(err, memory.ErrAway) { // renew says how long it may be away
+		if ok, err := claim.Outlasts(); ok || err != nil && !errors.Is(err, memory.ErrAway) { // renew says how long it may be away
 			return err
 		}
 		if err := renew(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -343,7 +344,6 @@ func TestGoBackCachedNodes(t *testing.T) {
 	raced.Skip(t)
 	o := givingBack(sharedOf(t, 2, 32<<20))
 	o.NodeEntries, o.Workers, o.CacheBytes = 0, 1, 4<<20 // no worker is at rest that has deleted something
-	o.GiveBack = time.Second                             // when all is deleted: leaves stay that a session has emptied which is declared dead
 	// Keys that might be long have large nodes: few of them stay, so segments are whole.
 	key := txn.KeyAs("padded", txn.String, func(k uint64) string { return fmt.Sprintf("%012d", k) }, func(s string) uint64 {
 		k, err := strconv.ParseUint(s, 10, 64)
@@ -364,6 +364,7 @@ func TestGoBackCachedNodes(t *testing.T) {
 			o.Catalog = &catalog.Mem{}
 			o.Fabric = sharedOf(t, 2, 32<<20).Fabric
 			owner := mustOpen(t, o)
+			owner.RestGiveBack(math.MaxInt64) // until all is deleted: leaves stay that a session has emptied which is declared dead
 			asked := &askedCatalog{Catalog: o.Catalog}
 			o.Catalog = asked
 			other := mustOpen(t, o)
@@ -372,6 +373,7 @@ func TestGoBackCachedNodes(t *testing.T) {
 			theirs.all(t, other, keys, keys)
 			nodes := nodeSegments(owner)
 			mine.clear(t, owner, 1, keys)
+			owner.RestGiveBack(0)
 			for end := time.Now().Add(time.Minute); nodeSegments(owner) >= nodes; time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("%d segments of nodes are left of %d", nodeSegments(owner), nodes)

@@ -28,13 +28,8 @@ func TestRealTime(t *testing.T) {
 	db := mustOpen(t, o)
 	tab := table(t, db, "t")
 	fill(t, db, tab, 100, val(1))
-	ends := func() (until int64) {
-		for _, c := range db.Space().Layout().Coordinators {
-			until = max(until, c.Until)
-		}
-		return until
-	}
-	for was := ends(); ends() == was; { // its worker is idle
+	lives := func(c memory.CoordinatorEntry) bool { return db.Space().Lease(c.ID, f.Now()) == memory.LeaseLive }
+	for from := f.Now(); f.Now() < from+int64(o.LeaseTerm) || !slices.ContainsFunc(db.Space().Layout().Coordinators, lives); { // its worker is idle
 		time.Sleep(time.Millisecond)
 	}
 	segs := db.Space().Layout().Segments

@@ -45,6 +45,7 @@ type Bolt struct {
 	rev  memory.Revision // bbolt's number of the last transaction: that of the catalog's changes, and a few more
 	// moved tells of changes, and that the catalog is closed.
 	moved broadcast
+	beats beats
 	// broken: bbolt has met a page that is not there. It may hold its own locks for ever, so
 	// that it must not be called again.
 	broken error
@@ -93,6 +94,10 @@ func (b *Bolt) identify(readOnly bool) (err error) {
 		if tx.Bucket(bucket) == nil {
 			return errors.New("it is a bbolt file of something else")
 		}
+		_ = tx.Bucket(bucket).ForEach(func(k, v []byte) error { // members have a whole term from now on
+			b.beats.changed([]memory.Entry{{Key: string(k), Value: v}})
+			return nil
+		})
 		top := tx.Bucket(about)
 		if top == nil {
 			return nil
@@ -400,6 +405,7 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 		return 0, roomFor(err)
 	}
 	b.rev = memory.Revision(id) //nolint:gosec // as in identify
+	b.beats.changed(changes)
 	b.moved.tell()
 	return b.rev, nil
 }
@@ -423,6 +429,9 @@ func (b *Bolt) revision() (memory.Revision, error) {
 	}
 	return b.rev, nil
 }
+
+// KeepAlive notes a sign of life, in memory. It does not wait for changes.
+func (b *Bolt) KeepAlive(x memory.Beat) ([]memory.Beat, error) { return b.beats.keepAlive(x) }
 
 // last is the number of the last transaction that a reader sees.
 func (b *Bolt) last() (id int, err error) {

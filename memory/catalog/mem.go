@@ -17,6 +17,7 @@ type Mem struct {
 	id      memory.Identity // drawn when it is asked for
 	rev     memory.Revision
 	moved   broadcast
+	beats   beats
 	entries map[string][]byte
 }
 
@@ -42,6 +43,7 @@ func (m *Mem) Clone() *Mem {
 	n := &Mem{id: m.id, rev: m.rev, entries: make(map[string][]byte, len(m.entries))}
 	for k, v := range m.entries {
 		n.entries[k] = slices.Clone(v)
+		n.beats.changed([]memory.Entry{{Key: k, Value: v}})
 	}
 	return n
 }
@@ -80,6 +82,7 @@ func (m *Mem) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 		}
 	}
 	m.rev++
+	m.beats.changed(changes)
 	m.moved.tell()
 	return m.rev, nil
 }
@@ -95,6 +98,9 @@ func (m *Mem) Revision() (memory.Revision, error) {
 func (m *Mem) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
 	return await(ctx, &m.mu, &m.moved, after, func() (memory.Revision, error) { return m.rev, nil })
 }
+
+// KeepAlive notes a sign of life.
+func (m *Mem) KeepAlive(b memory.Beat) ([]memory.Beat, error) { return m.beats.keepAlive(b) }
 
 // Close does nothing.
 func (m *Mem) Close() error { return nil }

@@ -213,7 +213,12 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 		}
 	}
 	if !h.settled(h.space.Process()) { // before memory is taken for it
-		return channel.Place{}, channel.ErrUnsettled
+		if err := h.space.Listen(); err != nil {
+			return channel.Place{}, err
+		}
+		if !h.settled(h.space.Process()) {
+			return channel.Place{}, channel.ErrUnsettled
+		}
 	}
 	var place channel.Place
 	var err error

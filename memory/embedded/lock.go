@@ -69,7 +69,9 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 
 // lock locks LOCK of a directory, or closes it.
 func lock(f *os.File, dir string, how int) (*dirLock, error) {
-	flock := func(how int) error { return eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) }) }
+	flock := func(how int) error {
+		return eintr.Repeat(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+	}
 	err := flock(how)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		var owner []byte

@@ -3,6 +3,8 @@ package layout
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // Catalog is the durable memory of the control path: a small ordered set of
@@ -36,8 +38,29 @@ type Catalog interface {
 	// ctx ends before, it returns the error of ctx. ErrClosed: the catalog is closed, or is so meanwhile, if that
 	// ends its use.
 	Await(ctx context.Context, after Revision) (Revision, error)
+	// KeepAlive notes that a member is alive, and what it knows, and returns what was noted of every member last, in order. It is
+	// no change: it makes no new revision, and is forgotten when the catalog is opened anew. ErrEnded: the
+	// member is registered no more, and nothing was noted. Member 0 only asks.
+	KeepAlive(b Beat) ([]Beat, error)
 	// Close releases the catalog's resources.
 	Close() error
+}
+
+// Beat is a sign of life of a member: a process, by the number of its registration. A member whose count has not
+// changed for its term, by the clock of whoever looks, is late.
+type Beat struct {
+	Member uint32
+	Count  uint64 // of beats since the catalog was opened; KeepAlive counts
+	Knows  Epoch  // what the member does behind the beat, it does by this epoch, or a later one
+}
+
+// MemberOf returns the member that is registered as long as there is an entry of a key; false: it is none of a member.
+func MemberOf(key string) (member uint32, ok bool) {
+	if !strings.HasPrefix(key, prefixProcess) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(key[len(prefixProcess):], 16, 32)
+	return uint32(n), err == nil && KeyOf(prefixProcess, uint32(n)) == key //nolint:gosec // of 32 bits
 }
 
 // Entry is a key and its value.

@@ -20,6 +20,7 @@ func (c *entriesOf) Identity() (Identity, error)                       { return 
 func (c *entriesOf) Load() ([]Entry, Revision, error)                  { return slices.Clone(c.entries), c.rev, nil }
 func (c *entriesOf) Revision() (Revision, error)                       { return c.rev, nil }
 func (c *entriesOf) Await(context.Context, Revision) (Revision, error) { return c.rev, nil }
+func (c *entriesOf) KeepAlive(Beat) ([]Beat, error)                    { return nil, nil }
 func (c *entriesOf) Close() error                                      { return nil }
 func (c *entriesOf) Apply(_ Revision, changes []Entry) (Revision, error) {
 	for _, e := range changes {

@@ -251,6 +251,7 @@ func TestMenderGoes(t *testing.T) {
 				t.Fatalf("%s: unswept %v, by process %d", what, l.Unswept, l.Mender(memory.MendSweep))
 			}
 			for _, w := range alive {
+				must(t, w.space.Follow())
 				if w.space.Torn(w.f.Now()) {
 					t.Errorf("%s: process %d takes indexes to be half-changed", what, w.space.Process())
 				}

@@ -55,7 +55,7 @@ func scenarios() []scenario {
 		{name: "join-one", kind: closed, do: [2][]func(p *process) error{{opens, closes}, {opens}}},
 		{name: "add", small: true, kind: two, do: both(allocates(4)), judge: owners},
 		{name: "adopt", small: true, kind: two, before: leaves, do: both(allocates(4)), judge: owners},
-		{name: "close-adopt", small: true, kind: two, before: owns, do: [2][]func(p *process) error{{closes}, {follows, takesOver, allocates(5), follows, takesOver, allocates(5)}}, judge: owners},
+		{name: "close-adopt", kind: two, before: owns, do: [2][]func(p *process) error{{closes}, {follows, takesOver, allocates(5), follows, takesOver, allocates(5)}}, judge: owners},
 		{name: "table", kind: two, do: [2][]func(p *process) error{{creates("u", 7)}, {creates("u", 8)}}, judge: tables},
 		{name: "table-watch", kind: two, watches: 2, do: [2][]func(p *process) error{{creates("u", 7)}, {creates("u", 8)}}, judge: tables},
 		{name: "adopt-watch", kind: two, watches: 1, before: leaves, do: both(allocates(4), follows, allocates(4)), judge: owners},

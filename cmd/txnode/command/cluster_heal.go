@@ -169,9 +169,9 @@ func (h *healing) look(st *cluster.Status, now time.Time) string {
 }
 
 // others reports whether another process that is registered may be dead, and have left something: it tells nothing of itself, has not
-// renewed its registration since it was seen first, and not for so long that the registration has ended, if it can.
+// said that it is alive since it was seen first, and not for so long that the registration has ended, if it can.
 func (h *healing) others(st *cluster.Status, now time.Time) bool {
-	seen := h.leases.look(st.Layout.Processes, now)
+	seen := h.leases.look(st.Layout.Processes, st.Beats, now)
 	return slices.ContainsFunc(st.Processes, func(p cluster.ProcessStatus) bool {
 		i := slices.IndexFunc(seen, func(s processLook) bool { return s.ID == p.ID })
 		if p.ID == h.self || p.Report != nil && p.Report.Age < reportLasts || i < 0 || seen[i].Term == 0 {

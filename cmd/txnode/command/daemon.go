@@ -312,6 +312,9 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 			cluster.Witness(watching, d.catalog, cluster.WitnessOptions{
 				TCP: tcp.Options{Credentials: d.files.Client},
 				Report: func(err error) {
+					if watching.Err() != nil { // it ends
+						return
+					}
 					d.log.Warn("blades cannot be asked whether they answer", zap.String("error", oneLine(err)))
 				},
 			})

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,7 +54,7 @@ type processLook struct {
 	Closed bool // it has closed the database, and has left segments
 	Live   bool
 	Term   time.Duration
-	Since  time.Duration // the last change, as far as this process has seen it
+	Since  time.Duration // the last sign of life, as far as this process has seen it
 }
 
 // watch remembers what was seen for a minute, so that a page can tell rates.
@@ -71,6 +72,7 @@ type leases map[uint32]lease
 
 type lease struct {
 	until   int64
+	count   uint64 // of signs of life
 	changed time.Time
 }
 
@@ -78,6 +80,7 @@ type lease struct {
 type farLook struct {
 	database *memory.Layout
 	servers  []cluster.Server
+	beats    []memory.Beat
 	err      error
 }
 
@@ -101,6 +104,7 @@ func (w *watch) follow(ctx context.Context) {
 		}
 		if l.err == nil {
 			l.servers, _ = cluster.Servers(cat) // a database without a cluster has none
+			l.beats, l.err = cat.KeepAlive(memory.Beat{})
 		}
 		w.setFar(l)
 		select {
@@ -167,15 +171,17 @@ func (w *watch) before() []look {
 // catalog adds what the catalog says.
 func (w *watch) catalog(s *look) {
 	c := w.d.catalog
+	var beats []memory.Beat
 	switch {
 	case c != nil:
 		s.Catalog = w.d.o.catalogName()
 		if s.Database, s.Err = memory.LoadLayout(c); s.Err == nil {
 			s.Servers, _ = cluster.Servers(c) // a database without a cluster has none
+			beats, s.Err = c.KeepAlive(memory.Beat{})
 		}
 	case w.d.o.Cluster != "":
 		w.mu.Lock()
-		s.Catalog, s.Database, s.Servers, s.Err = w.d.o.Cluster, w.far.database, w.far.servers, w.far.err
+		s.Catalog, s.Database, s.Servers, s.Err, beats = w.d.o.Cluster, w.far.database, w.far.servers, w.far.err, w.far.beats
 		w.mu.Unlock()
 	default:
 		return
@@ -186,16 +192,20 @@ func (w *watch) catalog(s *look) {
 	s.Build = w.d.reporter.Build()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.Processes = w.leases.look(s.Database.Processes, s.At)
+	s.Processes = w.leases.look(s.Database.Processes, beats, s.At)
 }
 
 // look takes note of leases.
-func (s *leases) look(all []memory.ProcessEntry, now time.Time) (out []processLook) {
+func (s *leases) look(all []memory.ProcessEntry, beats []memory.Beat, now time.Time) (out []processLook) {
 	seen := leases{}
 	for _, p := range all {
+		is := lease{p.Until, 0, now}
+		if i := slices.IndexFunc(beats, func(b memory.Beat) bool { return b.Member == p.ID }); i >= 0 {
+			is.count = beats[i].Count
+		}
 		l, known := (*s)[p.ID]
-		if !known || l.until != p.Until {
-			l = lease{p.Until, now}
+		if !known || l.until != is.until || l.count != is.count {
+			l = is
 		}
 		seen[p.ID] = l
 		x := processLook{ID: p.ID, Closed: p.Resigned(), Term: time.Duration(p.Term), Since: now.Sub(l.changed)}

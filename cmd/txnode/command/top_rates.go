@@ -191,7 +191,7 @@ func added(now, was *txn.Metrics) (d txn.Metrics) {
 func (t *top) processes(v *topView, s *cluster.Sight) {
 	var known []processLook
 	if s.Layout != nil {
-		known = t.leases.look(s.Layout.Processes, s.At)
+		known = t.leases.look(s.Layout.Processes, s.Beats, s.At)
 	}
 	seen := map[uint32]bool{}
 	for _, r := range s.Processes {

@@ -29,6 +29,7 @@ func Test(t *testing.T, open func(t *testing.T) memory.Catalog, reopen func(t *t
 	t.Run("Revision", func(t *testing.T) { revision(t, open(t)) })
 	t.Run("Aliasing", func(t *testing.T) { aliasing(t, open(t)) })
 	t.Run("Await", func(t *testing.T) { await(t, open(t)) })
+	t.Run("Alive", func(t *testing.T) { alive(t, open(t), reopen) })
 	t.Run("Concurrent", func(t *testing.T) { concurrent(t, open(t)) })
 }
 
@@ -91,6 +92,69 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 				t.Fatalf("%q has %d bytes, want %d", e.Key, len(e.Value), len(want[e.Key]))
 			}
 		}
+	}
+}
+
+// alive registers members, which say that they are alive.
+func alive(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.Catalog) memory.Catalog) {
+	_, rev, err := c.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(changes ...memory.Entry) {
+		t.Helper()
+		if rev, err = c.Apply(rev, changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// beat says that a member is alive, and returns the count of it, and what of each member is known.
+	beat := func(b memory.Beat) (count uint64, knows []memory.Epoch) {
+		t.Helper()
+		was, err := c.Revision()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := c.KeepAlive(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range all {
+			if x.Member == b.Member {
+				count = x.Count
+			}
+			if knows = append(knows, x.Knows); i > 0 && x.Member <= all[i-1].Member {
+				t.Errorf("%+v are out of order", all)
+			}
+		}
+		if now, err := c.Revision(); now != was || err != nil {
+			t.Errorf("the catalog is at revision %d behind a sign of life, and was at %d: %v", now, was, err)
+		}
+		return count, knows
+	}
+	if _, err := c.KeepAlive(memory.Beat{Member: 7, Knows: 3}); !errors.Is(err, memory.ErrEnded) {
+		t.Errorf("a member that is not registered: %v", err)
+	}
+	change(memory.Entry{Key: "process/00000007", Value: []byte("x")}, memory.Entry{Key: "process/0000001f", Value: []byte("y")}, memory.Entry{Key: "process/x", Value: []byte("z")})
+	first, knows := beat(memory.Beat{Member: 7, Knows: 3})
+	if !slices.Equal(knows, []memory.Epoch{3, 0}) {
+		t.Errorf("members know %d", knows)
+	}
+	second, _ := beat(memory.Beat{Member: 7, Knows: 4})
+	if beat(memory.Beat{Member: 31, Knows: 9}); second == first {
+		t.Errorf("the count stays %d", first)
+	}
+	if _, knows := beat(memory.Beat{}); !slices.Equal(knows, []memory.Epoch{4, 9}) {
+		t.Errorf("members know %d", knows)
+	}
+	change(memory.Entry{Key: "process/00000007"})
+	if _, err := c.KeepAlive(memory.Beat{Member: 7, Knows: 5}); !errors.Is(err, memory.ErrEnded) {
+		t.Errorf("a member that is registered no more: %v", err)
+	}
+	if reopen != nil {
+		c = reopen(t, c)
+	}
+	if count, _ := beat(memory.Beat{Member: 31, Knows: 9}); count == 0 {
+		t.Error("a member that is still registered has no sign of life")
 	}
 }
 

@@ -38,6 +38,14 @@ func (c *Unheard) Revision() (memory.Revision, error) {
 	return c.Catalog.Revision()
 }
 
+// KeepAlive is that of the catalog.
+func (c *Unheard) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	if c.Away.Load() {
+		return nil, memory.ErrAway
+	}
+	return c.Catalog.KeepAlive(b)
+}
+
 // Await is that of the catalog. What it has heard of does not arrive if nothing is heard of it by then.
 func (c *Unheard) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
 	if c.Away.Load() {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Client is a catalog in an etcd. All methods are safe for concurrent use.
@@ -280,7 +282,58 @@ func (c *Client) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revi
 			return 0, err
 		}
 	}
-	return c.write(p, chunk, base)
+	return c.write(p, chunk, base, c.members(changes)...)
+}
+
+// maxMembers is how many members a transaction registers or ends. An etcd takes 128 operations at once. If a change has more, the first
+// ones are ended before it: until it is made, they cannot say that they are alive.
+const maxMembers = 100
+
+// members are the operations that register members, and end them, with changes.
+func (c *Client) members(changes []memory.Entry) (ops []clientv3.Op) {
+	for _, e := range changes {
+		id, ok := layout.MemberOf(e.Key)
+		switch {
+		case !ok:
+		case e.Value == nil:
+			ops = append(ops, clientv3.OpDelete(c.o.Prefix+aliveKey(id)))
+		default:
+			ops = append(ops, c.put(aliveKey(id), []byte("0")))
+		}
+	}
+	return ops
+}
+
+func aliveKey(member uint32) string { return fmt.Sprintf("%s%08x", aliveName, member) }
+
+// KeepAlive writes the key of a member, and reads those of all, in one request.
+func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	all := clientv3.OpGet(c.o.Prefix+aliveName, clientv3.WithRange(c.o.Prefix+aliveEnd))
+	op := clientv3.OpTxn(nil, []clientv3.Op{all}, nil)
+	if b.Member != 0 {
+		key := aliveKey(b.Member)
+		there := clientv3.Compare(clientv3.ModRevision(c.o.Prefix+key), ">", 0)
+		op = clientv3.OpTxn([]clientv3.Cmp{there}, []clientv3.Op{c.put(key, strconv.AppendUint(nil, uint64(b.Knows), 10)), all}, nil)
+	}
+	r, _, err := c.do(c.life, op)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Txn().Succeeded {
+		return nil, fmt.Errorf("%w: process %d is registered no more in the catalog at %s", memory.ErrEnded, b.Member, c.Name())
+	}
+	answers := r.Txn().Responses
+	kvs := answers[len(answers)-1].GetResponseRange().Kvs
+	out := make([]memory.Beat, 0, len(kvs))
+	for _, kv := range kvs {
+		member, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), c.o.Prefix+aliveName), 16, 32)
+		knows, err2 := strconv.ParseUint(string(kv.Value), 10, 32)
+		if err := errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("%w: catalog at %s: a sign of life %.40q is %.40q: %w", ErrDamaged, c.Name(), kv.Key, kv.Value, err)
+		}
+		out = append(out, memory.Beat{Member: uint32(member), Knows: memory.Epoch(knows), Count: uint64(kv.ModRevision)})
+	}
+	return out, nil
 }
 
 // rebase makes a base of the catalog at a place and a change of it.
@@ -308,8 +361,8 @@ func (c *Client) rebase(p place, change []byte) ([]byte, error) {
 	return chunk, nil
 }
 
-// write writes a chunk behind those of a place, or as a new base instead of them: see the package's documentation.
-func (c *Client) write(p place, chunk []byte, base bool) (memory.Revision, error) {
+// write writes a chunk behind those of a place, or as a new base instead of them, with other operations: see the package's documentation.
+func (c *Client) write(p place, chunk []byte, base bool, more ...clientv3.Op) (memory.Revision, error) {
 	var random [idSize / 2]byte
 	_, _ = rand.Read(random[:]) // never fails
 	h := p.head.append(hex.EncodeToString(random[:]), len(chunk), base)
@@ -326,7 +379,13 @@ func (c *Client) write(p place, chunk []byte, base bool) (memory.Revision, error
 	if base {
 		from = chunkName
 	}
-	rev, err := c.commit(p, c.remove(from, mine), c.remove(after(mine), chunkEnd), c.put(pieceName(mine, piece), chunk), c.put(headName, raw))
+	for ; len(more) > maxMembers; more = more[maxMembers:] {
+		if _, err := c.commit(p, more[:maxMembers]...); err != nil {
+			return 0, err
+		}
+	}
+	ops := append(more, c.remove(from, mine), c.remove(after(mine), chunkEnd), c.put(pieceName(mine, piece), chunk), c.put(headName, raw))
+	rev, err := c.commit(p, ops...)
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@
 //
 //	PREFIX chunk/SEQUENCE-ID/PIECE   a piece of at most 1 MiB of a chunk: entries, and a checksum in the last one
 //	PREFIX head                      JSON: the sequence numbers of the base and of the last chunk
+//	PREFIX alive/MEMBER              the sign of life of a member that is registered: the epoch that it knows
 //
 // Sequence numbers have 16 hexadecimal digits, pieces 6. An id is 32 random hexadecimal digits, so that no two writers
 // write the same key. A load reads all of it at one revision of etcd.
@@ -32,6 +33,9 @@
 // A writer that dies in phase 1 leaves pieces. All of them have the sequence number behind that of the head, since they
 // have its condition. The next writer has the same number, and the transaction of its head deletes all pieces of other ids.
 // So there is never garbage of more than one sequence number, and no search for it.
+//
+// The transaction that writes the change which registers a member makes its key alive/MEMBER, and the one that ends it deletes
+// the key. KeepAlive writes it if it is there. Its revision in etcd counts the signs of life.
 //
 // # Revisions
 //

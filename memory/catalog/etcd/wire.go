@@ -32,6 +32,8 @@ const (
 	headName  = "head"
 	chunkName = "chunk/"
 	chunkEnd  = "chunk0" // behind all that begins with chunkName
+	aliveName = "alive/"
+	aliveEnd  = "alive0"
 )
 
 // head says which chunks are the content of the catalog: those from First, the base, to Last.

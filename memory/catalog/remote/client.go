@@ -228,6 +228,26 @@ func (c *Client) Revision() (memory.Revision, error) {
 	return at.rev, err
 }
 
+// KeepAlive tells the process of the catalog of a sign of life, within Options.Control.
+func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	before, _ := c.place()
+	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
+	defer cancel()
+	p, err := c.call(ctx, c.calls, appendBeats([]byte{format, opAlive}, b))
+	if err != nil {
+		return nil, err
+	}
+	at, p, err := takePlace(p)
+	var all []memory.Beat
+	if err == nil {
+		all, err = getBeats(p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("catalog at %s: %w", c.Name(), err)
+	}
+	return all, c.note(before, at)
+}
+
 // awaiting is a request to wait so long for another place.
 func awaiting(at place, wait time.Duration) []byte {
 	p := at.append(append(make([]byte, 0, 2+placeSize+4), format, opAwait))

@@ -49,6 +49,9 @@ func (s *service) execute(ctx context.Context, request []byte) ([]byte, error) {
 	if op == opLoad && len(p) == 0 {
 		return s.load()
 	}
+	if op == opAlive {
+		return s.alive(p)
+	}
 	if op != opApply && op != opAwait {
 		return nil, fmt.Errorf("%w: request %d of %d bytes", errMessage, op, len(p))
 	}
@@ -103,6 +106,27 @@ func (s *service) apply(at place, changes []memory.Entry) ([]byte, error) {
 		return nil, err
 	}
 	return s.place(rev)
+}
+
+// alive notes a sign of life.
+func (s *service) alive(p []byte) ([]byte, error) {
+	beats, err := getBeats(p)
+	if err == nil && len(beats) != 1 {
+		err = fmt.Errorf("%w: %d beats", errMessage, len(beats))
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.cat.KeepAlive(beats[0])
+	if err != nil {
+		return nil, err
+	}
+	rev, err := s.cat.Revision()
+	if err != nil {
+		return nil, err
+	}
+	at, err := s.place(rev)
+	return appendBeats(at, all...), err
 }
 
 // room refuses changes after which no client could load the catalog any more. It adds up what changes may take, and

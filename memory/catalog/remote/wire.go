@@ -12,7 +12,7 @@ import (
 
 // A request is, little-endian:
 //
-//	0  format  1
+//	0  format  2
 //	1  op
 //	2  body
 //
@@ -20,18 +20,22 @@ import (
 //	load    -                                      place, entries
 //	apply   place, entries: what is to change      place
 //	await   place, u32: ms to wait for a later     place
+//	alive   beat                                   place, beats
 //
 // A place is the identity of the catalog, of 16 bytes, and a revision, u64. Entries are their number, u32, and for each the
-// length of the key, u32, the length of the value or noValue, u32, the key and the value.
+// length of the key, u32, the length of the value or noValue, u32, the key and the value. A beat is the member, u32, the epoch that it
+// knows, u32, and the count, u64.
 const (
 	format = 2
 
 	opLoad  = 1
 	opApply = 2
 	opAwait = 3
+	opAlive = 4
 
 	placeSize = 24
 	entryHead = 8
+	beatSize  = 16
 	noValue   = math.MaxUint32
 )
 
@@ -125,11 +129,30 @@ func getEntries(p []byte) ([]memory.Entry, error) {
 	return out, nil
 }
 
+func appendBeats(p []byte, beats ...memory.Beat) []byte {
+	for _, b := range beats {
+		p = wire.AppendUint64(wire.AppendUint32(wire.AppendUint32(p, b.Member), uint32(b.Knows)), b.Count)
+	}
+	return p
+}
+
+// getBeats decodes beats, which are all of p.
+func getBeats(p []byte) ([]memory.Beat, error) {
+	if len(p)%beatSize != 0 {
+		return nil, fmt.Errorf("%w: %d bytes of beats", errMessage, len(p))
+	}
+	out := make([]memory.Beat, 0, len(p)/beatSize)
+	for ; len(p) > 0; p = p[beatSize:] {
+		out = append(out, memory.Beat{Member: wire.Uint32(p), Knows: memory.Epoch(wire.Uint32(p[4:])), Count: wire.Uint64(p[8:])})
+	}
+	return out, nil
+}
+
 // codes of errors, for those that callers test for.
 var codes = []struct {
 	code uint32
 	err  error
-}{{1, memory.ErrRevision}, {2, memory.ErrClosed}, {3, memory.ErrNoSpace}, {4, memory.ErrDamaged}, {5, errMessage}, {6, memory.ErrForeign}}
+}{{1, memory.ErrRevision}, {2, memory.ErrClosed}, {3, memory.ErrNoSpace}, {4, memory.ErrDamaged}, {5, errMessage}, {6, memory.ErrForeign}, {7, memory.ErrEnded}}
 
 // told is the error that the service sends for err.
 func told(err error) error {

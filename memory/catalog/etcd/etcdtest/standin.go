@@ -220,8 +220,10 @@ func (s *store) holds(c *etcdserverpb.Compare) bool {
 		}
 	}
 	switch {
+	case c.Result == etcdserverpb.Compare_GREATER && c.Target == etcdserverpb.Compare_MOD:
+		return have.ModRevision > c.GetModRevision()
 	case c.Result != etcdserverpb.Compare_EQUAL:
-		panic("the stand-in compares for equality only")
+		panic("the stand-in compares for equality, and revisions of changes, only")
 	case c.Target == etcdserverpb.Compare_MOD:
 		return have.ModRevision == c.GetModRevision()
 	case c.Target == etcdserverpb.Compare_VALUE:
@@ -276,8 +278,10 @@ func (s *store) txn(r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, erro
 		case op.GetRequestDeleteRange() != nil:
 			s.remove(op.GetRequestDeleteRange(), s.rev+1)
 			out.Responses = append(out.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &etcdserverpb.DeleteRangeResponse{}}})
+		case op.GetRequestRange() != nil:
+			out.Responses = append(out.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: s.get(op.GetRequestRange())}})
 		default:
-			panic("the stand-in puts and deletes in transactions only")
+			panic("the stand-in puts, deletes and reads in transactions only")
 		}
 	}
 	s.advance()
