@@ -45,7 +45,7 @@
 // when they are needed (owner.go), and keys are those of the epoch that the catalog names, whichever process
 // has made it (keys.go).
 //
-// Clocks of processes are not compared: a lease ends when it has not changed for its term by the clock
+// Clocks of processes are not compared: a lease ends when its process gave no sign of life for its term, by the clock
 // of the one that looks (lease.go). Blocks are freed and numbered for their owner alone (frees.go), which
 // also is the only one that knows what its sessions are about to use. One process at a time recovers an
 // index, builds copies, or is alone with the database (mend.go). A process that recovers others has locks under its own number.

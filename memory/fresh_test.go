@@ -8,8 +8,8 @@ import (
 	"txnode/memory"
 )
 
-// TestLossKnown: a process counts as one that knows of the loss of a blade when it has changed its registration since another process has seen the
-// loss: not when both changes were seen at once, since it may have changed its registration before.
+// TestLossKnown: a process counts as one that knows of the loss of a blade when it has said so, or has registered since another process has seen
+// the loss: not when it has only said that it is alive.
 func TestLossKnown(t *testing.T) {
 	b := newBed(t, 4, 40, 1)
 	b.opts.Shared, b.opts.Until = true, b.fabric.Now()+int64(time.Hour)

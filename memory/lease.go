@@ -395,7 +395,7 @@ func (s *membership) hear() error {
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
 	s.mu.Lock()
-	b, began, term := Beat{Knows: s.layout.Epoch}, s.fabric.Now(), int64(0)
+	b, began, term := Beat{Knows: s.regs.Load().epoch}, s.fabric.Now(), int64(0)
 	if p := s.layout.Process(s.process); p != nil && p.Until != 0 && !p.Resigned() {
 		b.Member, term = s.process, p.Term
 	}

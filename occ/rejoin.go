@@ -46,8 +46,8 @@ func (e *Engine) leaseEnd(now int64) int64 {
 // renewal is when a lease should be renewed.
 func (e *Engine) renewal(now int64) int64 { return now + e.opts.LeaseTerm/3 }
 
-// Renew renews the session's lease, if it is time. It costs a change of the catalog
-// then, and no verb.
+// Renew renews the session's lease, if it is time. In a shared database the process says then that it is alive, which asks the
+// catalog. It costs no verb.
 func (s *Session) Renew() error {
 	e := s.eng
 	if e.opts.LeaseTerm == 0 || s.alloc == nil || s.broken != nil {
@@ -61,8 +61,8 @@ func (s *Session) Renew() error {
 	return e.space.Renew(e.leaseEnd(now), s.coord.ID)
 }
 
-// RenewAll renews the leases of all sessions of the process that are not broken, in
-// one change of the catalog. Safe for concurrent use.
+// RenewAll renews the leases of all sessions of the process that are not broken, and says that the process is alive. Safe for
+// concurrent use.
 func (e *Engine) RenewAll(now int64) error {
 	if e.opts.LeaseTerm == 0 || e.space.ReadOnly() {
 		return nil

@@ -88,7 +88,7 @@ type Options struct {
 	// value, or DurabilityPower. It belongs to this opening, not to the database.
 	Durability Durability
 
-	// LeaseTerm is how long other workers wait for a worker that has stopped before they decide its
+	// LeaseTerm is how long others wait for a process, or a worker of their own, that has stopped before they decide its
 	// transactions; 0: 10 seconds, a year at most; negative: for ever, or until the next opening. Safety depends
 	// neither on it nor on clocks; only the time until a dead worker's locks are gone does. There is one exception, in a
 	// shared database: if a process hears nothing of a blade that another one reaches, see ClockDrift.
