@@ -64,7 +64,7 @@ func powerGiveBack(seed uint64, sum *gaveBack) error {
 				p.left = r.IntN(5000)
 			}
 			err := backLook(p, rows)
-			if err == nil {
+			if err == nil && !p.down { // it may go while the blades are told of the end
 				break
 			}
 			if !p.down {

@@ -265,7 +265,7 @@ func TestInterruptionPrintsWhatThereIs(t *testing.T) {
 	for _, args := range [][]string{{"bench", "smallbank"}, {"bench", "smallbank", "--dir", "$DIR/db"}} {
 		says := "interrupted while loading\n"
 		if len(args) > 2 {
-			says = "while loading: unless the data was in $DIR/db before, it has a part of it now; remove it"
+			says = "while loading: unless the data was in $DIR/db before, it has a part of it now, which the next run clears"
 		}
 		if code, stdout, stderr := b.run(args...); code != command.ExitInterrupted || stdout != "" || !strings.Contains(stderr, says) {
 			t.Errorf("%v: exit code %d\n%s\n%s", args, code, stdout, stderr)

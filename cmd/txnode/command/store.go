@@ -68,7 +68,7 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.Cluster, "cluster", "", "`address` of the catalog of a cluster whose blades keep the data, which other processes may use at the same time;\nby default the blades are this process's")
 	o.Access.addFlags(cmd)
 	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
-	fs.DurationVar(&o.Lease, "lease", txn.DefaultLeaseTerm, "`time` after which this process counts as gone, when it gives no sign of life: what it has locked is decided then")
+	fs.DurationVar(&o.Lease, "lease", txn.DefaultLeaseTerm, "`time` without a sign of life after which this process counts as gone")
 	fs.DurationVar(&o.Verb, "verb-timeout", 0, "`time` that a verb, a connection or a call of a blade in another process may take;\n0, the default: 5s, of a connection 3s")
 	fs.BoolVar(&o.ReadBackups, "read-backups", false, "read what is only read from the first backup, and validate it at the primary; default: from the primary")
 	fs.BoolVar(&o.HugePages, "huge-pages", false, "put the blades on explicit huge pages, of which enough for --blades of --blade-size must be reserved;\ndefault: on transparent ones, if the kernel grants them")
