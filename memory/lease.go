@@ -387,7 +387,8 @@ func (s *allocation) amend() error {
 	return nil
 }
 
-// hear tells the catalog that this process is alive, if it is registered, and takes over of which others that is known. ErrEnded: it is registered no more. ErrAway: there is no answer. The caller does not hold the lock.
+// hear tells the catalog that this process is alive, if it is registered, and takes over of which others that is known. ErrEnded: it is
+// registered no more. ErrAway: there is no answer. The caller does not hold the lock.
 func (s *membership) hear() error {
 	if !s.opts.Shared {
 		return nil

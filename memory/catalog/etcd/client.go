@@ -384,8 +384,8 @@ func (c *Client) write(p place, chunk []byte, base bool, more ...clientv3.Op) (m
 			return 0, err
 		}
 	}
-	ops := append(more, c.remove(from, mine), c.remove(after(mine), chunkEnd), c.put(pieceName(mine, piece), chunk), c.put(headName, raw))
-	rev, err := c.commit(p, ops...)
+	more = append(more, c.remove(from, mine), c.remove(after(mine), chunkEnd), c.put(pieceName(mine, piece), chunk), c.put(headName, raw))
+	rev, err := c.commit(p, more...)
 	if err != nil {
 		return 0, err
 	}
