@@ -99,7 +99,7 @@ func TestReaderBesideRestart(t *testing.T) {
 	if _, err := txn.Open(ctx, read); !errors.Is(err, rdma.ErrStaleKey) {
 		t.Errorf("opened to read: %v", err)
 	}
-	if !db.Space().Restarted(1) {
+	if !db.Space().Restarted(1) && len(db.Redundancy().Outages) == 0 { // or the process has met it by itself
 		t.Error("nobody knows that the blade has restarted")
 	}
 	if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 3, val(2)) }); err != nil {
