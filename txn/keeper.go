@@ -45,6 +45,7 @@ func (db *DB) startFailover() error {
 			}
 			db.lookForRoom(f.thread.Now())
 			db.tell(f.thread.Plain())
+			db.lookForGaps() // the catalog may have told of an epoch before it had begun here
 			if !f.degraded.Load() {
 				pause := tellPause // or until the kick
 				if db.opts.GiveBack > 0 {
