@@ -281,6 +281,8 @@ type cat struct {
 	stop *stop
 	// awaited, if not nil, is called when the catalog is asked for its revision.
 	awaited func()
+	// loaded, if not nil, is called before what was loaded is handed out.
+	loaded func()
 	// applying, if not nil, is called before a change.
 	applying func()
 	// fail makes Apply fail; when also lie is set, after having made the change.
@@ -360,6 +362,9 @@ func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {
 		return nil, 0, errStopped
 	}
 	c.arrive()
+	if c.loaded != nil {
+		defer c.loaded()
+	}
 	return c.Catalog.Load()
 }
 

@@ -159,8 +159,10 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	}
 	opened := s
 	defer func() {
-		if !opened.opts.Shared && (errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, errAhead)) {
-			x.stale = maxStaleOpenings // there is no other process
+		if (errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, errAhead)) && !opened.opts.Shared {
+			if now, askErr := cat.Revision(); !o.ReadOnly || askErr != nil || now == rev {
+				x.stale = maxStaleOpenings // no other process has begun an epoch
+			}
 		}
 		if err != nil {
 			_ = opened.abandon() // else its registration expires

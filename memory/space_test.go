@@ -533,3 +533,29 @@ func TestCatalogInDoubtUnchanged(t *testing.T) {
 		check(t, s.Close(c))
 	}
 }
+
+// TestReadOnlyBesideEpoch: another process begins an epoch after one that opens the database to read has asked the catalog, and before it
+// looks at the regions: it asks again, and does not take the catalog for an old copy, or the keys for lost ones.
+func TestReadOnlyBesideEpoch(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		b := newBed(t, 2, 4, 1)
+		b.opts.Shared, b.fabric.clock = shared, new(int64)
+		s, c := b.open()
+		began := 0
+		ro := b.opts
+		ro.ReadOnly = true
+		beside := &cat{Catalog: b.cat, loaded: func() {
+			if began++; began == 1 {
+				check(t, errors.Join(s.AdvanceEpoch(s.Demise(1)), s.Admit(c, 1, nil)))
+			}
+		}}
+		r, err := memory.Open(b.thread().Plain(), b.fabric, beside, ro)
+		if err != nil {
+			t.Fatalf("shared %v: %v", shared, err)
+		}
+		if r.View().Epoch != s.View().Epoch || began != 2 {
+			t.Errorf("shared %v: epoch %d, not %d; the catalog was asked %d times", shared, r.View().Epoch, s.View().Epoch, began)
+		}
+		check(t, s.Close(c))
+	}
+}
