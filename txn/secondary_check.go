@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
-	"txnode/verify"
+	"txnode/memory/record"
 )
 
 // IndexCheckOptions are options of Table.CheckIndexes. The zero value counts what is wrong.
@@ -93,9 +93,9 @@ func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (su
 }
 
 // CatalogIndexes lists the secondary indexes of the tables of a catalog that are built, and whose entries tell to which record
-// they lead: all unique ones, and those whose Key, and that of their table, KeyNamed knows. It is for verify.Options, which
-// programs pass to a check of a database at rest.
-func CatalogIndexes(tables []memory.Table) (list []verify.Index) {
+// they lead: all unique ones, and those whose Key, and that of their table, KeyNamed knows. It is for Options.Indexes of package
+// verify, a check of a database at rest.
+func CatalogIndexes(tables []memory.Table) (list []record.Secondary) {
 	for i := range tables {
 		t := liveTable(tables, tables[i].Name)
 		if t != &tables[i] {
@@ -111,7 +111,7 @@ func CatalogIndexes(tables []memory.Table) (list []verify.Index) {
 				continue
 			}
 			if leads := x.leads(o.Key); leads != nil {
-				list = append(list, verify.Index{ID: e.ID, Of: t.ID, Key: leads})
+				list = append(list, record.Secondary{ID: e.ID, Of: t.ID, Key: leads})
 			}
 		}
 	}

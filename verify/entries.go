@@ -9,14 +9,6 @@ import (
 	"txnode/memory/record"
 )
 
-// Index is a table that is a secondary index of another table: its records are entries, each of which leads to a record of that
-// one. What entries a record should have only a program knows that has the function of the index.
-type Index struct {
-	ID, Of uint16
-	// Key returns the key of the record to which an entry leads; ok: it has one.
-	Key func(entry, value []byte) (key []byte, ok bool)
-}
-
 // An entry of a secondary index must lead to a record. The walk over an index notes the hashes of all keys of a table that has
 // secondary indexes, and the walk over blocks the keys that were deleted, and the entries. What is locked passes: its transaction
 // is undecided. A key that the walk could not make out puts all entries in doubt that may lead to it.
@@ -65,7 +57,7 @@ func (w *walker) entry(b *block, m record.Meta) {
 	if s := w.keySets[m.Table()]; s != nil && m.State() == record.Absent {
 		s.deleted = append(s.deleted, record.Hash(m.Table(), img.Key()))
 	}
-	i := slices.IndexFunc(w.secondary, func(x Index) bool { return x.ID == m.Table() })
+	i := slices.IndexFunc(w.secondary, func(x record.Secondary) bool { return x.ID == m.Table() })
 	if i < 0 || m.State() != record.Live {
 		return
 	}
@@ -107,7 +99,7 @@ func (w *walker) strayEntries() {
 }
 
 // strayEntry reports an entry.
-func (w *walker) strayEntry(x Index, e entryPlace) {
+func (w *walker) strayEntry(x record.Secondary, e entryPlace) {
 	img := record.Image(w.read(e.block, 0, w.whole[0], w.l.Segments[e.block.Segment()].Class.Size()))
 	if img == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"txnode/memory"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -112,7 +113,7 @@ type Options struct {
 	Missing map[rdma.BladeID]string
 	// Indexes tells which tables are secondary indexes: package txn has that (txn.CatalogIndexes). nil: their entries are
 	// records like others.
-	Indexes func(tables []memory.Table) []Index
+	Indexes func(tables []memory.Table) []record.Secondary
 	// Alive tells which coordinators are alive: their locks are in order. nil: none.
 	Alive func(coordinator uint32) bool
 	// Repair writes the replicas that others prove to be wrong:
@@ -185,7 +186,7 @@ type walker struct {
 	pending map[txid]string      // transactions that are undecided: what is known of them
 	fills   map[memory.Addr]txid // blocks that were free, and that one of them fills
 
-	secondary []Index
+	secondary []record.Secondary
 	keySets   map[uint16]*keySet      // by table
 	entries   map[uint16][]entryPlace // by table
 

@@ -110,6 +110,9 @@ func TestLayering(t *testing.T) {
 			"cluster/a.go":                      "package cluster\nimport _ \"example.org/m/cluster/etcd\" // want only programs ask\n",
 			"txn/a.go":                          "package txn\nimport _ \"example.org/m/memory/catalog/etcd\" // want only programs ask\n",
 			"internal/x/a.go":                   "package x\nimport _ \"google.golang.org/grpc/codes\" // want gRPC belong\n",
+			"txn/b.go":                          "package txn\nimport _ \"example.org/m/verify\" // want for programs that ask for one\n",
+			"memory/a.go":                       "package memory\nimport _ \"example.org/m/channel\" // want stand beside transactions\n",
+			"verify/a.go":                       `package verify; import _ "example.org/m/memory"`,
 			"benchmarks/b/a.go":                 "package b\nimport _ \"example.org/m/cluster/etcd\" // want only programs ask\n",
 		}},
 		{"an unknown directory, and the root", map[string]string{

@@ -62,6 +62,14 @@ var Restrictions = []Restriction{
 		[]string{"memory/catalog/etcd", "cluster/etcd"}, []string{"cluster/etcd", "cmd/txnode/command"},
 		"only programs ask for a catalog in an etcd, so that the others do not contain its client; a package takes a memory.Catalog, or an address (cluster.DialCatalog)",
 	},
+	{
+		[]string{"verify"}, []string{"verify", "cmd", "benchmarks"},
+		"a check of a database at rest is for programs that ask for one; package txn passes what it knows in types of memory/record",
+	},
+	{
+		[]string{"channel", "memory/channelhost"}, []string{"channel", "memory/channelhost", "cluster", "cmd", "benchmarks"},
+		"channels stand beside transactions, so that a program with one of them does not contain the other",
+	},
 }
 
 // restricted says why a package may not import a path of another module, or a directory of this one; it is empty when it

@@ -1,6 +1,7 @@
 package docscheck
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -16,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"txnode/cmd/txnode/command"
+	"txnode/internal/depcheck"
 )
 
 // TestRepository checks the pages of this repository.
@@ -68,6 +71,42 @@ func TestOperationsNamesFlags(t *testing.T) {
 				t.Errorf("docs/operations.md, docs/daemons.md and docs/status.md do not name --%s of %s", f.Name, cmd.CommandPath())
 			}
 		})
+	}
+}
+
+// TestEngineLines: README says how many lines the packages have that a program with package txn contains, to a thousand.
+func TestEngineLines(t *testing.T) {
+	root := os.DirFS(filepath.Join("..", ".."))
+	packages, err := depcheck.Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, todo := 0, []string{"txn"}
+	for i := 0; i < len(todo); i++ {
+		k := slices.IndexFunc(packages, func(p depcheck.Package) bool { return p.Dir == todo[i] })
+		for _, f := range packages[k].Files {
+			text, err := fs.ReadFile(root, f.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += bytes.Count(text, []byte("\n"))
+			for _, spec := range f.AST.Imports {
+				if dir, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "txnode/"); ours && !slices.Contains(todo, dir) {
+					todo = append(todo, dir)
+				}
+			}
+		}
+	}
+	readme, err := fs.ReadFile(root, "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`go list -deps ./txn.*?has (\d+),000\s+lines`).FindSubmatch(readme)
+	if m == nil {
+		t.Fatal("README.md does not say how many lines the engine has")
+	}
+	if said, _ := strconv.Atoi(string(m[1])); lines < said*1000-1000 || lines > said*1000+1000 {
+		t.Errorf("README.md says that the engine has %d,000 lines, but it has %d", said, lines)
 	}
 }
 
