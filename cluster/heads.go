@@ -48,6 +48,21 @@ func readHead(t *rdma.Thread, b rdma.BladeInfo) []byte {
 	return bytes.Clone(t.Bytes(buf, headBytes))
 }
 
+// toldOf is the last revision of the catalog of which one of the blades was told that have the database; 0: of none.
+func toldOf(l *memory.Layout, servers []probed) (told memory.Revision) {
+	if l == nil {
+		return 0
+	}
+	for i := range servers {
+		for _, head := range servers[i].heads {
+			if h, err := memory.ParseRegionHeader(head); err == nil && h.UUID == l.UUID {
+				told = max(told, memory.ToldIn(head))
+			}
+		}
+	}
+	return told
+}
+
 // faulty are the states of blades that have come with another region than the newest of theirs.
 var faulty = map[memory.HeaderFault]BladeState{
 	memory.HeaderStale: BladeOld, memory.HeaderBehind: BladeOld, memory.HeaderBlank: BladeBlank, memory.HeaderForeign: BladeForeign, memory.HeaderMisplaced: BladeMisplaced,

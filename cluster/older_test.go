@@ -84,7 +84,17 @@ func TestOlderCatalogFile(t *testing.T) {
 		}
 		t.Errorf("another process opens it: %v", err)
 	}
+	st, err := cluster.Ask(t.Context(), b.address("c"), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := st.Troubles(); len(all) == 0 || all[0].Kind != cluster.TroubleCatalog || !errors.Is(all[0].Err, memory.ErrForeign) {
+		t.Errorf("the cluster: %+v", all)
+	}
 	exchange(newest)
+	if st, err = cluster.Ask(t.Context(), b.address("c"), cluster.Options{}); err != nil || st.Behind != nil {
+		t.Errorf("with the newest: %+v, %v", st, err)
+	}
 	far, err := open()
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,9 @@ type Status struct {
 	Servers []ServerStatus
 	// Layout is what the catalog says of the database; nil: there is none yet.
 	Layout *memory.Layout
+	// Behind is why the catalog is an old copy, a *memory.BehindError: a blade was told of a later revision. What it says of the database is of then. nil:
+	// it is none, as far as blades answer.
+	Behind error
 	// Beats are what processes have said last of being alive.
 	Beats []memory.Beat
 	// Blades are those of all places, by number.
@@ -151,6 +154,13 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	asked.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err // servers were not given their time
+	}
+	if told := toldOf(l, found); told > 0 {
+		now, err := cat.Revision() // behind what blades were told
+		if err != nil {
+			return nil, oneLine(err)
+		}
+		st.Behind = memory.Behind(cat.Name(), now, told)
 	}
 	for i, s := range servers {
 		st.Servers[i] = ServerStatus{Server: s, Err: found[i].err}
@@ -315,7 +325,8 @@ type TroubleKind uint8
 
 // Kinds of troubles, the worst first.
 const (
-	TroubleLost        TroubleKind = iota // data is lost, and no wait brings it back
+	TroubleCatalog     TroubleKind = iota // the catalog is an old copy
+	TroubleLost                           // data is lost, and no wait brings it back
 	TroubleUnavailable                    // data is on blades that are away
 	TroubleUndecided                      // all transactions wait
 	TroubleServer                         // a server does not answer, or has other blades
@@ -329,6 +340,9 @@ const (
 func (st *Status) Troubles() (out []Trouble) {
 	add := func(k TroubleKind, server BladeAddress, blade int, err error, format string, args ...any) {
 		out = append(out, Trouble{Kind: k, Server: server, Blade: blade, Err: err, Text: fmt.Sprintf(format, args...)})
+	}
+	if st.Behind != nil {
+		add(TroubleCatalog, "", -1, st.Behind, "%v", st.Behind)
 	}
 	c := &st.Copies
 	if c.Lost > 0 {

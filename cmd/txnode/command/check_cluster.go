@@ -56,11 +56,14 @@ func checkCluster(ctx context.Context, w *World, o *checkOptions, address string
 	})
 }
 
-// missed is why a cluster cannot be checked whole: a server does not answer, and its blades do not count as lost yet.
+// missed is why a cluster cannot be checked whole: its catalog is an old copy, or a server does not answer, and its blades do not count as lost yet.
 func missed(ctx context.Context, address string, co cluster.Options) error {
 	st, err := cluster.Ask(ctx, address, co)
 	if err != nil {
 		return clusterFailed(err)
+	}
+	if st.Behind != nil {
+		return clusterFailed(st.Behind)
 	}
 	b := 0
 	for i := range st.Servers {

@@ -106,7 +106,7 @@ func heal(ctx context.Context, w *World, db *txn.DB, address string, co cluster.
 		case err == nil && st.Layout == nil:
 			return failf("the database is gone from the catalog %s", st.Catalog)
 		case err == nil:
-			if left := h.look(st, time.Now()); left == "" && (!whole || len(st.Troubles()) == 0 || st.Troubles()[0].Kind == cluster.TroubleLost) {
+			if left := h.look(st, time.Now()); left == "" && (!whole || len(st.Troubles()) == 0 || st.Troubles()[0].Kind <= cluster.TroubleLost) {
 				return db.Redundancy().Failure
 			} else if left != "" {
 				said.say(left)

@@ -90,7 +90,7 @@ func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOp
 		switch {
 		case err == nil:
 			last = st
-			if troubles := st.Troubles(); !o.Wait || len(troubles) == 0 || troubles[0].Kind == cluster.TroubleLost {
+			if troubles := st.Troubles(); !o.Wait || len(troubles) == 0 || troubles[0].Kind <= cluster.TroubleLost {
 				return st, nil
 			}
 			if len(st.Processes) == 0 && !warned {

@@ -61,7 +61,7 @@ func newSmallCluster(t *testing.T, names []string, init ...string) *smallCluster
 	t.Helper()
 	c := &smallCluster{t: t, dir: socketDir(t), ends: map[string]func() (int, string){}}
 	c.catalog = "unix:" + filepath.Join(c.dir, "c")
-	startServe(t, "--listen", c.catalog, "--catalog", filepath.Join(c.dir, "data"), "--memory", "0")
+	c.serveCatalog()
 	args := []string{"cluster", "init", "--catalog", c.catalog, "--segment-size", "1MiB"}
 	for _, name := range names {
 		c.serve(name)
@@ -71,6 +71,12 @@ func newSmallCluster(t *testing.T, names []string, init ...string) *smallCluster
 		t.Fatalf("exit code %d, %s%s", code, out, stderr)
 	}
 	return c
+}
+
+// serveCatalog starts the server of the catalog.
+func (c *smallCluster) serveCatalog() {
+	c.t.Helper()
+	_, c.ends["catalog"] = startServe(c.t, "--listen", c.catalog, "--catalog", filepath.Join(c.dir, "data"), "--memory", "0")
 }
 
 func (c *smallCluster) address(name string) string { return "unix:" + filepath.Join(c.dir, name) }

@@ -20,7 +20,6 @@ import (
 type examined struct {
 	servers []cluster.Server
 	layout  *memory.Layout // nil: there is no database yet
-	rev     memory.Revision
 	blades  int
 }
 
@@ -46,13 +45,13 @@ func (e *exam) checkCatalog(ctx context.Context) (*examined, error) {
 		return nil, nil //nolint:nilnil // there is a finding
 	}
 	defer func() { _ = cat.Close() }() // it was asked only
-	entries, rev, err := cat.Load()
+	entries, _, err := cat.Load()
 	if err != nil {
 		e.failed("catalog", cat.Name(), err)
 		return nil, nil //nolint:nilnil // there is a finding
 	}
 	took := time.Since(began)
-	c := &examined{rev: rev}
+	c := &examined{}
 	if c.servers, err = cluster.Servers(cat); err != nil {
 		mend := bringCatalog
 		if errors.Is(err, cluster.ErrNone) {
@@ -218,7 +217,6 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 			continue
 		}
 		e.checkBlade(c, first+b, name, address, p)
-		e.checkTold(ctx, c, name, p)
 		for _, v := range p.verbs {
 			m, most := v.median(), v.longest()
 			e.found = append(e.found, finding{
@@ -255,28 +253,6 @@ func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 
 // bringCatalog is what helps if the catalog is not what it was.
 const bringCatalog = "bring back the newest catalog.db: an earlier one is refused; if it is lost, txnode restore a backup as a new database"
-
-// checkTold compares the catalog with what a blade of its database was told of.
-func (e *exam) checkTold(ctx context.Context, c *examined, name string, p *proof) {
-	h, err := memory.ParseRegionHeader(p.header)
-	told := memory.ToldIn(p.header)
-	if c.layout == nil || err != nil || h.UUID != c.layout.UUID || told <= c.rev {
-		return
-	}
-	var cert *x509.Certificate
-	cat, err := cluster.DialCatalog(ctx, e.address, e.remembering(&cert)) // it may have moved on since
-	if err != nil {
-		e.failed("catalog", e.address, err)
-		return
-	}
-	defer func() { _ = cat.Close() }() // it was asked only
-	switch now, err := cat.Revision(); {
-	case err != nil:
-		e.failed("catalog", cat.Name(), err)
-	case now < told:
-		e.bad(healthFail, bringCatalog, "catalog", cat.Name(), "it is an old copy, at revision %d: %s was told of revision %d", now, name, told)
-	}
-}
 
 // judge compares the head of a blade's region with the catalog.
 func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.RegionHeader, p *proof) {

@@ -43,6 +43,10 @@ func (e *exam) checkWhole(ctx context.Context) {
 	if st.Layout == nil {
 		return
 	}
+	if st.Behind != nil { // what it says of the rest is of another time
+		e.bad(healthFail, bringCatalog, "catalog", st.Catalog, "%v", st.Behind)
+		return
+	}
 	e.checkCopies(st)
 	reach := true
 	for _, x := range st.Troubles() {
