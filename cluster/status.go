@@ -122,6 +122,11 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 		return nil, err
 	}
 	defer func() { _ = cat.Close() }() // it was asked only
+	return AskOf(ctx, cat, o)
+}
+
+// AskOf is Ask with a catalog that is there, which stays the caller's.
+func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
 	servers, l, err := read(cat)
 	if err != nil {
 		return nil, err

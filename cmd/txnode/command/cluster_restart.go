@@ -70,11 +70,11 @@ func (o *restartCheckOptions) run(ctx context.Context, w *World, address, name s
 			if err != nil {
 				return err
 			}
-			blades, why := st.Stop(blade)
-			if len(why) == 0 {
-				return mayStop(w, st, address, blades)
+			s := st.Stop(blade)
+			if len(s.Why) == 0 {
+				return mayStop(w, st, address, s.Blades)
 			}
-			no = failf("%s must not be stopped now: %s: wait (--wait), or have copies built by txnode cluster heal %s --wait", namesOf(blades), strings.Join(why, "; "), address)
+			no = failf("%s must not be stopped now: %s: wait (--wait), or have copies built by txnode cluster heal %s --wait", namesOf(s.Blades), strings.Join(s.Why, "; "), address)
 		case !o.Wait || !errors.Is(err, memory.ErrAway):
 			return clusterFailed(err)
 		default:

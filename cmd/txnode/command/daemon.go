@@ -48,25 +48,26 @@ type daemon struct {
 	began  time.Time
 	ending atomic.Bool // it waits for clients to take their replies
 
+	alone <-chan struct{} // closed when the process has ended that the daemon is for; nil: it is for none
+
 	log    *zap.Logger
 	sink   *logsink.Sink // behind log
 	notify notifier
 }
 
 func runServe(ctx context.Context, w *World, o *serveOptions) error {
-	if o.UntilInput {
-		until, stop := context.WithCancel(ctx)
-		defer stop()
-		go func() {
-			_, _ = io.Copy(io.Discard, w.Stdin) // an error is an end, too
-			stop()
-		}()
-		ctx = until
-	}
 	signal.Ignore(unix.SIGPIPE) // an output that was closed is an error of a write, and no end
 	d := &daemon{w: w, o: o, sizes: o.sizes(), began: time.Now(), notify: newNotifier(w.Getenv)}
 	d.log, d.sink = logsink.New(o.logger(w.Stderr))
 	defer d.sink.Flush(logFlush)
+	if o.UntilInput {
+		alone := make(chan struct{})
+		go func() {
+			_, _ = io.Copy(io.Discard, w.Stdin) // an error is an end, too
+			close(alone)
+		}()
+		d.alone = alone
+	}
 	err := d.open()
 	if err == nil {
 		err = d.serve(ctx)
@@ -270,6 +271,8 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		}
 		serving.Wait()
 	}()
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the end that ctx asks for may be put off
+	defer stop()
 	if d.shared != nil {
 		serving.Go(func() { failed <- d.shared.Serve() })
 	}
@@ -296,15 +299,13 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		}
 		status = h
 		what += "; status: " + h.at
-		serving.Go(func() { failed <- h.serve(ctx, l) })
+		serving.Go(func() { failed <- h.serve(watching, l) })
 	}
 	if err := say(d.w.Stdout, "%s\n", what); err != nil {
 		d.log.Warn("standard output is of no use", zap.Error(err))
 	}
 	d.log.Info("serving", zap.String("what", what))
 	d.told(d.notify.tell("READY=1\nSTATUS=" + what))
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
 	serving.Go(func() { d.watchDisks(watching) })
 	serving.Go(func() { d.notify.watch(watching, func() { d.look(time.Now()) }) })
 	if d.catalog != nil {
@@ -323,17 +324,49 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, unix.SIGHUP)
 	defer signal.Stop(hangup)
-	for {
+	return d.until(ctx, hangup, failed, names)
+}
+
+// until waits for the end: that ctx ends, and no data is lost by that; or it is asked for again; or something cannot be served any more.
+func (d *daemon) until(ctx context.Context, hangup <-chan os.Signal, failed <-chan error, names []string) error {
+	asked := ctx.Done()
+	var again <-chan os.Signal
+	var means <-chan farewell
+	var look <-chan time.Time
+	address := strings.Join(names, ",")
+	for first := true; ; {
 		select {
-		case <-ctx.Done():
-			d.log.Info("ending: connections execute what they have received")
-			return nil
+		case <-asked:
+			asked = nil
+			if d.w.Again != nil {
+				signals, stop := d.w.Again()
+				defer stop()
+				again = signals
+			}
+			means = d.farewell(ctx, address)
+		case f := <-means:
+			if d.mayEnd(&f, first) {
+				return d.goodbye()
+			}
+			first, look = false, time.After(endEvery)
+		case <-look:
+			means = d.farewell(ctx, address)
+		case <-again:
+			return d.goodbye()
+		case <-d.alone:
+			return d.goodbye()
 		case <-hangup:
 			d.reload()
 		case err := <-failed:
 			return err
 		}
 	}
+}
+
+// goodbye logs that the daemon ends.
+func (d *daemon) goodbye() error {
+	d.log.Info("ending: connections execute what they have received")
+	return nil
 }
 
 // what says what is served at addresses.

@@ -35,7 +35,7 @@ type serveOptions struct {
 	Connections int
 	TLS         tlsOptions
 	HTTP        string
-	Cluster     string // of which HTTP tells
+	Cluster     string // of whose database the daemon knows
 	LogFormat   string
 	LogLevel    string
 	Config      string
@@ -131,7 +131,7 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, or with --secret-file 666)")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
-	fs.StringVar(&o.Cluster, "cluster", "", "`address` of a catalog elsewhere, such as in an etcd, of whose database --http tells, too\n(default: that of --catalog, if any)")
+	fs.StringVar(&o.Cluster, "cluster", "", "`address` of a catalog elsewhere, of whose database --http tells, too, and which is asked at the end whether data\nis lost by it (default: that of --catalog, if any)")
 	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
 	fs.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "`level` from which on the log has lines: debug, info, warn or error")
@@ -181,8 +181,8 @@ func (o *serveOptions) Validate() error {
 	}
 	switch {
 	case o.Cluster == "":
-	case o.HTTP == "" || o.Catalog != "":
-		faults = append(faults, "--cluster is for --http of a daemon without --catalog")
+	case o.Catalog != "":
+		faults = append(faults, "--cluster is for a daemon without --catalog")
 	default:
 		if err := cluster.CheckCatalog(o.Cluster); err != nil {
 			faults = append(faults, "--cluster: "+err.Error())
@@ -251,7 +251,9 @@ func newServe(w *World) *cobra.Command {
 		Short: "Serve memory blades, or a catalog, to transactions of other processes",
 		Long: `Serves memory blades, whose memory is this process's, until it is interrupted or
 ended (SIGINT, SIGTERM). Then connections execute what they have received, and the
-memory is given up. Write with txnode cluster init which servers have the blades of a
+memory is given up. With --cluster, or --catalog, it does not end yet if data would be
+lost by that: it logs what and what to do, and ends when other blades have copies, or
+at a second signal. Write with txnode cluster init which servers have the blades of a
 database; programs open it with cluster.Open of the package txnode/cluster.
 
 With --dir, blades are files, one each, beside a file with their identity. What was

@@ -50,6 +50,7 @@ func startServeIn(t *testing.T, env map[string]string, args ...string) (line str
 	var stderr bytes.Buffer
 	w := command.System()
 	w.Getenv, w.Environ = func(name string) string { return env[name] }, nil
+	w.Again = nil // its end is the context's
 	w.Stdout, w.Stderr, w.StderrTerminal = out, &stderr, false
 	code := make(chan int, 1)
 	go func() {

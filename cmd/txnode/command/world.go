@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -40,6 +41,9 @@ type World struct {
 	Open func(ctx context.Context, o StoreOptions) (workload.Store, error)
 	// Self is a command that runs this program with arguments.
 	Self func(args ...string) *exec.Cmd
+	// Again hears of signals that ask for the end of the process, until stop is called; nil: none is heard. The context of Main ends
+	// at the first of them.
+	Again func() (signals <-chan os.Signal, stop func())
 	// Fabric says in words what the store's verbs go over.
 	Fabric string
 }
@@ -66,6 +70,11 @@ func System() World {
 				path = os.Args[0]
 			}
 			return exec.Command(path, args...)
+		},
+		Again: func() (<-chan os.Signal, func()) {
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+			return signals, func() { signal.Stop(signals) }
 		},
 		Fabric: "in-process fabric: verbs are memory accesses of this process, no network",
 	}
