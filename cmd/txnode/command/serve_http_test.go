@@ -148,7 +148,7 @@ func TestServeHTTP(t *testing.T) {
 	}
 	has(t, "the page after the database was closed", get(t, http.DefaultClient, url, 200), "has closed the database")
 	http.DefaultClient.CloseIdleConnections()
-	if code, stderr := end(); code != 0 || stderr != "" {
+	if code, stderr := end(); code != 0 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "data is lost by the end of this daemon") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if _, err := http.Get(url); err == nil { //nolint:bodyclose // there is none
