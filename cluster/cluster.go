@@ -175,6 +175,9 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 		return err
 	}
 	m := g.options(f.Blades())
+	for i := range servers {
+		m.Domains = append(m.Domains, slices.Repeat([]string{servers[i].domainOf()}, len(servers[i].Blades))...)
+	}
 	if err = errors.Join(m.Validate(), m.Fit(f.Blades())); err != nil {
 		err = fmt.Errorf("%w: %w", ErrOptions, err)
 	} else if err = write(cat, servers); err == nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Server is a process that has blades, as the catalog knows it.
@@ -17,6 +18,17 @@ type Server struct {
 	Address BladeAddress `json:"address"`
 	// Blades are the sizes of its blades in bytes. The blades of a cluster are numbered through all servers.
 	Blades []uint64 `json:"blades"`
+	// Domain names what the server shares with others that fail together with it, such as a rack: its blades have no two copies of a segment with
+	// theirs, while there is room elsewhere. "": it shares nothing. At most layout.MaxDomain bytes.
+	Domain string `json:"domain,omitempty"`
+}
+
+// domainOf is that of each of its blades. Blades of one server fail together.
+func (s *Server) domainOf() string {
+	if s.Domain == "" && len(s.Blades) > 1 {
+		return string(s.Address[max(len(s.Address)-layout.MaxDomain, 0):])
+	}
+	return s.Domain
 }
 
 // Vacant reports whether it is a place for a server that has as many blades: it has no address, and its blades no bytes.

@@ -8,7 +8,7 @@ import (
 	"txnode/memory"
 )
 
-var two = []Server{{"unix:/run/a", []uint64{1 << 20, 1 << 30}}, {"tcp:127.0.0.1:7000", []uint64{1 << 20}}}
+var two = []Server{{Address: "unix:/run/a", Blades: []uint64{1 << 20, 1 << 30}}, {Address: "tcp:127.0.0.1:7000", Blades: []uint64{1 << 20}}}
 
 // TestEntry: what is encoded is decoded, and a bit that changes is found.
 func TestEntry(t *testing.T) {
@@ -32,10 +32,10 @@ func TestEntry(t *testing.T) {
 	}
 	for name, servers := range map[string][]Server{
 		"no servers":      {},
-		"no blades":       {{"unix:/run/a", nil}},
+		"no blades":       {{Address: "unix:/run/a"}},
 		"one twice":       {two[0], two[0]},
-		"no address":      {{"here", []uint64{1}}},
-		"too many blades": {{"unix:/run/a", make([]uint64, memory.MaxBlades+1)}},
+		"no address":      {{Address: "here", Blades: []uint64{1}}},
+		"too many blades": {{Address: "unix:/run/a", Blades: make([]uint64, memory.MaxBlades+1)}},
 	} {
 		if _, err := decode(encode(servers)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)

@@ -339,6 +339,7 @@ const (
 	TroubleFull                           // the disk of a blade is full
 	TroubleCutOff                         // a member does not reach a blade that others reach
 	TroubleMissing                        // copies are missing, or being built
+	TroubleTogether                       // copies of a segment are in one domain
 )
 
 // Troubles are what is wrong, the worst first. Blades that leave, and places that are vacant, are as they were asked to be.
@@ -400,6 +401,13 @@ func (st *Status) Troubles() (out []Trouble) {
 			first = "; what dead workers have left is swept before"
 		}
 		add(TroubleMissing, "", -1, nil, "copies of %d segments: %d are missing, and %d of these are being built%s", c.Segments, c.Missing, c.Building, first)
+	}
+	if c.Together > 0 {
+		why := "no other domain has room: add a server in one, or make room there"
+		if c.Moving > 0 {
+			why = "they move"
+		}
+		add(TroubleTogether, "", -1, nil, "%d of %d segments have copies in one domain; %s", c.Together, c.Segments, why)
 	}
 	return out
 }

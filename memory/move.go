@@ -132,7 +132,7 @@ func (s *replicas) Spread() (n int, err error) {
 func (s *store) spread(x *builder, id SegmentID, copies, primaries []int, first bool) {
 	l, seg := x.l, &x.l.Segments[id]
 	p := &seg.Placement
-	if seg.Kind == KindLog || int(p.N) != l.Backups+1 || p.Building > 0 || l.Moving(p) > 0 {
+	if seg.Kind == KindLog || int(p.N) != l.Backups+1 || p.Building > 0 || l.Moving(id) > 0 {
 		return
 	}
 	full := l.Backups+1 == MaxReplicas
@@ -142,13 +142,13 @@ func (s *store) spread(x *builder, id SegmentID, copies, primaries []int, first 
 			from = k
 		}
 	}
-	to := -1
+	a, to := p.Replicas[from].Blade, -1
 	for b := range l.Blades {
-		if x.fits(p, b) && (to < 0 || uint64(copies[b])*uint64(l.Slots(rdma.BladeID(to))) < uint64(copies[to])*uint64(l.Slots(rdma.BladeID(b)))) {
+		if x.fits(p, b) && l.BesideBut(p, rdma.BladeID(b), a) <= l.Beside(p, a) &&
+			(to < 0 || uint64(copies[b])*uint64(l.Slots(rdma.BladeID(to))) < uint64(copies[to])*uint64(l.Slots(rdma.BladeID(b)))) {
 			to = b
 		}
 	}
-	a := p.Replicas[from].Blade
 	if to < 0 || !l.Fuller(copies, a, rdma.BladeID(to)) || first && from > 0 || first && !l.Fuller(primaries, a, rdma.BladeID(to)) {
 		return
 	}
@@ -206,7 +206,8 @@ func (s *replicas) settle(l *Layout) (dropped int, primaries bool) {
 	return dropped, primaries
 }
 
-// superfluous is the copy of a segment that can be dropped, or -1: one on a blade that leaves, or that on the fullest blade. The caller
+// superfluous is the copy of a segment that can be dropped, or -1: one on a blade that leaves, or in the
+// domain of another one, or that on the fullest blade. The caller
 // holds the lock.
 func (s *replicas) superfluous(l *Layout, p *Placement, copies []int) int {
 	if int(p.N) <= l.Backups+1 {
@@ -214,7 +215,7 @@ func (s *replicas) superfluous(l *Layout, p *Placement, copies []int) int {
 			return -1
 		}
 		for b := range l.Blades { // its place in the list is needed for another one
-			if l.Stays(b) && l.Vacancies(rdma.BladeID(b)) > 0 && !p.On(rdma.BladeID(b)) {
+			if l.CanHold(p, rdma.BladeID(b)) {
 				return 0
 			}
 		}
@@ -228,7 +229,8 @@ func (s *replicas) superfluous(l *Layout, p *Placement, copies []int) int {
 	most := 1
 	for k := range int(p.N) {
 		a, b := p.Replicas[k].Blade, p.Replicas[most].Blade
-		if uint64(copies[a])*uint64(l.Slots(b)) > uint64(copies[b])*uint64(l.Slots(a)) {
+		fuller := uint64(copies[a])*uint64(l.Slots(b)) > uint64(copies[b])*uint64(l.Slots(a))
+		if x, y := l.Beside(p, a), l.Beside(p, b); x > y || x == y && fuller {
 			most = k
 		}
 	}

@@ -68,6 +68,9 @@ type Options struct {
 	// UUID names the database; zero: drawn from the fabric's seed and clock. It
 	// matters when the database is created, and never again.
 	UUID UUID
+	// Domains name what blades share with others that fail together with them (layout.Blade.Domain), by id. They matter when the database is created,
+	// and never again. May be shorter than the number of blades.
+	Domains []string
 	// BladeNames are what errors call the blades, by id: their files, their
 	// hosts. May be shorter than the number of blades.
 	BladeNames []string

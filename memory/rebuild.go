@@ -94,15 +94,8 @@ func (s *replicas) CanBuild() int {
 	n := 0
 	l := s.layout
 	for id := 1; id < len(l.Segments); id++ {
-		if _, ok := l.Buildable(SegmentID(id)); !ok {
-			continue
-		}
-		p := &l.Segments[id].Placement
-		for b := range l.Blades {
-			if l.Stays(b) && l.Vacancies(rdma.BladeID(b)) > 0 && !p.On(rdma.BladeID(b)) {
-				n++
-				break
-			}
+		if _, ok := l.Buildable(SegmentID(id)); ok && l.CanBuild(SegmentID(id)) {
+			n++
 		}
 	}
 	return n
@@ -144,7 +137,7 @@ func (s *replicas) newBuilder(l *Layout) *builder {
 
 // fits reports whether a copy of a segment can be on a blade.
 func (x *builder) fits(p *Placement, b int) bool {
-	return x.l.Stays(b) && x.l.Vacancies(rdma.BladeID(b)) > 0 && !p.On(rdma.BladeID(b))
+	return x.load[b] < layout.NoLoad && x.l.CanHold(p, rdma.BladeID(b))
 }
 
 // begin begins a copy of a segment on a blade that it fits, in the place of one that is given up; -1: of none.
@@ -156,7 +149,7 @@ func (x *builder) begin(id SegmentID, b, instead int) bool {
 		if errors.Is(err, rdma.ErrNoMemory) {
 			x.full = &BladeError{Blade: r.Blade, Name: x.s.opts.bladeName(r.Blade), Err: err, What: "providing memory for a copy"}
 		}
-		x.load[b] = 1 << 30 // the disk is full, or it has died too: rather another one
+		x.load[b] = layout.NoLoad // the disk is full, or it has died too: another one
 		return false
 	}
 	l.Take(r)
@@ -170,26 +163,21 @@ func (x *builder) begin(id SegmentID, b, instead int) bool {
 }
 
 // buildMissing adds copies to be built to a layout that is about to be the next: on
-// the blades with the fewest segments. full: a blade has no memory for what it has room for.
+// the blades with the fewest segments, in domains without a copy if there is room. full: a blade has no memory for what it has room for.
 // The caller holds the lock.
 func (s *replicas) buildMissing(l *Layout) (begun int, full error) {
 	x := s.newBuilder(l)
 	for id := 1; id < len(l.Segments); id++ {
-		p := &l.Segments[id].Placement
 		for {
 			instead, ok := l.Buildable(SegmentID(id))
 			if !ok {
 				break
 			}
-			best := -1
-			for b := range l.Blades {
-				if x.fits(p, b) && (best < 0 || x.load[b] < x.load[best]) {
-					best = b
-				}
-			}
-			if best < 0 || !x.begin(SegmentID(id), best, instead) {
+			best, found := l.Least(SegmentID(id), x.load)
+			if !found {
 				break
 			}
+			_ = x.begin(SegmentID(id), int(best), instead) // else on another one
 		}
 	}
 	return x.begun, x.full

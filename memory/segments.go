@@ -11,7 +11,7 @@ import (
 )
 
 // place chooses blades for the copies of a segment: the primary where its
-// purpose has the fewest primaries, backups where the fewest segments are; ties
+// purpose has the fewest primaries, backups in domains of their own if there is room, and where the fewest segments are; ties
 // go to the emptier blade, then around the ring of blades after the primary.
 // blade fixes the primary if it is not -1. Blades in full are passed over. The caller holds the lock.
 func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string, full []rdma.BladeID) (Placement, error) {
@@ -48,12 +48,13 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 	slices.SortFunc(free, func(a, b int) int {
 		return cmp.Or(cmp.Compare(l.Blades[a].Used, l.Blades[b].Used), cmp.Compare(ring(a), ring(b)))
 	})
-	i := 1
-	for _, b := range free {
-		if b != blade && i < copies {
-			p.Replicas[i] = vacancy(b)
-			i++
-		}
+	for i := 1; i < copies; i++ {
+		q := p
+		q.N = uint8(i) //nolint:gosec // there are MaxReplicas
+		free = slices.DeleteFunc(free, func(b int) bool { return q.On(rdma.BladeID(b)) })
+		p.Replicas[i] = vacancy(slices.MinFunc(free, func(a, b int) int { // the first of those that are best
+			return cmp.Compare(l.Beside(&q, rdma.BladeID(a)), l.Beside(&q, rdma.BladeID(b)))
+		}))
 	}
 	return p, nil
 }

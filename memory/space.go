@@ -227,8 +227,11 @@ func newLayout(f rdma.Fabric, o *Options) (*Layout, error) {
 	if err := o.Fit(infos); err != nil {
 		return nil, err
 	}
-	for _, b := range infos {
+	for i, b := range infos {
 		x := Blade{Size: b.Size}
+		if i < len(o.Domains) {
+			x.Domain = o.Domains[i]
+		}
 		if b.Size == 0 { // a place for one that is added later
 			x.State, x.Leaving = BladeDown, true
 		}

@@ -22,20 +22,24 @@ func (l *Layout) Buildable(id SegmentID) (instead int, ok bool) {
 		return 0, false // one after the other
 	}
 	for k := p.Written() - 1; k > 0; k-- {
-		if l.Blades[p.Replicas[k].Blade].Leaving {
+		if b := p.Replicas[k].Blade; l.Blades[b].Leaving || l.Apart(id) && l.Beside(p, b) > 0 {
 			return k, true
 		}
 	}
 	return 0, false
 }
 
-// Moving is how many copies of a segment are to go: those on blades that leave, or those that there are too many.
-func (l *Layout) Moving(p *Placement) int {
-	n := 0
+// Moving is how many copies of a segment are to go: those on blades that leave, those that there are too many, and those that can be in
+// a domain of their own, and are not.
+func (l *Layout) Moving(id SegmentID) int {
+	n, p := 0, &l.Segments[id].Placement
 	for _, r := range p.Replicas[:p.N] {
 		if l.Blades[r.Blade].Leaving {
 			n++
 		}
+	}
+	if n == 0 && l.Apart(id) && l.CanBuild(id) {
+		n = 1
 	}
 	return max(n, int(p.N)-l.Backups-1)
 }
@@ -101,8 +105,10 @@ type Redundancy struct {
 	// Unavailable is how many segments have their copies on blades alone that no member hears, and that are not given up.
 	Unavailable int
 	Down        []rdma.BladeID // declared dead, and expected to come back
-	// Leaving are blades that are up and leave, Moving the copies on blades that leave, and those that there are too
-	// many: see move.go.
+	// Together is how many segments have two copies in one domain, though there are more domains than their copies are in.
+	Together int
+	// Leaving are blades that are up and leave, Moving the copies on blades that leave, those that there are too
+	// many, and those that are to be in a domain of their own: see move.go.
 	Leaving []rdma.BladeID
 	Moving  int
 	// Dirty is how many places are still to be cleared: on blades that are down, before those are taken in again, and on the others,
@@ -120,6 +126,7 @@ func (l *Layout) Redundancy() (r Redundancy) {
 			r.Down = append(r.Down, rdma.BladeID(b))
 		}
 	}
+	domains := l.domains()
 	for id := 1; id < len(l.Segments); id++ {
 		s := &l.Segments[id]
 		if s.Kind == KindLog || s.Vacant {
@@ -132,7 +139,10 @@ func (l *Layout) Redundancy() (r Redundancy) {
 		}
 		r.Building += int(s.Placement.Building)
 		r.Missing += max(l.Backups+1-int(s.Placement.N), 0)
-		r.Moving += l.Moving(&s.Placement)
+		r.Moving += l.Moving(SegmentID(id)) //nolint:gosec // of segments there are MaxSegments at most
+		if copies, apart := l.apart(&s.Placement); apart < min(copies, domains) {
+			r.Together++
+		}
 	}
 	if slices.ContainsFunc(l.Sights, func(s Sight) bool { return s.Says == Silent }) {
 		var away [MaxBlades]bool

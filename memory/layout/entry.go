@@ -42,6 +42,9 @@ const (
 	// entryVersionTold is the version of a blade with Blade.Told, before what entryVersionClean has; the set may be empty. A program that
 	// does not know of that would take an old copy of the blade's region for the newest.
 	entryVersionTold = 5
+	// entryVersionDomain is the version of a blade with Blade.Domain, behind what entryVersionTold has, of which the revision may be 0. A program
+	// that does not know of that would place copies in one domain.
+	entryVersionDomain = 6
 	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
 	// program that does not know of that would use it.
 	entryVersionDrop = 2
@@ -154,7 +157,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner || v[1] == entryVersionVacant) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean || v[1] == entryVersionTold) && kind == entryBlade ||
+	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner || v[1] == entryVersionVacant) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean || v[1] == entryVersionTold || v[1] == entryVersionDomain) && kind == entryBlade ||
 		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
@@ -267,9 +270,9 @@ func EntryOfBlade(id rdma.BladeID, b Blade) Entry {
 	p = append(p, byte(b.State))
 	p = binary.LittleEndian.AppendUint32(p, uint32(b.Key))
 	p = binary.LittleEndian.AppendUint64(p, b.Incarnation)
-	if b.Clean != "" || b.Told != 0 {
+	if b.Clean != "" || b.Told != 0 || b.Domain != "" {
 		version := uint8(entryVersionClean)
-		if b.Told != 0 {
+		if b.Told != 0 || b.Domain != "" {
 			version, p = entryVersionTold, binary.LittleEndian.AppendUint64(p, uint64(b.Told))
 		}
 		p = append(p, 0)
@@ -277,7 +280,11 @@ func EntryOfBlade(id rdma.BladeID, b Blade) Entry {
 			p[len(p)-1] = 1
 		}
 		p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Clean)))
-		return sealAs(version, KeyOf(prefixBlade, uint32(id)), entryBlade, append(p, b.Clean...))
+		p = append(p, b.Clean...)
+		if b.Domain != "" {
+			version, p = entryVersionDomain, append(append(p, byte(len(b.Domain))), b.Domain...)
+		}
+		return sealAs(version, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
 	}
 	if b.Leaving {
 		return sealAs(entryVersionLeaving, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
@@ -291,16 +298,20 @@ func decodeBlade(d *payload) Blade {
 	if d.version != entryVersion {
 		b.Key, b.Incarnation = rdma.Key(d.u32()), d.u64()
 	}
-	if d.version == entryVersionTold {
+	if d.version == entryVersionTold || d.version == entryVersionDomain {
 		b.Told = Revision(d.u64())
-		d.fail = d.fail || b.Told == 0
+		d.fail = d.fail || b.Told == 0 && d.version == entryVersionTold
 	}
-	if d.version == entryVersionClean || d.version == entryVersionTold {
+	if d.version >= entryVersionClean {
 		leaving := d.u8()
 		b.Leaving = leaving == 1
 		b.Clean = Places(d.take(int(d.u32())))
 		n := len(b.Clean)
 		d.fail = d.fail || leaving > 1 || n == 0 && d.version == entryVersionClean || n > 0 && b.Clean[n-1] == 0
+	}
+	if d.version == entryVersionDomain {
+		b.Domain = string(d.take(int(d.u8())))
+		d.fail = d.fail || b.Domain == ""
 	}
 	return b
 }

@@ -44,6 +44,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		x.Leaving = r.IntN(9) == 0
 		if x.State == BladeUp {
 			x.Told = Revision(r.IntN(3))
+			x.Domain = []string{"", "rack 1", strings.Repeat("d", MaxDomain)}[r.IntN(3)]
 		}
 	}
 	add := func(s Segment, blades ...int) {

@@ -112,7 +112,12 @@ type Blade struct {
 	// Told is a revision of the catalog of which the blade was told before this entry had it: its word (ToldOffset) has
 	// that one or a later one. A region that was told of an earlier one is an old copy. 0: not known, the region is believed.
 	Told Revision
+	// Domain names what the blade shares with others that fail together with it, of at most MaxDomain bytes; "": nothing. See domains.go.
+	Domain string
 }
+
+// MaxDomain is the largest number of bytes of Blade.Domain.
+const MaxDomain = 255
 
 // SegmentKind is what a segment is for. It never changes.
 type SegmentKind uint8
@@ -284,19 +289,22 @@ func (l *Layout) Finish(id SegmentID) {
 	p.N, p.Building = p.N+p.Building, 0
 }
 
-// Missing is how many copies of a segment there are too few on blades that stay, those being built included.
+// Missing is how many copies of a segment there are too few on blades that stay, those being built included; 1 if there are enough, and one has
+// to move to a domain of its own.
 func (l *Layout) Missing(id SegmentID) int {
 	s := &l.Segments[id]
 	if s.Kind == 0 || s.Kind == KindLog || s.Placement.N == 0 {
 		return 0
 	}
 	n := l.Backups + 1
-	for _, r := range s.Placement.Replicas[:s.Placement.Written()] {
-		if !l.Blades[r.Blade].Leaving {
-			n--
-		}
+	copies, _ := l.apart(&s.Placement)
+	switch n -= copies; {
+	case n > 0:
+		return n
+	case l.Apart(id) && l.CanBuild(id):
+		return 1
 	}
-	return max(n, 0)
+	return 0
 }
 
 // UpBlades is how many blades take part.

@@ -26,6 +26,9 @@ func (l *Layout) Validate() error {
 		if b.Used > l.Slots(rdma.BladeID(i)) || b.State >= numBladeStates {
 			return unsound("blade %d of %d bytes: %d segments placed, state %d", i, b.Size, b.Used, b.State)
 		}
+		if len(b.Domain) > MaxDomain {
+			return unsound("blade %d is in a domain with a name of %d bytes: at most %d are possible", i, len(b.Domain), MaxDomain)
+		}
 	}
 	err := l.validateSegments()
 	if err == nil {
