@@ -308,7 +308,7 @@ func (s *replicas) advance(change func(*Layout) error, then func()) (moved bool,
 	s.epochs.Lock()
 	defer s.epochs.Unlock()
 	var granted error
-	err = s.updateAs(&update{epochs: true}, func() error {
+	err = s.updateAs(&update{turn: true, epochs: true}, func() error {
 		if err := s.writable(); err != nil {
 			return err
 		}

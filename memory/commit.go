@@ -18,10 +18,15 @@ import (
 //	        If it has assumed anything, it does not get beyond commit:
 //	unlock  the blades are asked
 //	lock    the function begins anew, with what the blades have said
-//	        commit: ErrRevision: the layout is loaded anew, and the function begins anew
+//	        commit: the lock is released while the catalog makes the change, and the turn is not
+//	                ErrRevision: the layout is loaded anew, and the function begins anew
 //	unlock
 //
-// So no blade is called under the lock. A change that another process has made impossible is found
+// So neither a blade nor the catalog is called under the lock, and a catalog that is silent holds up those alone that need it: other changes.
+// While a function is in commit, others may change under the lock whatever is neither in the layout nor derived from it, such as lists of free
+// blocks. A function that may need no change (update.light) first goes without the turn, as far as commit.
+//
+// A change that another process has made impossible is found
 // so by the function, with the error of its own. An error that the function has found in a layout that
 // is not the catalog's any more does not count. The function changes nothing before commit has returned
 // nil.
@@ -31,8 +36,10 @@ var errAgain = errors.New("memory: the change is to be tried again")
 
 // update is a change of the catalog that is being made.
 //
-// Invariant: no entry is committed while len(asks) > 0.
+// Invariant: no entry is committed while len(asks) > 0, or without the turn.
 type update struct {
+	turn      bool                // it has the turn
+	wants     bool                // it needs the turn, and is to be tried again with it
 	asks      []func()            // of blades, before the change is tried again
 	provided  map[[3]uint64]error // what blades have answered, by blade, offset and length
 	keys      *grants             // likewise, of Grant
@@ -42,11 +49,48 @@ type update struct {
 }
 
 // update makes a change of the catalog; see above.
-func (s *store) update(fn func() error) error { return s.updateAs(&update{}, fn) }
+func (s *store) update(fn func() error) error { return s.updateAs(&update{turn: true}, fn) }
+
+// updateLight is update for a function that mostly needs no change.
+func (s *store) updateLight(fn func() error) error { return s.updateAs(&update{}, fn) }
+
+// lock takes the lock, and before it the turn of a change that has it.
+func (s *store) lock(u *update) {
+	if u.turn {
+		s.turn.Lock()
+	}
+	s.mu.Lock()
+}
+
+func (s *store) unlock(u *update) {
+	s.mu.Unlock()
+	if u.turn {
+		s.turn.Unlock()
+	}
+}
+
+// takeTurn gives a change the turn, which has begun without. The caller holds the lock, which is not held meanwhile.
+func (s *store) takeTurn(u *update) {
+	s.unlock(u)
+	u.turn, u.wants = true, false
+	s.lock(u)
+}
+
+// called calls the catalog without the lock, which the caller holds, but for an opening.
+func (s *store) called(fn func()) {
+	if s.view.Load() == nil {
+		fn()
+		return
+	}
+	u := s.making
+	s.making = nil
+	defer func() { s.making = u }()
+	s.unlocked(fn)
+}
 
 func (s *store) updateAs(u *update, fn func() error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock(u)
+	defer s.unlock(u)
 	for {
 		if err := s.await(u); err != nil {
 			return err
@@ -58,7 +102,9 @@ func (s *store) updateAs(u *update, fn func() error) error {
 			if askErr != nil {
 				return further(err, "and whether that is so still is not known", askErr)
 			}
-			if behind {
+			if behind && !u.turn {
+				err, u.wants = errAgain, true
+			} else if behind {
 				if err = errAgain; s.rev == rev {
 					err = s.reload()
 				}
@@ -70,12 +116,17 @@ func (s *store) updateAs(u *update, fn func() error) error {
 		if !errors.Is(err, errAgain) || len(u.asks) == 0 && s.view.Load() == nil { // Open begins anew
 			return err
 		}
-		s.unlocked(func() {
+		if len(u.asks) > 0 {
+			s.unlock(u)
 			for _, ask := range u.asks {
 				ask()
 			}
-		})
-		u.asks = nil
+			s.lock(u)
+			u.asks = nil
+		}
+		if u.wants {
+			s.takeTurn(u)
+		}
 	}
 }
 
@@ -130,13 +181,15 @@ func (s *store) unlocked(fn func()) {
 // on a blade. The caller holds the lock, which is not held meanwhile.
 func (s *store) await(u *update) (err error) {
 	for s.beginning() && !u.unwaiting && s.closed == nil && err == nil {
-		s.unlocked(func() {
+		func() {
+			s.unlock(u)
+			defer s.lock(u)
 			if !u.epochs {
 				s.epochs.Lock()
 				defer s.epochs.Unlock()
 			}
 			err = s.above.begin(nil)
-		})
+		}()
 	}
 	return err
 }
@@ -189,13 +242,13 @@ type doubt struct {
 // blades have to be asked before. If the catalog fails, it is asked what became of the changes, so that
 // memory and catalog agree; if it does not answer that either, before anything else is changed.
 func (s *store) commit(changes ...Entry) error {
-	if s.making != nil && len(s.making.asks) > 0 {
+	if s.making != nil && len(s.making.asks) > 0 || s.turnless() {
 		return errAgain
 	}
 	if err := s.agree(); err != nil {
 		return err
 	}
-	rev, err := s.cat.Apply(s.rev, changes)
+	rev, err := s.apply(s.rev, changes)
 	if err == nil {
 		s.rev = rev
 		return nil
@@ -219,6 +272,22 @@ func (s *store) commit(changes ...Entry) error {
 	return err
 }
 
+// turnless reports whether a change has got as far as it can without the turn, and notes that it needs that. The caller holds the lock.
+func (s *store) turnless() bool {
+	u := s.making
+	if u == nil || u.turn {
+		return false
+	}
+	u.wants = true
+	return true
+}
+
+// apply is Catalog.Apply. The caller holds the lock and has the turn; the lock is not held meanwhile.
+func (s *store) apply(rev Revision, changes []Entry) (now Revision, err error) {
+	s.called(func() { now, err = s.cat.Apply(rev, changes) })
+	return now, err
+}
+
 // agree settles a change of the catalog that is in doubt: the caller that wanted it was told that it
 // has failed, so if it was made all the same, it is taken back. What other processes may have gone on from
 // is not: an epoch, and in a shared database verdicts, tables, and whatever there is when they have changed the
@@ -228,6 +297,9 @@ func (s *store) agree() error {
 	d := s.doubt
 	if d == nil {
 		return nil
+	}
+	if s.turnless() {
+		return errAgain
 	}
 	for tries := 0; ; tries++ {
 		made, rev, err := s.ask()
@@ -245,7 +317,7 @@ func (s *store) agree() error {
 				s.above.forsakeUnknown(had)
 				return errAgain
 			}
-			if rev, err = s.cat.Apply(rev, was); err == nil {
+			if rev, err = s.apply(rev, was); err == nil {
 				if alone {
 					s.rev = rev
 				}
@@ -286,7 +358,7 @@ func (s *store) ask() (made bool, rev Revision, err error) {
 		}
 		made = applied(entries, d.changes) && rev != d.rev // or they change nothing
 		if rev == d.rev {
-			if rev, err = s.cat.Apply(rev, as(entries, d.changes)); errors.Is(err, ErrRevision) {
+			if rev, err = s.apply(rev, as(entries, d.changes)); errors.Is(err, ErrRevision) {
 				continue // it has just arrived, or others have changed something
 			}
 			if err != nil {
@@ -395,6 +467,9 @@ func (s *store) Follow() error {
 func (s *store) reload() error {
 	if s.view.Load() == nil {
 		return errAgain // Open begins anew
+	}
+	if s.turnless() {
+		return errAgain
 	}
 	entries, rev, err := s.load()
 	if err != nil {

@@ -243,7 +243,7 @@ func (s *allocation) ExtentsDue(now int64) bool {
 // reserveExtent finds n granules for an owner and marks them. dirty: they may have
 // been used before. adopted: a segment was, instead: its table is to be read, and the caller tries again.
 func (s *allocation) reserveExtent(n uint32, owner uint64) (e Extent, dirty, adopted bool, err error) {
-	err = s.update(func() error {
+	err = s.updateLight(func() error {
 		if err := s.writable(); err != nil {
 			return err
 		}
@@ -284,6 +284,14 @@ func (s *allocation) extentRoom(n uint32) (found *extentSegment, at uint32, adop
 	blades := len(l.Blades)
 	var full error
 	first := (layout.TableGranules(l.SegmentSize) + n) * layout.Granule(l.SegmentSize) // of a new segment
+	for _, x := range s.extents.segs {
+		if !s.quiet() {
+			break
+		}
+		if at, ok := x.find(n); ok && l.Segments[x.id].Placement.N > 0 && (at+n)*layout.Granule(l.SegmentSize) <= l.Backed(x.id) {
+			return x, at, false, nil
+		}
+	}
 	for i := range blades {
 		b := rdma.BladeID((s.extents.rotate + i) % blades)
 		for _, x := range s.extents.segs {
@@ -291,11 +299,16 @@ func (s *allocation) extentRoom(n uint32) (found *extentSegment, at uint32, adop
 				continue
 			}
 			at, ok := x.find(n)
-			if !ok {
-				continue
-			}
-			if err := s.extend(what, x.id, (at+n)*layout.Granule(l.SegmentSize)); err == nil || errors.Is(err, errAgain) {
-				return x, at, false, err
+			for ok {
+				if err := s.extend(what, x.id, (at+n)*layout.Granule(l.SegmentSize)); errors.Is(err, errAgain) {
+					return nil, 0, false, err
+				} else if err != nil {
+					break
+				}
+				was := at
+				if at, ok = x.find(n); ok && at == was { // else others have taken it meanwhile
+					return x, at, false, nil
+				}
 			}
 		}
 		if id := s.adoptee(spread{kind: KindIndex}, int(b), false); id != 0 {

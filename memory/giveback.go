@@ -122,7 +122,7 @@ func (s *allocation) withdrawWhole(o Search) bool {
 // that would be needed at once. The caller holds the lock.
 func (s *allocation) spare(class Class, whole []SegmentID) []SegmentID {
 	p := &s.pools[class]
-	open := func(id SegmentID) bool { return slices.ContainsFunc(p.open, func(c carve) bool { return c.seg == id }) }
+	open := func(id SegmentID) bool { return p.opened(id) >= 0 }
 	if i := slices.IndexFunc(whole, func(id SegmentID) bool { return !open(id) }); i >= 0 {
 		return slices.Delete(whole, i, i+1)
 	}
@@ -234,7 +234,7 @@ func (s *allocation) withdraw(id SegmentID) bool {
 		return a.Segment() != id
 	}
 	p.free = keep(p.free, others)
-	if i := slices.IndexFunc(p.open, func(c carve) bool { return c.seg == id }); i >= 0 {
+	if i := p.opened(id); i >= 0 {
 		x.next = p.open[i].next
 	}
 	for _, a := range s.allocators {

@@ -111,7 +111,7 @@ func (s *Space) begin(granted error) error {
 			granted = nil
 			continue
 		}
-		e := s.updateAs(&update{epochs: true, unwaiting: true}, func() error {
+		e := s.updateAs(&update{turn: true, epochs: true, unwaiting: true}, func() error {
 			if s.layout.Epoch != epoch {
 				granted = nil
 				return nil

@@ -290,9 +290,9 @@ func (s *allocation) Renew(until int64, ids ...uint32) error {
 		return s.hear()
 	}
 	for tries := 0; ; tries++ {
-		change, err := s.prolong(until, ids)
+		change, err := s.prolong(until, ids...)
 		if err == nil && change {
-			err = s.updateAs(&update{unwaiting: true}, s.amend) // a blade that does not revoke ends no lease
+			err = s.updateAs(&update{turn: true, unwaiting: true}, s.amend) // a blade that does not revoke ends no lease
 		}
 		if err != nil || !s.opts.Shared {
 			return err
@@ -306,8 +306,15 @@ func (s *allocation) Renew(until int64, ids ...uint32) error {
 	}
 }
 
-// prolong is Renew as far as it needs no catalog. change: amend has something to do.
-func (s *allocation) prolong(until int64, ids []uint32) (change bool, err error) {
+// Prolong is Renew as far as it needs no catalog: it extends the leases, and waits for nothing. What it cannot extend, Renew tells.
+func (s *allocation) Prolong(until int64, ids ...uint32) {
+	if !s.opts.ReadOnly {
+		_, _ = s.prolong(until, ids...) // of a closed database
+	}
+}
+
+// prolong is Prolong. change: amend has something to do.
+func (s *allocation) prolong(until int64, ids ...uint32) (change bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writable(); err != nil {
@@ -405,7 +412,11 @@ func (s *membership) hear() error {
 	if err != nil {
 		return err
 	}
+	s.asked.CompareAndSwap(0, max(began, 1))
 	all, err := s.cat.KeepAlive(b)
+	if err == nil || errors.Is(err, ErrEnded) {
+		s.asked.Store(0)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -423,6 +434,22 @@ func (s *membership) hear() error {
 	}
 	s.register()
 	return nil
+}
+
+// quietNs is for how long the catalog has not answered when it counts as quiet.
+const quietNs = int64(50_000_000)
+
+// quiet reports whether the catalog has not answered lately when it was told that this process is alive, or another change has the turn that one needs
+// which is under way. What can do without a change does so then. The caller holds the lock.
+func (s *membership) quiet() bool {
+	if u := s.making; u != nil && !u.turn {
+		if !s.turn.TryLock() {
+			return true
+		}
+		s.turn.Unlock()
+	}
+	began := s.asked.Load()
+	return began != 0 && s.fabric.Now()-began > quietNs
 }
 
 // Listen is Follow, and hears of the catalog which processes are alive, and which epochs they know. This process says so of itself, too, if it

@@ -43,6 +43,8 @@ type membership struct {
 	// hearing is held while the catalog is told that this process is alive, and never while mu is: answers come in order, and a catalog that
 	// does not answer holds up nothing else.
 	hearing sync.Mutex
+	// asked is when the catalog was first told that this process is alive without an answer since; 0: it has answered.
+	asked atomic.Int64
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
 	// acknowledged is the last epoch that Acknowledge has told others of.

@@ -174,7 +174,7 @@ func (l *blockList) count() int {
 // takeOn is take of blocks that have their primaries on a blade, and are in the pool, or were never used; it
 // adds a segment only if take would, too. It looks at a part of a large pool. n is 0 if it finds none.
 func (s *allocation) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
-	err = s.update(func() (err error) {
+	err = s.updateLight(func() (err error) {
 		n, err = s.takeOnNow(a, class, want, blade)
 		return err
 	})
@@ -233,12 +233,17 @@ func (s *allocation) carveOn(a *Allocator, class Class, want, i int) (n int, err
 	p := &s.pools[class]
 	x := &p.open[i]
 	if end := min(x.next+uint32(want), s.blocks(class)); end > x.n {
-		if err := s.extend(blocksOf(class), x.seg, end*class.Size()); errors.Is(err, errAgain) {
+		seg, has := x.seg, int(x.n-x.next)
+		if err := s.extend(blocksOf(class), seg, end*class.Size()); errors.Is(err, errAgain) {
 			return 0, err
 		} else if err != nil {
-			want = min(want, int(x.n-x.next)) // what has memory
+			want = min(want, has) // what has memory
 		}
-		x.n = s.layout.Backed(x.seg) / class.Size()
+		if i = p.opened(seg); i < 0 { // others have taken the rest meanwhile, or withdrawn it
+			return 0, nil
+		}
+		x = &p.open[i]
+		x.n = s.layout.Backed(seg) / class.Size()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -81,7 +81,7 @@ func (s *allocation) openRest(id SegmentID) {
 // was found.
 func (s *allocation) take(a *Allocator, class Class, want int, how refilling) (n int, err error) {
 	added := false
-	err = s.update(func() (err error) {
+	err = s.updateLight(func() (err error) {
 		n, err = s.takeNow(a, class, want, how, &added)
 		return err
 	})
@@ -107,7 +107,7 @@ func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling,
 	switch few := few(); {
 	case how == refillPresent:
 		err = fmt.Errorf("%w: there is no free block of %d bytes", ErrNoSpace, class.Size())
-	case few && len(p.open) < s.layout.StayingBlades() && !*added:
+	case few && len(p.open) < s.layout.StayingBlades() && !*added && !(s.quiet() && s.present(class)):
 		err = s.openMore(class, added)
 	}
 	if errors.Is(err, errAgain) {
@@ -143,6 +143,12 @@ func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling,
 		err = nil
 	}
 	return n, err
+}
+
+// present reports whether there are blocks of a class that need no change of the catalog. The caller holds the lock.
+func (s *allocation) present(class Class) bool {
+	p := &s.pools[class]
+	return len(p.free) > 0 || slices.ContainsFunc(p.open, func(c carve) bool { return c.next < c.n })
 }
 
 // openMore opens a segment of a class more to take blocks from, if there is to be one: rather one without owner that has blocks that
@@ -241,8 +247,8 @@ func (s *store) serving(a *Allocator) bool {
 func (s *allocation) stock(class Class, want int) (err error) {
 	p, have := &s.pools[class], 0
 	for i := 0; i < len(p.open) && have < want; i++ {
-		c := &p.open[i]
-		if end := min(c.next+uint32(want-have), s.blocks(class)); end > c.n {
+		c := p.open[i]
+		if end := min(c.next+uint32(want-have), s.blocks(class)); end > c.n && !(s.quiet() && s.present(class)) {
 			e := s.extend(blocksOf(class), c.seg, end*class.Size())
 			if errors.Is(e, errAgain) {
 				return e
@@ -250,14 +256,22 @@ func (s *allocation) stock(class Class, want int) (err error) {
 			if e != nil {
 				err = e
 			}
-			c.n = s.layout.Backed(c.seg) / class.Size()
+			if i = p.opened(c.seg); i < 0 { // others have taken the rest meanwhile, or withdrawn it
+				continue
+			}
+			p.open[i].n = s.layout.Backed(c.seg) / class.Size()
 		}
-		have += int(c.n - c.next)
+		have += int(p.open[i].n - p.open[i].next)
 	}
 	if have > 0 {
 		return nil
 	}
 	return err
+}
+
+// opened is where an open segment is in the list; -1: it is not. The caller holds the lock.
+func (p *pool) opened(seg SegmentID) int {
+	return slices.IndexFunc(p.open, func(c carve) bool { return c.seg == seg })
 }
 
 // carve takes blocks of one open segment, so that what is allocated together lies

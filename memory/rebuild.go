@@ -188,8 +188,8 @@ func (s *replicas) buildMissing(l *Layout) (begun int, full error) {
 // copies may lack what it did on a primary, and what was finished or undone on the copies that
 // count.
 func (s *membership) CompareAgain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock() // not while a change makes copies full ones that it has found equal
+	defer s.turn.Unlock()
 	s.failures.Add(1)
 }
 

@@ -16,7 +16,8 @@ import (
 //	rev <= revision of the catalog             and layout is what the catalog said at rev, while doubt == nil
 //	moved <= layout.Epoch
 //
-// epochs is locked before mu, and mu never while a blade or the catalog is asked, except for Catalog.Apply and Catalog.Load.
+// epochs is locked before turn, and turn before mu. mu is never held while a blade or the catalog is asked, but for an opening, beside which
+// there is nothing else.
 type store struct {
 	fabric rdma.Fabric
 	cat    Catalog
@@ -25,7 +26,8 @@ type store struct {
 	view   atomic.Pointer[View]
 	past   atomic.Pointer[View] // the last one of an earlier epoch: its keys open nothing; nil: there was none
 
-	epochs sync.Mutex // of a change of the epoch, while it is made or begun; before mu
+	epochs sync.Mutex // of a change of the epoch, while it is made or begun
+	turn   sync.Mutex // of a change, while the catalog is asked for it: the layout and rev change in its turn alone
 
 	mu      sync.Mutex
 	making  *update // under way just now; nil: none

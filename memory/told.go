@@ -27,9 +27,10 @@ func (s *store) distrust(err error) error {
 	return err
 }
 
-// load loads the entries of the catalog, which is not behind the revision that is known. The caller holds the lock.
-func (s *store) load() ([]Entry, Revision, error) {
-	entries, rev, err := s.cat.Load()
+// load loads the entries of the catalog, which is not behind the revision that is known. The caller holds the lock, which is not held
+// meanwhile, and has the turn.
+func (s *store) load() (entries []Entry, rev Revision, err error) {
+	s.called(func() { entries, rev, err = s.cat.Load() })
 	if err == nil {
 		err = Behind(s.cat.Name(), rev, s.rev)
 	}
@@ -210,7 +211,7 @@ func (s *store) Stamp(c *rdma.Coro) error {
 				had[all[i].at.Blade] = all[i].had
 			}
 		}
-		if err := s.updateAs(&update{unwaiting: true}, func() error { return s.noteTold(all) }); err != nil {
+		if err := s.updateAs(&update{turn: true, unwaiting: true}, func() error { return s.noteTold(all) }); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(all, func(x telling) bool { return x.done && x.is <= had[x.at.Blade] }) {

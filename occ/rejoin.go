@@ -67,15 +67,26 @@ func (e *Engine) RenewAll(now int64) error {
 	if e.opts.LeaseTerm == 0 || e.space.ReadOnly() {
 		return nil
 	}
+	return e.space.Renew(e.leaseEnd(now), e.serving()...)
+}
+
+// Prolong is RenewAll as far as it needs no catalog, and waits for nothing. Safe for concurrent use.
+func (e *Engine) Prolong(now int64) {
+	if e.opts.LeaseTerm > 0 {
+		e.space.Prolong(e.leaseEnd(now), e.serving()...)
+	}
+}
+
+// serving lists the coordinators of the sessions that are not broken.
+func (e *Engine) serving() (ids []uint32) {
 	e.mu.Lock()
-	var ids []uint32
+	defer e.mu.Unlock()
 	for _, id := range e.sessions {
 		if id != 0 {
 			ids = append(ids, id)
 		}
 	}
-	e.mu.Unlock()
-	return e.space.Renew(e.leaseEnd(now), ids...)
+	return ids
 }
 
 // Serving reports whether a coordinator is that of a session which is not broken.

@@ -195,13 +195,34 @@ func (db *DB) anew(ts []memory.Table) {
 }
 
 // renewing renews the registration of the process, and the leases of its sessions, until it is stopped, whatever else waits: opening
-// the database may take longer than a term, and so may a recovery by another process.
+// the database may take longer than a term, and so may a recovery by another process. The leases of sessions need no catalog, and are renewed while
+// the catalog is told that the process is alive, and does not answer.
 func (db *DB) renewing() (stop func()) {
 	if !db.space.Shared() || !db.fabric.Caps().RealTime {
 		return func() {}
 	}
-	ended := make(chan struct{})
+	ended, tell := make(chan struct{}), make(chan struct{}, 1)
 	var done sync.WaitGroup
+	done.Go(func() {
+		for told := error(nil); ; {
+			select {
+			case <-ended:
+				return
+			case <-tell:
+			}
+			now, e := db.fabric.Now(), db.renewed.Load()
+			var err error
+			if e != nil {
+				err = e.RenewAll(now)
+			} else {
+				err = db.space.Renew(now + int64(db.opts.LeaseTerm))
+			}
+			if err != nil && told == nil && !errors.Is(err, memory.ErrClosed) {
+				db.opts.Logger.Warn("the catalog has not heard that this process is alive, and is told again", errField(err))
+			}
+			told = err
+		}
+	})
 	done.Go(func() {
 		t := time.NewTicker(max(db.opts.LeaseTerm/3, minMaintenance))
 		defer t.Stop()
@@ -212,9 +233,13 @@ func (db *DB) renewing() (stop func()) {
 			case <-t.C:
 				now := db.fabric.Now()
 				if e := db.renewed.Load(); e != nil {
-					_ = e.RenewAll(now) // the next one may do it, and maintenance says what fails
+					e.Prolong(now)
 				} else {
-					_ = db.space.Renew(now + int64(db.opts.LeaseTerm)) // likewise
+					db.space.Prolong(now + int64(db.opts.LeaseTerm))
+				}
+				select {
+				case tell <- struct{}{}:
+				default: // it is being told
 				}
 			}
 		}

@@ -148,7 +148,12 @@ func (db *DB) stopMaintenance() {
 
 // maintainOnce is one round of maintenance. more: there is something left to sweep.
 func (db *DB) maintainOnce() (more bool, err error) {
-	if err := errors.Join(db.engine.RenewAll(db.fabric.Now()), db.engine.Answer()); err != nil {
+	if !db.space.Shared() { // else see renewing
+		if err := db.engine.RenewAll(db.fabric.Now()); err != nil {
+			return false, err
+		}
+	}
+	if err := db.engine.Answer(); err != nil {
 		return false, err
 	}
 	if now := db.fabric.Now(); len(db.space.Expired(now)) == 0 && !db.space.Deserted(now) {
@@ -299,11 +304,11 @@ func (w *Worker) maintainAll(most int64) error {
 			return err
 		}
 	}
-	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil {
-		return err
+	if w.db.maintenance.stop != nil {
+		return nil // a goroutine does what is left, and the worker waits for no catalog
 	}
-	if w.db.maintenance.stop != nil || w.db.space.ReadOnly() {
-		return nil
+	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil || w.db.space.ReadOnly() {
+		return err
 	}
 	defer func() { w.maintained = w.thread.Now() }()
 	if term := int64(w.db.opts.LeaseTerm); term > 0 {

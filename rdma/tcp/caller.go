@@ -28,6 +28,19 @@ type Caller struct {
 // meaning. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, ErrProtocol, or
 // ErrNoAnswer for a server that does not answer.
 func DialService(ctx context.Context, address, service string, o Options) (*Caller, error) {
+	c, err := NewCaller(address, service, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.connect(ctx); err != nil {
+		c.end()
+		return nil, err
+	}
+	return c, nil
+}
+
+// NewCaller is DialService without a connection, which the first call makes.
+func NewCaller(address, service string, o Options) (*Caller, error) {
 	d, err := newDialer(o)
 	if err != nil {
 		return nil, err
@@ -41,10 +54,6 @@ func DialService(ctx context.Context, address, service string, o Options) (*Call
 	}
 	c := &Caller{dialer: d, at: at, service: service, turn: make(chan struct{}, 1)}
 	c.life, c.end = context.WithCancel(context.Background())
-	if err := c.connect(ctx); err != nil {
-		c.end()
-		return nil, err
-	}
 	return c, nil
 }
 

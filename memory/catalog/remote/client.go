@@ -16,11 +16,12 @@ import (
 // yet. It is a memory.ErrAway. Test with errors.Is.
 var ErrAway error = memory.AwayError("catalog: the process that serves it does not answer")
 
-// Client is a catalog that another process serves. It has two connections to it at most, which it makes anew when
+// Client is a catalog that another process serves. It has three connections to it at most, which it makes anew when
 // they have broken. All methods are safe for concurrent use.
 type Client struct {
 	o     tcp.Options
 	calls *tcp.Caller
+	alive *tcp.Caller     // of signs of life alone, which wait behind no other call
 	life  context.Context // until Close
 	end   context.CancelFunc
 	poll  poll
@@ -44,7 +45,11 @@ func Dial(ctx context.Context, address string, o tcp.Options) (*Client, error) {
 	if o.Control == 0 {
 		o.Control = tcp.DefaultControl
 	}
-	c := &Client{o: o, calls: calls}
+	alive, err := tcp.NewCaller(address, ServiceName, o)
+	if err != nil {
+		return nil, errors.Join(err, calls.Close())
+	}
+	c := &Client{o: o, calls: calls, alive: alive}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -233,7 +238,7 @@ func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 	before, _ := c.place()
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
 	defer cancel()
-	p, err := c.call(ctx, c.calls, appendBeats([]byte{format, opAlive}, b))
+	p, err := c.call(ctx, c.alive, appendBeats([]byte{format, opAlive}, b))
 	if err != nil {
 		return nil, err
 	}
@@ -267,5 +272,5 @@ func (c *Client) Close() error {
 	if c.poll.by != nil {
 		err = c.poll.by.Close()
 	}
-	return errors.Join(err, c.calls.Close())
+	return errors.Join(err, c.calls.Close(), c.alive.Close())
 }
