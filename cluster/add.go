@@ -205,7 +205,7 @@ func readHeader(t *rdma.Thread, b rdma.BladeID) (*memory.RegionHeader, error) {
 func (c *candidate) named(l *memory.Layout, all []Server, place int) error {
 	twin := c.twin
 	for b := range l.Blades { // the catalog may know it by an address that leads nowhere any more
-		if x := &l.Blades[b]; x.State == memory.BladeUp && slices.ContainsFunc(c.infos, func(i rdma.BladeInfo) bool { return i.Incarnation == x.Incarnation }) {
+		if x := &l.Blades[b]; x.State == memory.BladeUp && slices.ContainsFunc(c.infos, func(i rdma.BladeInfo) bool { return !i.Unheard && i.Incarnation == x.Incarnation }) {
 			twin = serverOf(all, b)
 		}
 	}

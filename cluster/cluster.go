@@ -299,6 +299,9 @@ type incarnations map[uint64]int
 // add adds the blades of server i. It returns the server that has one of them by another address, or -1.
 func (x incarnations) add(i int, blades []rdma.BladeInfo) int {
 	for _, b := range blades {
+		if b.Unheard {
+			continue
+		}
 		if other, ok := x[b.Incarnation]; ok && other != i {
 			return other
 		}

@@ -222,6 +222,8 @@ func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, p *probed, r *Repor
 		}
 	case s.Err != nil:
 		b.State, b.Why = BladeSilent, s.Err.Error()
+	case k < len(infos) && infos[k].Unheard:
+		b.State, b.Why = BladeSilent, "its server does not answer any more"
 	case fault != "":
 		b.State, b.Why = BladeStopped, fault
 	case l != nil && !known:

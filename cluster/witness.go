@@ -168,7 +168,7 @@ func (w *witness) ask(ctx context.Context, l *memory.Layout, servers []Server, a
 					continue
 				}
 				found[rdma.BladeID(b)] = says //nolint:gosec // there are MaxBlades
-				if had := l.Blades[b].Incarnation; k < len(infos) && had != 0 && infos[k].Incarnation != had {
+				if had := l.Blades[b].Incarnation; k < len(infos) && had != 0 && !infos[k].Unheard && infos[k].Incarnation != had {
 					found[rdma.BladeID(b)] = layout.Silent //nolint:gosec // it has begun anew, and what it had is not heard any more
 				}
 			}

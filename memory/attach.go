@@ -30,7 +30,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		}
 		id := rdma.BladeID(b)
 		stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh)
-		gone := restarted(&l.Blades[b], infos[b]) && (errors.Is(err, errBlank) || err != nil && infos[b].Incarnation == 0)
+		gone := restarted(&l.Blades[b], infos[b]) && errors.Is(err, errBlank) || l.Blades[b].Incarnation != 0 && infos[b].Unheard && err != nil
 		if s.opts.Shared && (gone || errors.Is(err, ErrStale)) {
 			blank, blanks = append(blank, id), errors.Join(blanks, err)
 			if x, ok := errors.AsType[*StaleError](err); ok {
@@ -142,7 +142,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 func (s *membership) unconfirmed(silent []rdma.BladeID, infos []rdma.BladeInfo) int {
 	for _, b := range silent {
 		says := func(x layout.Sight) bool { return x.Blade == b && x.Says == layout.Silent }
-		if infos[b].Incarnation == 0 && s.layout.Witnessed && !slices.ContainsFunc(s.layout.SightsOf(layout.Witness), says) {
+		if infos[b].Unheard && s.layout.Witnessed && !slices.ContainsFunc(s.layout.SightsOf(layout.Witness), says) {
 			return int(b)
 		}
 	}

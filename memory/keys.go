@@ -49,14 +49,23 @@ func (s *membership) grant(blades []Blade) error {
 			s.answered(info.ID, errs[i])
 			continue
 		}
-		b.Key, b.Incarnation = k, info.Incarnation
+		if b.Key = k; !info.Unheard {
+			b.Incarnation = info.Incarnation
+		}
 	}
 	// A key of a blade that has restarted before it granted it would open what has lost its
 	// memory.
 	for i, info := range s.fabric.Blades() {
-		if b := &blades[i]; b.Key != 0 && restarted(b, info) {
+		switch b := &blades[i]; {
+		case b.Key == 0:
+		case info.Unheard:
+			b.Key = 0
+			errs[i] = s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it does not say whether it has restarted")
+		case restarted(b, info):
 			b.Key = 0
 			errs[i] = s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it has restarted")
+		default:
+			b.Incarnation = info.Incarnation
 		}
 	}
 	return errors.Join(errs...)
@@ -306,9 +315,10 @@ func (s *store) keyError(b rdma.BladeID, err error, what string) error {
 	return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 }
 
-// restarted reports whether a blade is in another incarnation than the catalog says.
+// restarted reports whether a blade has said that it is in another incarnation than the catalog says. What it told before others have taken it
+// in again says nothing.
 func restarted(b *Blade, info rdma.BladeInfo) bool {
-	return b.Incarnation != 0 && info.Incarnation != b.Incarnation
+	return b.Incarnation != 0 && !info.Unheard && info.Incarnation != b.Incarnation
 }
 
 // Restarted reports whether a blade that is up answers, and has stopped and come back since it
@@ -333,7 +343,7 @@ func (s *store) Restarted(b rdma.BladeID) bool {
 		}
 		info := s.fabric.Blades()[b]
 		if y := known(); y.State == x.State && y.Incarnation == x.Incarnation { // else it was taken in again meanwhile
-			return restarted(&x, info) && info.Incarnation != 0 // 0: it has not answered
+			return restarted(&x, info)
 		}
 	}
 }
@@ -346,7 +356,7 @@ func (s *membership) keysToRead(infos []rdma.BladeInfo) error {
 	l := s.layout
 	beside := false
 	for i := range l.Blades {
-		beside = beside || l.Blades[i].State == BladeUp && l.Blades[i].Incarnation == infos[i].Incarnation
+		beside = beside || l.Blades[i].State == BladeUp && !infos[i].Unheard && l.Blades[i].Incarnation == infos[i].Incarnation
 	}
 	if !beside {
 		l.Meet(infos)
@@ -357,6 +367,8 @@ func (s *membership) keysToRead(infos []rdma.BladeInfo) error {
 		b, info := &l.Blades[i], infos[i]
 		switch {
 		case b.State == BladeDown:
+		case info.Unheard:
+			errs = append(errs, s.keyError(info.ID, rdma.ErrBladeDown, "it does not answer"))
 		case restarted(b, info):
 			errs = append(errs, s.keyError(info.ID, rdma.ErrStaleKey, "it has restarted, which the process that has the database open is about to notice: try again, or, if there is none, open the database once for writing"))
 		case b.Key != info.Key:

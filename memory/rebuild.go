@@ -384,6 +384,9 @@ func (s *store) greet(c *rdma.Coro, b rdma.BladeID) (info rdma.BladeInfo, told R
 		return fail(err, "taking it in again")
 	}
 	info = s.fabric.Blades()[b]
+	if info.Unheard {
+		return fail(rdma.ErrBladeDown, "taking it in again: it does not answer")
+	}
 	l := s.Layout()
 	if had := l.Blades[b]; info.Size < had.Size {
 		return fail(ErrGeometry, fmt.Sprintf("taking it in again: it has %d bytes, it had %d and %d segments", info.Size, had.Size, had.Used))

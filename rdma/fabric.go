@@ -70,6 +70,9 @@ type BladeInfo struct {
 	// that were not placed before, or without all that its memory held. It is not 0. Changes of
 	// keys leave it alone.
 	Incarnation uint64
+	// Unheard: this process has no answer of the blade just now, for whatever reason, and the rest is what it was told last: another
+	// incarnation may be there, which others know. Incarnation is 0 if it was never told anything.
+	Unheard bool
 }
 
 // Caps are promises beyond the contract, and limits.

@@ -31,7 +31,7 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 		}
 		if silent != nil {
 			x.Cause, x.spare = silent.Error(), errors.Is(silent, errRefuses)
-			x.silent = !errors.Is(silent, errRestarted) && !x.spare && (db.fabric.Caps().Remote || errors.Is(silent, rdma.ErrSilent))
+			x.silent = !errors.Is(silent, errRestarted) && !x.spare && !db.ended(b, silent)
 			x.says = layout.Silent
 			if rdma.EvidenceOf(silent) == rdma.Own {
 				x.says = layout.Troubled
@@ -40,6 +40,15 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 		}
 	}
 	return dead, nil
+}
+
+// ended reports whether the fabric knows that a blade has ended that does not answer: the incarnation that others use, and not an earlier one.
+func (db *DB) ended(b rdma.BladeID, silent error) bool {
+	if db.fabric.Caps().Remote || errors.Is(silent, rdma.ErrSilent) {
+		return false
+	}
+	uses := db.space.Layout().Blades[b].Incarnation
+	return uses == 0 || db.fabric.Blades()[b].Incarnation == uses
 }
 
 // doomed are those of blades that do not answer which are to be declared dead. That a blade has ended, or has lost its memory in a restart,

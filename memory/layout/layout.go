@@ -388,7 +388,7 @@ func (l *Layout) Keyless() bool {
 // begun anew since.
 func (l *Layout) Known(infos []rdma.BladeInfo) bool {
 	for i := range l.Blades {
-		if b := &l.Blades[i]; b.State == BladeUp && (b.Key == 0 || b.Incarnation != infos[i].Incarnation) {
+		if b := &l.Blades[i]; b.State == BladeUp && (b.Key == 0 || infos[i].Unheard || b.Incarnation != infos[i].Incarnation) {
 			return false
 		}
 	}
@@ -399,7 +399,7 @@ func (l *Layout) Known(infos []rdma.BladeInfo) bool {
 // has the database open.
 func (l *Layout) Meet(infos []rdma.BladeInfo) {
 	for i := range l.Blades {
-		if b := &l.Blades[i]; b.State == BladeUp {
+		if b := &l.Blades[i]; b.State == BladeUp && !infos[i].Unheard {
 			b.Incarnation = infos[i].Incarnation
 		}
 	}

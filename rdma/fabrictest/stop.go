@@ -78,6 +78,9 @@ func stoppedBlades(tb testing.TB, open Open) {
 		} else {
 			had[k] = true
 		}
+		if x := r.f.Blades()[1]; x.Unheard {
+			tb.Errorf("a blade is back, and unheard: %+v", x)
+		}
 		if l := r.f.Blades()[1].Incarnation; slices.Contains(lives, l) {
 			tb.Errorf("a blade is back in the incarnation %d, which it had before", l)
 		} else {

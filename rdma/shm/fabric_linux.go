@@ -132,14 +132,14 @@ func (f *Fabric) open(ctx context.Context) (err error) {
 
 // revive connects to the server of a blade that is stopped, if it has begun anew.
 func (f *Fabric) revive(b rdma.BladeID) {
-	f.look(f.places[b].server)
+	_ = f.look(f.places[b].server)
 }
 
 // look connects to a server anew if it has begun anew. If that does not succeed its blades stay stopped, and what uses them says so.
-func (f *Fabric) look(p *peer) {
+func (f *Fabric) look(p *peer) error {
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.Control)
 	defer cancel()
-	_ = p.current(ctx)
+	return p.current(ctx)
 }
 
 // hostClock is the system's monotonic clock, which is the same for all processes.
@@ -169,12 +169,19 @@ func (f *Fabric) Caps() rdma.Caps {
 }
 
 // Blades lists the blades with their oldest keys. Servers that have ended are tried again; what
-// those that do not answer have told last is listed.
+// those that do not answer have told last is listed: rdma.BladeInfo.Unheard.
 func (f *Fabric) Blades() []rdma.BladeInfo {
-	for _, p := range f.peers {
-		f.look(p)
+	unheard := make([]bool, len(f.peers))
+	for i, p := range f.peers {
+		unheard[i] = f.look(p) != nil
 	}
-	return f.set.Blades()
+	all := f.set.Blades()
+	for i, p := range f.peers {
+		for b := range p.shape {
+			all[p.first+b].Unheard = unheard[i]
+		}
+	}
+	return all
 }
 
 // Now is the system's monotonic clock in nanoseconds, for all processes of the host the same to

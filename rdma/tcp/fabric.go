@@ -314,10 +314,16 @@ func (f *Fabric) Name() string { return "tcp" }
 func (f *Fabric) Caps() rdma.Caps { return f.caps }
 
 // Blades asks all servers at once for their blades, and returns what those that do not answer
-// have told last.
+// have told last: rdma.BladeInfo.Unheard.
 func (f *Fabric) Blades() []rdma.BladeInfo {
-	f.each(f.ask)
-	return f.Known()
+	errs := f.each(f.ask)
+	all := f.Known()
+	for i, r := range f.servers {
+		for b := range r.known {
+			all[r.first+b].Unheard = errs[i] != nil
+		}
+	}
+	return all
 }
 
 // Ask asks one server of Dial for its blades, by its number in the addresses, within Options.Control. rdma.ErrBladeDown: it does not answer.

@@ -260,7 +260,7 @@ func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.R
 	b := rdma.BladeID(id)
 	bring := "start the right server at " + address + ": the --dir that it had, or another address"
 	down := l.Blades[id].State == memory.BladeDown
-	restarted := l.Blades[id].Incarnation != 0 && l.Blades[id].Incarnation != p.info.Incarnation
+	restarted := l.Blades[id].Incarnation != 0 && !p.info.Unheard && l.Blades[id].Incarnation != p.info.Incarnation
 	fault, err := l.Examine(b, name, p.header)
 	fails, mend := healthWarn, e.command("cluster heal")+"; it has the blade built anew; if it does not open the database, start the newest --dir there, or: "+e.command("cluster recover")
 	if !down && l.Last(b) > 0 {
