@@ -117,23 +117,7 @@ func (w *witness) note(found map[rdma.BladeID]layout.Says, fresh bool) (memory.R
 		if err != nil || l == nil || !l.Formatted { // a database that is being created
 			return rev, err
 		}
-		was := l.SightEntries()
-		l.Witnessed = true
-		if fresh {
-			for _, s := range l.SightsOf(layout.Witness) {
-				s.Says = 0
-				l.See(s)
-			}
-		}
-		for b, says := range found {
-			if int(b) >= len(l.Blades) || l.Blades[b].State != memory.BladeUp {
-				continue
-			}
-			if s, noted := members.Answer(l, layout.Witness, b, says, false, living); noted {
-				l.See(s)
-			}
-		}
-		changes := layout.Difference(was, l.SightEntries())
+		changes := members.Testify(l, found, fresh)
 		if len(changes) == 0 {
 			return rev, nil
 		}
@@ -142,9 +126,6 @@ func (w *witness) note(found map[rdma.BladeID]layout.Says, fresh bool) (memory.R
 		}
 	}
 }
-
-// living takes all processes for alive: the witness has no view of their leases, and only answers.
-func living(uint32) bool { return false }
 
 // ask asks servers at once: all, or those with blades of which a member asks that the witness has not answered.
 func (w *witness) ask(ctx context.Context, l *memory.Layout, servers []Server, all bool) map[rdma.BladeID]layout.Says {
@@ -181,7 +162,7 @@ func (w *witness) ask(ctx context.Context, l *memory.Layout, servers []Server, a
 // inQuestion reports whether a member asks about one of n blades from one on.
 func (w *witness) inQuestion(l *memory.Layout, from, n int) bool {
 	for b := from; b < min(from+n, len(l.Blades)); b++ {
-		if members.Judge(l, rdma.BladeID(b), living).Waits(layout.Witness) { //nolint:gosec // there are MaxBlades
+		if members.InQuestion(l, rdma.BladeID(b)) { //nolint:gosec // there are MaxBlades
 			return true
 		}
 	}

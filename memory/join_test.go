@@ -242,3 +242,31 @@ func TestSharedAtEveryStep(t *testing.T) {
 		b.dropThreads()
 	}
 }
+
+// TestTermOfALateOpening: an opening that waits for longer than its term for a process that is alone registers for the whole term all the same.
+// Else any other process could end it at once.
+func TestTermOfALateOpening(t *testing.T) {
+	const term = 1_000_000
+	b := newSharedBed(t, 2, 8, 1)
+	b.fabric.clock = new(int64)
+	s, _, err := b.tryOpen(0)
+	check(t, err)
+	reads := 0
+	b.cat.loaded = func() {
+		if reads++; reads == 2 {
+			b.cat.loaded = nil
+			*b.fabric.clock += 5 * term
+			check(t, s.EndAlone())
+		}
+	}
+	late, _, err := b.tryOpen(*b.fabric.clock + term)
+	check(t, err)
+	if p := late.Layout().Process(late.Process()); p == nil || p.Term != term || p.Until != *b.fabric.clock+term {
+		t.Fatalf("it has registered as %+v at %d, for a term of %d", p, *b.fabric.clock, term)
+	}
+	check(t, s.Follow())
+	*b.fabric.clock += term / 2
+	if n, err := s.TakeOver(*b.fabric.clock); n > 0 || err != nil {
+		t.Errorf("half a term later %d processes were declared gone: %v", n, err)
+	}
+}

@@ -40,8 +40,8 @@ type Options struct {
 	// process, when no other one has it open, recovers what is left, and is alone until Space.EndAlone: others
 	// wait in Open. What the segments of those have that are gone is adopted by those that need it.
 	Shared bool
-	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock;
-	// then others may end that, and its segments have no owner, unless Space.Renew has made it longer. 0: for ever.
+	// Until, of a shared database, is until when the process is registered at first, in nanoseconds of the fabric's clock,
+	// counted from the call of Open, which may wait for longer before; then others may end that, and its segments have no owner, unless Space.Renew has made it longer. 0: for ever.
 	Until int64
 	// ClockDrift bounds how much faster another process's clock may run, as a part of the term of a registration: see Fresh.
 	ClockDrift float64

@@ -115,9 +115,6 @@ func (s *membership) registration(l *Layout) (p ProcessEntry, err error) {
 	}
 	p.ID = l.NextCoordinator
 	if s.opts.Until > 0 {
-		if s.lasts == 0 { // it has just been opened
-			s.lasts = s.term(s.opts.Until)
-		}
 		p.Until, p.Term = s.fabric.Now()+s.lasts, s.lasts
 	}
 	return p, nil

@@ -62,7 +62,7 @@ type above interface {
 //
 // The Space closes neither the fabric nor the catalog.
 func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
-	for x := (opening{}); ; {
+	for x := (opening{term: max(o.Until-f.Now(), 1)}); ; {
 		s, err := open(c, f, cat, &x, o)
 		switch {
 		case errors.Is(err, errAgain):
@@ -85,6 +85,7 @@ func Open(c *rdma.Coro, f rdma.Fabric, cat Catalog, o Options) (*Space, error) {
 
 // opening is what Open has seen of a shared database that it waits for.
 type opening struct {
+	term   int64 // for how long the process registers, whatever Open waits for before, in nanoseconds
 	waited int64 // nanoseconds, at least
 	limit  int64 // until when it waits
 	seen   map[uint32]seenLease
@@ -146,6 +147,9 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 	}
 	s = &Space{}
 	s.store = store{fabric: f, cat: cat, opts: o, above: s, rev: rev, layout: l}
+	if o.Shared && o.Until > 0 {
+		s.lasts = x.term
+	}
 	fresh := l == nil
 	if fresh {
 		if o.Attach || o.ReadOnly {

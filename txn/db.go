@@ -47,6 +47,7 @@ type DB struct {
 
 	pool        pool
 	maintenance maintainer
+	tending     atomic.Int32 // bodies of Tenders that run
 	failover    failover
 	kept        atomic.Pointer[occ.Table] // see keptTable; nil: it was not needed yet
 

@@ -25,7 +25,7 @@ func (db *DB) startFailover() error {
 		return nil
 	}
 	var err error
-	if f.thread, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: keeperThread, Techniques: *db.opts.Techniques, Arena: 4 << 20}); err != nil {
+	if f.thread, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: keeperThread, Techniques: *db.opts.Techniques, Arena: keeperArena}); err != nil {
 		return err
 	}
 	f.stop = make(chan struct{})
@@ -40,12 +40,7 @@ func (db *DB) startFailover() error {
 			case <-f.kick:
 			case <-wait.C:
 			}
-			if err := db.lookAround(f.thread.Plain()); err != nil {
-				db.opts.Logger.Warn("asking blades about which other processes have asked has failed, and will be tried again", errField(err))
-			}
-			db.lookForRoom(f.thread.Now())
-			db.tell(f.thread.Plain())
-			db.lookForGaps() // the catalog may have told of an epoch before it had begun here
+			db.lookAtAll(f.thread.Plain())
 			if !f.degraded.Load() {
 				pause := tellPause // or until the kick
 				if db.opts.GiveBack > 0 {
@@ -78,6 +73,9 @@ func (db *DB) startFailover() error {
 	})
 	return nil
 }
+
+// keeperArena is the arena of the goroutine's thread, in bytes.
+const keeperArena = 4 << 20
 
 // tellPause is how long blades may not know of the latest revision of the catalog.
 const tellPause = time.Second
@@ -286,7 +284,7 @@ func (db *DB) suspect() {
 // may be none, and copies have to wait.
 func (db *DB) decide(c *rdma.Coro) error {
 	f := &db.failover
-	if f.stop == nil || !db.space.Gated() {
+	if f.stop == nil && !db.tended() || !db.space.Gated() {
 		return nil // workers see to it themselves, before they can do anything else
 	}
 	if e, now := db.space.View().Epoch, c.Thread().Now(); e != f.gated {

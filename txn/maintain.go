@@ -153,13 +153,8 @@ func (db *DB) maintainOnce() (more bool, err error) {
 			return false, err
 		}
 	}
-	if err := db.engine.Answer(); err != nil {
+	if due, err := db.maintenanceDue(); !due || err != nil {
 		return false, err
-	}
-	if now := db.fabric.Now(); len(db.space.Expired(now)) == 0 && !db.space.Deserted(now) {
-		if _, ok := db.space.Unswept(); !ok && !db.space.Loose() && !db.space.ExtentsDue(now) {
-			return false, nil
-		}
 	}
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
@@ -168,6 +163,19 @@ func (db *DB) maintainOnce() (more bool, err error) {
 	}
 	return db.maintainOn(db.ctl.Plain(), db.engine.Recovery(), &db.maintenance.sweeper, stint{steps: sweepPart})
 }
+
+// maintenanceDue reports whether there is anything to be maintained.
+func (db *DB) maintenanceDue() (due bool, err error) {
+	if err := db.engine.Answer(); err != nil {
+		return false, err
+	}
+	now := db.fabric.Now()
+	_, unswept := db.space.Unswept()
+	return unswept || len(db.space.Expired(now)) > 0 || db.space.Deserted(now) || db.space.Loose() || db.space.ExtentsDue(now), nil
+}
+
+// tended reports whether maintenance is not left to workers: see Tenders.
+func (db *DB) tended() bool { return db.maintenance.stop != nil || db.tending.Load() > 0 }
 
 // stint is how much is done at once of what takes many steps: so many of them, and, but for
 // the first, none after a time of the fabric's clock. Until 0: whenever.
@@ -295,7 +303,7 @@ func (w *Worker) maintainAll(most int64) error {
 	if err := w.session.Maintain(w.coro); err != nil {
 		return err
 	}
-	if w.db.maintenance.unwatch == nil {
+	if w.db.maintenance.unwatch == nil && !w.db.tended() {
 		if err := w.db.space.Follow(); err != nil {
 			return err
 		}
@@ -304,7 +312,7 @@ func (w *Worker) maintainAll(most int64) error {
 			return err
 		}
 	}
-	if w.db.maintenance.stop != nil {
+	if w.db.tended() {
 		return nil // a goroutine does what is left, and the worker waits for no catalog
 	}
 	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil || w.db.space.ReadOnly() {

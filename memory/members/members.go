@@ -107,3 +107,34 @@ func Answer(l *layout.Layout, member uint32, b rdma.BladeID, found layout.Says, 
 	}
 	return s, s != was
 }
+
+// Testify notes in a layout what the witness has found of blades. fresh: what an earlier witness has said is over. It returns the entries that
+// have changed. The witness takes all processes for alive: it has no view of their leases, and only answers.
+func Testify(l *layout.Layout, found map[rdma.BladeID]layout.Says, fresh bool) []layout.Entry {
+	was := l.SightEntries()
+	l.Witnessed = true
+	if fresh {
+		for _, s := range l.SightsOf(layout.Witness) {
+			s.Says = 0
+			l.See(s)
+		}
+	}
+	for b := range l.Blades {
+		says, ok := found[rdma.BladeID(b)] //nolint:gosec // there are MaxBlades
+		if !ok || l.Blades[b].State != layout.BladeUp {
+			continue
+		}
+		if s, noted := Answer(l, layout.Witness, rdma.BladeID(b), says, false, living); noted { //nolint:gosec // there are MaxBlades
+			l.See(s)
+		}
+	}
+	return layout.Difference(was, l.SightEntries())
+}
+
+// InQuestion reports whether a member asks about a blade, and the witness has not answered.
+func InQuestion(l *layout.Layout, b rdma.BladeID) bool {
+	return Judge(l, b, living).Waits(layout.Witness)
+}
+
+// living takes all processes for alive.
+func living(uint32) bool { return false }

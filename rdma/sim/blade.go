@@ -33,6 +33,7 @@ type window struct {
 	x        float64
 	thread   int // -1: all
 	compute  int // counted from 1; 0: all
+	way, why string
 }
 
 func newBlade(f *Fabric, id rdma.BladeID, o BladeOptions) *blade {
@@ -58,11 +59,13 @@ func (b *blade) factor(t int64) float64 {
 	return x
 }
 
-// cut returns until when the blade is cut off from a thread at t; t when it is not.
-func (b *blade) cut(t int64, thread int) int64 {
+// cut returns until when what goes a way between the blade and a thread of a compute blade, counted from 1, is lost at t; t when it is not.
+// Without a way it is both.
+func (b *blade) cut(t int64, thread, compute int, way string) int64 {
 	end := t
-	for _, w := range b.parted {
-		if w.from <= t && t < w.to && (w.thread < 0 || w.thread == thread) {
+	for i := range b.parted {
+		w := &b.parted[i]
+		if w.from <= t && t < w.to && (w.thread < 0 || w.thread == thread) && (w.compute == 0 || w.compute == compute) && (way == "" || w.way == "" || w.way == way) {
 			end = max(end, w.to)
 		}
 	}

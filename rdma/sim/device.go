@@ -5,8 +5,13 @@ type device struct {
 	f     *Fabric
 	ports []*port
 
+	index int // counted from 1
+
 	pauses []window // of its threads
-	killed bool     // since the last port was opened
+	// troubles are when it connects to nothing.
+	troubles []window
+	clocks   []pace // of its clock, from when on each; nil: it is that of the fabric
+	killed   bool   // since the last port was opened
 
 	// RNIC. Times are when a pipeline is free, ps.
 	op, rx, tx  int64
@@ -57,7 +62,7 @@ func (f *Fabric) device(n int) *device {
 	if f.cpus[n] == nil {
 		pr := &f.opt.Profile
 		d := &device{
-			f: f, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)), noise: int64(1024 * pr.CPUNoise),
+			f: f, index: n + 1, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)), noise: int64(1024 * pr.CPUNoise),
 			atomicPs: ps(1000 / pr.AtomicsPerUs), addrPs: ps(pr.AtomicAddrNs), atomicLat: ps(pr.AtomicNs),
 			miss: pr.WQEMissNs * 1000, cache: float64(pr.WQECache), span: float64(pr.WQESpan),
 			sharers: map[sharedKey]*shared{}, cores: make([]int, pr.Cores),

@@ -104,7 +104,7 @@ func (p *port) waits() bool {
 	if p.cq.n > 0 {
 		return false
 	}
-	end := picos(pr.drive.loop.Until())
+	end := p.d.when(picos(pr.drive.loop.Until()))
 	if pr.clock >= end {
 		return !pr.synced()
 	}

@@ -58,6 +58,8 @@ type Options struct {
 	Trace io.Writer
 	// Record collects every verb, for WriteChrome; nil: none.
 	Record *Recording
+	// Remote: that a blade does not answer says nothing about it (Caps.Remote). What is known of it then is in the errors: rdma.EvidenceOf.
+	Remote bool
 	// Interrupt, if not nil, is called every few thousand events of Run; when it returns
 	// an error, the bodies are unwound and Run panics with it.
 	Interrupt func() error
@@ -178,6 +180,7 @@ func (f *Fabric) Caps() rdma.Caps {
 		OrderedLine: !f.opt.UnorderedLines,
 		MaskedCAS:   !f.opt.Profile.NoMaskedCAS,
 		Durable:     f.opt.Durable,
+		Remote:      f.opt.Remote,
 		MaxBatch:    f.opt.Profile.QueueDepth,
 	}
 }
@@ -214,26 +217,21 @@ func (f *Fabric) control(b rdma.BladeID) (*blade, error) {
 		return nil, fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
 	}
 	f.proc().clock += f.controlPs
-	bl := f.blades[b]
-	if f.now < bl.down || bl.cut(f.now, -1) > f.now {
-		return nil, fmt.Errorf("sim: blade %d does not answer: %w", b, rdma.ErrBladeDown)
+	if err := f.answers(b, -1, 0); err != nil {
+		return nil, err
 	}
-	return bl, nil
+	return f.blades[b], nil
 }
 
-// reach returns the blade after a call of the control path has reached it.
-func (f *Fabric) reach(b rdma.BladeID) (*blade, error) {
+// reach returns nil after a call of the control path has reached the blade.
+func (f *Fabric) reach(b rdma.BladeID, thread, compute int) error {
 	if int(b) >= len(f.blades) {
-		return nil, fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
+		return fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
 	}
 	p := f.proc()
 	p.clock += f.controlPs
 	p.sync()
-	bl := f.blades[b]
-	if f.now < bl.down || bl.cut(f.now, -1) > f.now {
-		return nil, fmt.Errorf("sim: blade %d does not answer: %w", b, rdma.ErrBladeDown)
-	}
-	return bl, nil
+	return f.answers(b, thread, compute)
 }
 
 // Provision checks the range: pages are made when they are written. It takes its

@@ -26,10 +26,12 @@ const (
 	FaultCatalog             // what the fabric's users keep beside it does not answer: they ask Fabric.CatalogDown
 	FaultKill                // all threads of a compute blade stop
 	FaultPause               // the threads of a compute blade do nothing for a time, and then go on
+	FaultTrouble             // a compute blade connects to nothing, for a cause of its own; connections that it has go on
+	FaultClock               // the clock of a compute blade runs x times as fast
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart", "catalog", "kill", "pause"}
+var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart", "catalog", "kill", "pause", "trouble", "clock"}
 
 // String returns the name used in expressions.
 func (k FaultKind) String() string {
@@ -48,26 +50,40 @@ func (k FaultKind) String() string {
 //	tear(thread=1,verb=9,by=2us)
 //	slow(blade=1,x=10,from=1ms,for=3ms)
 //	partition(blade=1,from=1ms,for=3ms)  partition(blade=1,thread=2,from=1ms)
+//	partition(blade=1,compute=2,way=back,from=1ms,for=3ms)
 //	restart(blade=1,at=1ms,for=500us,memory=false)
 //	catalog(from=1ms,for=3ms)  catalog(compute=2,from=1ms,for=3ms)
 //	kill(compute=2,at=1ms)
 //	pause(compute=2,from=1ms,for=3ms)
+//	trouble(compute=2,why=descriptors,from=1ms,for=3ms)
+//	clock(compute=2,x=1.05)
 //
 // Verbs are counted from 1 over the work requests that the thread posts, times
 // from the injection of the fault. Without "for" it lasts for ever. Compute blades are
-// counted from 1; a catalog without one does not answer any.
+// counted from 1; a catalog without one does not answer any, a partition without one cuts off
+// all. A partition with a way loses what goes there, which are requests, or what comes back.
+// Why a compute blade has trouble is in Whys.
 type Fault struct {
 	Kind    FaultKind
 	Thread  int // -1: all (partition)
 	Blade   int
-	Compute int // from 1; 0: all (catalog)
+	Compute int // from 1; 0: all (catalog, partition)
 	Verb    uint64
 	X       float64
 	By      time.Duration
 	At      time.Duration // beginning: "at" or "from"
 	For     time.Duration // 0: for ever
 	Memory  bool
+	Way     string // of a partition: "there", "back", or "", which is both
+	Why     string // of trouble: one of Whys
 }
+
+// Whys are the causes of FaultTrouble: too few descriptors, no port that is free, a name that is not found, a permission that is missing, an
+// alert of TLS, an end of file in the greeting.
+var Whys = []string{"descriptors", "ports", "name", "permission", "alert", "greeting"}
+
+// ways are those of a partition.
+var ways = []string{"", "there", "back"}
 
 // faultParams: what an expression has; a "?" marks what may be missing.
 var faultParams = [faultKinds]string{
@@ -78,11 +94,13 @@ var faultParams = [faultKinds]string{
 	FaultDelay:     "thread verb by",
 	FaultTear:      "thread verb by",
 	FaultSlow:      "blade x from? for?",
-	FaultPartition: "blade thread? from? for?",
+	FaultPartition: "blade thread? compute? way? from? for?",
 	FaultRestart:   "blade at? for? memory?",
 	FaultCatalog:   "compute? from? for?",
 	FaultKill:      "compute at",
 	FaultPause:     "compute from? for",
+	FaultTrouble:   "compute why from? for?",
+	FaultClock:     "compute x",
 }
 
 // String prints the fault as an expression that ParseFault reads.
@@ -120,6 +138,10 @@ func (x *Fault) param(name string) (string, bool) {
 		return x.At.String(), x.At == 0
 	case "for":
 		return x.For.String(), x.For == 0
+	case "way":
+		return x.Way, x.Way == ""
+	case "why":
+		return x.Why, x.Why == ""
 	default:
 		return strconv.FormatBool(x.Memory), x.Kind == FaultRestart && !x.Memory
 	}
@@ -143,6 +165,10 @@ func (x *Fault) setParam(name, v string) (err error) {
 		x.At, err = time.ParseDuration(v)
 	case "for":
 		x.For, err = time.ParseDuration(v)
+	case "way":
+		x.Way = v
+	case "why":
+		x.Why = v
 	default:
 		x.Memory, err = strconv.ParseBool(v)
 	}
@@ -228,7 +254,7 @@ func (x *Fault) validate(blades int) error {
 		return bad("thread is negative")
 	case has("blade") && (x.Blade < 0 || x.Blade >= blades):
 		return bad("no such blade")
-	case has("compute") && (x.Compute < 0 || x.Compute > maxComputes || x.Compute == 0 && x.Kind != FaultCatalog):
+	case has("compute") && (x.Compute < 0 || x.Compute > maxComputes || x.Compute == 0 && x.Kind != FaultCatalog && x.Kind != FaultPartition):
 		return bad("compute blades are counted from 1")
 	case x.Kind == FaultPause && x.For == 0:
 		return bad("it ends after a time")
@@ -238,6 +264,12 @@ func (x *Fault) validate(blades int) error {
 		return bad("verbs are counted from 1")
 	case x.Kind == FaultSlow && !(x.X >= 1 && x.X <= 1e6):
 		return bad("x must be from 1 to 1e6")
+	case x.Kind == FaultClock && !(x.X >= 0.5 && x.X <= 2):
+		return bad("x must be from 0.5 to 2")
+	case !slices.Contains(ways, x.Way):
+		return bad("way is there or back")
+	case has("why") && !slices.Contains(Whys, x.Why):
+		return bad("why is one of " + strings.Join(Whys, ", "))
 	}
 	for _, t := range []time.Duration{x.By, x.At, x.For} {
 		if t < 0 || t > maxFaultTime {

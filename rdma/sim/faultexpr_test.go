@@ -29,6 +29,9 @@ var expressions = []string{
 	"catalog(compute=2,from=1ms,for=3ms)",
 	"kill(compute=1,at=2ms)",
 	"pause(compute=3,from=1ms,for=2ms)",
+	"partition(blade=1,compute=2,way=back,from=1ms,for=3ms)",
+	"trouble(compute=2,why=descriptors,from=1ms,for=3ms)",
+	"clock(compute=1,x=1.05)",
 }
 
 func TestFaultsPrintThemselves(t *testing.T) {
@@ -70,6 +73,11 @@ func TestBadFaults(t *testing.T) {
 		"lose(thread=1,verb=1,by=1ms)":    "no parameter",
 		"slow(blade=-1,x=2)":              "no such blade",
 		"slow(blade=0,x=0.5)":             "from 1",
+		"clock(compute=1,x=3)":            "from 0.5 to 2",
+		"clock(compute=0,x=1)":            "counted from 1",
+		"trouble(compute=1)":              "why is missing",
+		"trouble(compute=1,why=fate)":     "descriptors, ports",
+		"partition(blade=1,way=up)":       "there or back",
 		"slow(blade=0,x=NaN)":             "from 1",
 		"late(thread=1,verb=1,by=-1ms)":   "times",
 		"late(thread=1,verb=1,by=999h)":   "times",
@@ -104,7 +112,7 @@ func FuzzParseFault(f *testing.F) {
 
 func TestDrawnFaultsAreValid(t *testing.T) {
 	plan := sim.FaultPlan{Threads: 5, Blades: 3, Computes: 2, Verbs: 100, Span: time.Millisecond, N: 50}
-	for k := sim.FaultStop; k <= sim.FaultPause; k++ {
+	for k := sim.FaultStop; k <= sim.FaultClock; k++ {
 		plan.Kinds = append(plan.Kinds, k)
 	}
 	seen := map[sim.FaultKind]bool{}

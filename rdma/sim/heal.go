@@ -11,8 +11,13 @@ func (f *Fabric) Heal() {
 		if c == nil {
 			continue
 		}
-		for i := range c.pauses {
-			c.pauses[i].to = min(c.pauses[i].to, now)
+		for _, list := range [][]window{c.pauses, c.troubles} {
+			for i := range list {
+				list[i].to = min(list[i].to, now)
+			}
+		}
+		if c.clocks != nil {
+			c.run(now, 1)
 		}
 		for _, p := range c.ports {
 			p.faults = nil

@@ -24,8 +24,8 @@ func (f *Fabric) Inject(faults ...Fault) error {
 	now := f.proc().clock
 	for _, x := range faults {
 		switch x.Kind {
-		case FaultSlow, FaultPartition, FaultCatalog, FaultPause:
-			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread, compute: x.Compute}
+		case FaultSlow, FaultPartition, FaultCatalog, FaultPause, FaultTrouble:
+			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread, compute: x.Compute, way: x.Way, why: x.Why}
 			if x.For > 0 {
 				w.to = w.from + int64(x.For)*1000
 			}
@@ -39,9 +39,16 @@ func (f *Fabric) Inject(faults ...Fault) error {
 			case FaultPause:
 				d := f.device(x.Compute - 1)
 				d.pauses = append(d.pauses, w)
+			case FaultTrouble:
+				d := f.device(x.Compute - 1)
+				d.troubles = append(d.troubles, w)
 			default:
 				f.deaf = append(f.deaf, w)
 			}
+			continue
+		case FaultClock:
+			f.struck[FaultClock]++
+			f.device(x.Compute-1).run(now, x.X)
 			continue
 		case FaultStop, FaultRestart, FaultKill:
 			if x.Verb == 0 {

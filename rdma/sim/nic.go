@@ -144,7 +144,7 @@ func (f *Fabric) arrives(p *port, q *queuePair, v *verb, c *course, at int64, r 
 		arrive += v.by
 	}
 	arrive = max(arrive, q.arrive)
-	if end := c.bl.cut(arrive, p.index); end > arrive {
+	if end := c.bl.cut(arrive, p.index, p.compute(), "there"); end > arrive {
 		f.struck[FaultPartition]++
 		if end-arrive >= f.timeout {
 			f.lost(v, q, rdma.StatusTimeout, c.now+f.timeout)
@@ -193,7 +193,7 @@ func (f *Fabric) schedule(g *group, i int, r uint64, back int64) {
 	f.push(eff, evEffect, g.id, uint32(i))
 
 	done := end + back
-	if end := q.blade.cut(done, g.p.index); end > done {
+	if end := q.blade.cut(done, g.p.index, g.p.compute(), "back"); end > done {
 		if end-done < f.timeout {
 			done = end
 		} else if v.fault == FaultNone {

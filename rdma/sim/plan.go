@@ -6,11 +6,11 @@ import "time"
 type FaultPlan struct {
 	Threads  int           // stop, lose, drop, late, delay and tear hit threads 0 to Threads-1
 	Blades   int           // slow, partition and restart hit blades 0 to Blades-1
-	Computes int           // kill and pause hit compute blades 1 to Computes
+	Computes int           // kill, pause, trouble and clock hit compute blades 1 to Computes
 	Verbs    uint64        // at a verb from 1 to Verbs
 	Span     time.Duration // or at a time from 0 to Span
 	N        int           // how many
-	// Kinds to draw from, with equal chances; nil: all but catalog and pause, and stop, kill and
+	// Kinds to draw from, with equal chances; nil: those that hit threads and blades, but for stop and
 	// restart, which end something for good.
 	Kinds []FaultKind
 }
@@ -37,6 +37,11 @@ func (p FaultPlan) Draw(seed uint64) []Fault {
 			x.Thread, x.Verb, x.At, x.For = -1, 0, at, length
 		case FaultKill:
 			x.Thread, x.Verb, x.Compute, x.At = -1, 0, 1+int(below(uint64(p.Computes))), at+1
+		case FaultClock:
+			x.Thread, x.Verb, x.Compute, x.X = -1, 0, 1+int(below(uint64(p.Computes))), float64(900+below(200))/1000
+		case FaultTrouble:
+			x.Thread, x.Verb, x.Compute, x.At, x.For = -1, 0, 1+int(below(uint64(p.Computes))), at, length
+			x.Why = Whys[below(uint64(len(Whys)))]
 		case FaultPause:
 			x.Thread, x.Verb, x.Compute, x.At, x.For = -1, 0, 1+int(below(uint64(p.Computes))), at, length
 		case FaultSlow, FaultPartition, FaultRestart:

@@ -80,16 +80,22 @@ func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	if cfg.Index < 0 || cfg.Index >= maxThreads {
 		return nil, fmt.Errorf("%w: thread %d: from 0 to %d are possible", ErrOptions, cfg.Index, maxThreads-1)
 	}
-	mem, err := newArena((cfg.Arena + 63) &^ 63)
-	if err != nil {
-		return nil, err
-	}
 	tpb := f.opt.ThreadsPerBlade
 	if tpb == 0 {
 		tpb = maxThreads
 	}
+	d := f.device(cfg.Index / tpb)
+	if f.opt.Remote {
+		if err := d.troubled(); err != nil {
+			return nil, err
+		}
+	}
+	mem, err := newArena((cfg.Arena + 63) &^ 63)
+	if err != nil {
+		return nil, err
+	}
 	p := &port{
-		f: f, d: f.device(cfg.Index / tpb), index: cfg.Index, local: cfg.Index % tpb, policy: min(cfg.Policy, rdma.SharedQP),
+		f: f, d: d, index: cfg.Index, local: cfg.Index % tpb, policy: min(cfg.Policy, rdma.SharedQP),
 		mem: mem, arena: mem, qps: make([]queuePair, len(f.blades)), next: math.MaxUint64,
 		rng: mix64(f.opt.Seed ^ mix64(uint64(cfg.Index)^0x5851f42d4c957f2d)),
 	}
@@ -169,7 +175,7 @@ func (p *port) Wait(until int64) {
 	if p.held(pr) {
 		pr.sync()
 	}
-	end := picos(until)
+	end := p.d.when(picos(until))
 	if p.tasks != nil && pr.yield != nil {
 		p.waitTasks(pr, end)
 		return
@@ -201,7 +207,10 @@ func (p *port) rest(pr *proc, end int64) {
 }
 
 // Now is the clock of the thread.
-func (p *port) Now() int64 { return p.f.proc().clock / 1000 }
+func (p *port) Now() int64 { return p.d.shows(p.f.proc().clock) / 1000 }
+
+// compute is the number of the port's compute blade, from 1.
+func (p *port) compute() int { return p.d.index }
 
 // Arena is the registered memory.
 func (p *port) Arena() []byte { return p.arena }
@@ -219,13 +228,10 @@ func (p *port) Reset(b rdma.BladeID) error {
 	if p.dead {
 		return &rdma.VerbError{Blade: b, Status: rdma.StatusNoBlade}
 	}
-	if _, err := p.f.reach(b); err != nil {
+	if err := p.f.reach(b, p.index, p.compute()); err != nil {
 		return err
 	}
 	q := &p.qps[b]
-	if bl := q.blade; bl.cut(p.f.now, p.index) > p.f.now {
-		return fmt.Errorf("sim: blade %d does not answer thread %d: %w", b, p.index, rdma.ErrBladeDown)
-	}
 	p.f.placeAll(q)
 	q.failAt = math.MaxUint64
 	q.inc++

@@ -6,6 +6,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma/sim"
 )
 
@@ -19,13 +20,14 @@ type unreliable struct {
 	late    []memory.Entry // to be made at revision rev, before so many more calls are answered
 	rev     memory.Revision
 	calls   int
+	net     *network // nil: there is no network
 }
 
 var errNoAnswer = errors.New("the catalog does not answer")
 
 // Load fails while the catalog does not answer.
 func (u *unreliable) Load() ([]memory.Entry, memory.Revision, error) {
-	if u.f.Killed(u.compute) || u.f.CatalogDown(u.compute) {
+	if u.away() {
 		return nil, 0, errNoAnswer
 	}
 	u.arrive()
@@ -39,11 +41,11 @@ func (u *unreliable) Apply(rev memory.Revision, changes []memory.Entry) (memory.
 	}
 	if !u.f.CatalogDown(u.compute) {
 		u.arrive()
-		return u.Mem.Apply(rev, changes)
+		return u.apply(rev, changes)
 	}
 	switch u.asked++; u.asked % 3 {
 	case 0:
-		if _, err := u.Mem.Apply(rev, changes); err != nil {
+		if _, err := u.apply(rev, changes); err != nil {
 			return 0, err
 		}
 	case 1:
@@ -55,7 +57,46 @@ func (u *unreliable) Apply(rev memory.Revision, changes []memory.Entry) (memory.
 // arrive makes a change that was late, if the catalog is still at its revision.
 func (u *unreliable) arrive() {
 	if u.calls--; u.late != nil && u.calls < 0 {
-		_, _ = u.Mem.Apply(u.rev, u.late)
+		_, _ = u.apply(u.rev, u.late)
 		u.late = nil
 	}
 }
+
+// apply makes changes, and holds them against what is known of members.
+func (u *unreliable) apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+	if u.net == nil {
+		return u.Mem.Apply(rev, changes)
+	}
+	was, _, err := layout.Load(u.Mem)
+	now, failed := u.Mem.Apply(rev, changes)
+	if err == nil && failed == nil && was != nil {
+		if is, _, err := layout.Load(u.Mem); err == nil && is != nil {
+			u.net.changed(was, is, u.compute)
+		}
+	}
+	return now, failed
+}
+
+// Revision fails while the catalog does not answer.
+func (u *unreliable) Revision() (memory.Revision, error) {
+	if u.away() {
+		return 0, errNoAnswer
+	}
+	u.arrive()
+	return u.Mem.Revision()
+}
+
+// KeepAlive fails while the catalog does not answer.
+func (u *unreliable) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	if u.away() {
+		return nil, errNoAnswer
+	}
+	u.arrive()
+	all, err := u.Mem.KeepAlive(b)
+	if err == nil && b.Member != 0 && u.net != nil {
+		u.net.alive(b.Member, u.compute)
+	}
+	return all, err
+}
+
+func (u *unreliable) away() bool { return u.f.Killed(u.compute) || u.f.CatalogDown(u.compute) }

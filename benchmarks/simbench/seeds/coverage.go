@@ -51,6 +51,9 @@ type Coverage struct {
 	Foreign   uint64 // blades that a process found declared dead by another one
 	Succeeded uint64 // rounds in which another process has outlived the one that was there first
 	Extinct   uint64 // and in which none has
+	Networks  uint64 // runs with a network between processes and blades
+	Witnessed uint64 // of those, with a witness
+	Tended    uint64 // and with maintenance and copies on bodies of their own
 }
 
 // Add adds what another run has come to.
@@ -98,6 +101,9 @@ func (c *Coverage) Add(d *Coverage) {
 	c.Foreign += d.Foreign
 	c.Succeeded += d.Succeeded
 	c.Extinct += d.Extinct
+	c.Networks += d.Networks
+	c.Witnessed += d.Witnessed
+	c.Tended += d.Tended
 }
 
 // String tells it in a few lines.
@@ -124,6 +130,9 @@ func (c *Coverage) String() string {
 		fmt.Fprintf(&b, "\nseveral processes: %d in %d runs; %d joined while others were at work, %d closed the database then, %d were killed; their registrations were ended %d times, "+
 			"blades found declared dead by another: %d, workers rejoined: %d; the first process died, and others stayed: %d times, or none: %d times",
 			c.Processes, c.Several, c.Joined, c.Closed, c.Killed, c.Ended, c.Foreign, c.Rejoined, c.Succeeded, c.Extinct)
+	}
+	if c.Networks > 0 {
+		fmt.Fprintf(&b, "\na network between processes and blades in %d runs, with a witness in %d, maintenance beside the sessions in %d", c.Networks, c.Witnessed, c.Tended)
 	}
 	if faults == "" {
 		return b.String()
@@ -182,6 +191,11 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 	}
 	if b.processes > 1 {
 		c.Several, c.Processes, c.Killed = 1, uint64(b.processes), b.world.fabric.Struck(sim.FaultKill)
+	}
+	for n, is := range map[*uint64]bool{&c.Networks: b.remote, &c.Witnessed: b.witnessed, &c.Tended: b.tended} {
+		if is {
+			*n = 1
+		}
 	}
 	c.Epochs, c.Coordinators = uint64(l.Epoch), uint64(len(l.Verdicts))
 	for i := range l.Verdicts {

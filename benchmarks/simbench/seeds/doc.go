@@ -14,7 +14,7 @@
 //   - the run ends, within a bound of virtual time.
 //
 // Several processes may have the database open at once, with a compute blade each: processes.go
-// says how they share a run, and which faults they have.
+// says how they share a run, and which faults they have; network.go what is between them and the blades.
 //
 // A violation prints the seed and the command that runs it again, to the byte: two
 // runs of one seed have equal traces, on every machine.

@@ -34,9 +34,11 @@ type plan struct {
 	techniques          rdma.Techniques
 	qp                  rdma.QPPolicy
 	blades, backups     int
-	processes           int // that have the database open at once
-	compute             int // compute blades: with several processes, one for each
-	threads, coroutines int // threads of all compute blades, or of each process, if there are several
+	remote              bool // there is a network: see network.go
+	witnessed, tended   bool // likewise
+	processes           int  // that have the database open at once
+	compute             int  // compute blades: with several processes, one for each
+	threads, coroutines int  // threads of all compute blades, or of each process, if there are several
 	readBackups         bool
 	ordered             bool   // the workload's table is
 	entries             int    // of a node of its index: few, so that the tree is high; 0: as many as have room
@@ -89,7 +91,7 @@ func (p *plan) String() string {
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
 		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + several + yes(p.durable, " durability=power") +
-		yes(p.ordered, " ordered") + yes(p.ordered || p.work.order == indexes, fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
+		yes(p.remote, " network") + yes(p.witnessed, " witness") + yes(p.tended, " tended") + yes(p.ordered, " ordered") + yes(p.ordered || p.work.order == indexes, fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
 }
 
 // faultText is the faults as expressions.
@@ -104,7 +106,7 @@ func (p *plan) faultText() string {
 	if p.siege.on() {
 		s += fmt.Sprintf(" siege=%d", p.siege.left)
 	}
-	for _, round := range append([][]sim.Fault{p.faults}, p.later...) {
+	for _, round := range p.rounds() {
 		for i, x := range round {
 			s += map[bool]string{true: " faults=", false: ";"}[i == 0] + x.String()
 		}
@@ -185,7 +187,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 			if x.Blade >= p.blades || x.Thread > p.port(p.processes*p.threads-1) {
 				return nil, fmt.Errorf("%w: %v: seed %d draws blades 0 to %d, and threads 1 to %d beside 0, which sets up", ErrUnknown, x, seed, p.blades-1, p.threads)
 			}
-			if slices.Contains(processKinds, x.Kind) && p.processes == 1 || x.Compute > p.processes {
+			if (slices.Contains(processKinds, x.Kind) || networked(x)) && p.processes == 1 || x.Compute > p.processes && !(networked(x) && x.Compute == p.witness()) {
 				return nil, fmt.Errorf("%w: %v: the run has %d processes: say how many there are", ErrUnknown, x, p.processes)
 			}
 		}
@@ -214,6 +216,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	if o.Only == nil && o.Faults != nil {
 		p.strikeProcesses(o.Faults)
 	}
+	p.drawNetwork(o)
 	p.siege.draw(p, o)
 	if o.Only == nil {
 		p.spare()

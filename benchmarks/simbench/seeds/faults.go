@@ -18,7 +18,7 @@ import (
 // faultKinds are the faults that can be drawn.
 var faultKinds = []sim.FaultKind{
 	sim.FaultStop, sim.FaultLose, sim.FaultDrop, sim.FaultLate, sim.FaultDelay, sim.FaultTear, sim.FaultSlow, sim.FaultPartition, sim.FaultRestart,
-	sim.FaultCatalog, sim.FaultKill, sim.FaultPause,
+	sim.FaultCatalog, sim.FaultKill, sim.FaultPause, sim.FaultTrouble, sim.FaultClock,
 }
 
 // FaultNames are the names of the faults that can be drawn.
@@ -225,6 +225,7 @@ func (b *bench) converge() error {
 	space := b.db.Space()
 	return b.db.Run(context.Background(), 1, 1, func(_ context.Context, _ int, w *txn.Worker) error {
 		for start := w.Now(); ; w.Sleep(b.lease.Nanoseconds() / 2) {
+			b.world.net.look(b.world.witness)
 			err := w.Maintain()
 			if err != nil && !b.forgiven(err) {
 				return fmt.Errorf("maintenance: %w", err)
@@ -294,7 +295,7 @@ func (b *bench) forgiven(err error) bool {
 	if b.durable && !b.survive && errors.Is(err, txn.ErrConflict) {
 		return true // a checkpoint waits for somebody who has stopped, and whom nobody declares dead
 	}
-	for _, x := range []error{errEnded, errTired, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
+	for _, x := range []error{errEnded, errTired, txn.ErrCutOff, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
 		if errors.Is(err, x) {
 			return true
 		}
@@ -312,7 +313,7 @@ func (b *bench) forgive(err error) error {
 
 // committed is the answer to the question what became of a transaction.
 func (b *bench) committed(id uint64) bool {
-	for _, t := range b.world.recorder.Txns() {
+	for _, t := range b.world.txns() {
 		if t.ID == id && t.Outcome == history.Committed {
 			return true // it was told, and its thread stopped before it listened
 		}
@@ -324,14 +325,18 @@ func (b *bench) committed(id uint64) bool {
 // history is what was recorded, with an answer for every transaction of unknown
 // outcome: the committed ones end now, the others never were.
 func (b *bench) history() []history.Txn {
-	txns := b.world.recorder.Txns()
+	txns := b.world.txns()
 	out := txns[:0]
+	last := b.world.fabric.Now() // bodies may have been ahead of it
+	for _, t := range txns {
+		last = max(last, t.Start, t.End)
+	}
 	for _, t := range txns {
 		if t.Outcome == history.Unknown && b.faults != nil {
 			if !b.committed(t.ID) {
 				continue
 			}
-			t.Outcome, t.End = history.Committed, b.db.Now()
+			t.Outcome, t.End = history.Committed, last
 		}
 		out = append(out, t)
 	}

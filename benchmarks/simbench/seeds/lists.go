@@ -17,7 +17,7 @@ func lists(b *bench) error {
 	}
 	err := b.steps(b.txns, func(c *client, i int) error {
 		var ops []check.ListOp
-		start, many := c.w.Now(), 1+c.rng.n(3)
+		start, many := b.world.fabric.Now(), 1+c.rng.n(3)
 		var keys, kinds [4]uint64
 		for j := range many {
 			keys[j], kinds[j] = c.rng.n(n), c.rng.n(2)
@@ -42,16 +42,16 @@ func lists(b *bench) error {
 			}
 			return nil
 		}, func() {
-			b.lists = append(b.lists, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: b.db.Now(), Outcome: history.Committed, Ops: ops})
+			b.lists = append(b.lists, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: b.world.fabric.Now(), Outcome: history.Committed, Ops: ops})
 		})
 	})
 	if err == nil {
-		last := check.ListTxn{ID: 1 << 63, Start: b.db.Now(), Outcome: history.Committed}
+		last := check.ListTxn{ID: 1 << 63, Start: b.world.fabric.Now(), Outcome: history.Committed}
 		err = b.finally(n, func(k uint64, p []byte) error {
 			last.Ops = append(last.Ops, check.ListOp{Key: history.Key(k), List: numbers(p)})
 			return nil
 		})
-		last.End = b.db.Now()
+		last.End = b.world.fabric.Now()
 		b.lists = append(b.lists, last)
 	}
 	return errors.Join(check.CheckLists(b.lists, check.Options{}).Err(), err)

@@ -47,15 +47,17 @@ const seatThreads = 64
 // Numbers of threads on the compute blade of a process.
 const (
 	seatGates   = seatThreads - 24 // of those that wait for a turn: the leader, and behind it the threads
-	seatControl = seatThreads - 2  // those of which package txn has numbers from txnControl on
+	seatControl = seatThreads - 2  // those of which package txn has numbers from txnControl on: two, and before these the next
+	seatTenders = 2
 	txnControl  = 1 << 16
 )
 
 // seat is the fabric as a process has it.
 type seat struct {
 	*sim.Fabric
-	slot int
-	in   *member // nil: no round is in progress, or the process takes no part
+	slot  int
+	known []rdma.BladeInfo // if there is a network
+	in    *member          // nil: no round is in progress, or the process takes no part
 }
 
 // NewPort connects a thread from the process's compute blade.
@@ -63,6 +65,8 @@ func (s *seat) NewPort(c rdma.PortConfig) (rdma.Port, error) {
 	switch {
 	case c.Index >= txnControl && c.Index-txnControl < seatThreads-seatControl:
 		c.Index += seatControl - txnControl
+	case c.Index > txnControl && c.Index-txnControl < seatThreads-seatControl+seatTenders:
+		c.Index = seatThreads - 1 - (c.Index - txnControl)
 	case c.Index >= seatGates:
 		return nil, fmt.Errorf("seeds: process %d has no room for thread %d", s.slot+1, c.Index)
 	}
@@ -94,11 +98,14 @@ type member struct {
 	share  int       // of the transactions that clients have to run, in percent
 	leaves bool      // it does not close the database
 	first  bool      // it has had it open before the round
+	opened bool      // it has it open
 
 	job   func(i int) // a thread's body; nil: there is nothing to do
 	begun []bool      // by thread: it has begun with the job
 	left  int         // of the job, how many bodies have not ended
 
+	settled  bool // its tenders are to end
+	tending  int  // of them, how many have not
 	over     bool // the leader has ended, or was stopped
 	finished bool // the leader has come to the end of its work
 	stays    bool // and has not closed the database
@@ -145,6 +152,25 @@ func (m *member) serve(k int) {
 	m.err = errors.Join(m.err, gate.Close())
 }
 
+// tenders is how many bodies a process has that are not for sessions: txn.DB.Tenders.
+const tenders = 3
+
+// tend is the body of such a one, as soon as the process has opened the database, until it is to be closed.
+func (m *member) tend(k int) {
+	gate, err := m.open(1 + m.b.threads + k)
+	if err != nil {
+		m.err = errors.Join(m.err, err)
+		return
+	}
+	m.tending++
+	defer func() { m.tending-- }() // also when the thread is stopped
+	over := func() bool { return m.over || m.settled }
+	for m.wait(gate, func() bool { return m.opened || over() }); !over(); gate.Wait(gate.Now() + gateMaxNs) {
+		_ = m.db.Tenders(over)[k]() // it has no thread: as long as the process has trouble
+	}
+	m.err = errors.Join(m.err, gate.Close())
+}
+
 // lead is the body of the leader.
 func (m *member) lead(keeper *member, work, reopen func(q *process) error) {
 	defer func() { m.over = true }()
@@ -163,6 +189,7 @@ func (m *member) lead(keeper *member, work, reopen func(q *process) error) {
 // through is what the leader does.
 func (m *member) through(keeper *member, work, reopen func(q *process) error) error {
 	b := m.b
+	m.opened = m.joins == 0
 	if m.joins > 0 {
 		m.gate.Wait(m.joins)
 		if err := b.openOn(m.process); err != nil {
@@ -171,12 +198,15 @@ func (m *member) through(keeper *member, work, reopen func(q *process) error) er
 			}
 			return err
 		}
+		m.opened = true
 		b.cov.Joined++
 		if err := reopen(m.process); err != nil {
 			return err
 		}
 	}
-	if err := b.forgive(work(m.process)); err != nil && !errors.Is(err, errEnded) {
+	err := b.forgive(work(m.process))
+	m.settled = true
+	if err != nil && !errors.Is(err, errEnded) {
 		return err
 	}
 	if m.slot == 0 && m != keeper {
@@ -188,7 +218,8 @@ func (m *member) through(keeper *member, work, reopen func(q *process) error) er
 		m.stays = true
 		return nil
 	}
-	err := m.db.Close(context.Background())
+	m.wait(m.gate, func() bool { return m.tending == 0 })
+	err = m.db.Close(context.Background())
 	if err == nil {
 		b.cov.Closed++
 		m.answers = true
@@ -261,11 +292,27 @@ func (b *bench) muster(reopen func(q *process) error) (all []*member, err error)
 func (b *bench) everywhere(all []*member, work, reopen func(q *process) error) error {
 	keeper := all[b.slot]
 	each := 1 + b.threads
+	if b.tended {
+		each += tenders
+	}
 	b.members = all
-	b.world.fabric.Run(len(all)*each, func(i int) {
-		if m, k := all[i/each], i%each; k > 0 {
+	n := len(all) * each
+	if b.witnessed {
+		n++
+	}
+	b.world.fabric.Run(n, func(i int) {
+		if i == len(all)*each {
+			if err := b.world.net.attend(b.world.witness, func() bool { return !slices.ContainsFunc(all, func(m *member) bool { return !m.over }) }); err != nil {
+				keeper.err = errors.Join(keeper.err, err)
+			}
+			return
+		}
+		switch m, k := all[i/each], i%each; {
+		case k > b.threads:
+			m.tend(k - b.threads - 1)
+		case k > 0:
 			m.serve(k - 1)
-		} else {
+		default:
 			m.lead(keeper, work, reopen)
 		}
 	})
@@ -348,7 +395,7 @@ func (p *plan) drawProcesses(o *Options) error {
 }
 
 // processKinds are the faults that hit compute blades alone.
-var processKinds = []sim.FaultKind{sim.FaultKill, sim.FaultPause}
+var processKinds = []sim.FaultKind{sim.FaultKill, sim.FaultPause, sim.FaultTrouble, sim.FaultClock}
 
 // strikeProcesses draws the faults of processes, beside those of each round.
 func (p *plan) strikeProcesses(kinds []sim.FaultKind) {

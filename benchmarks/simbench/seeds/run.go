@@ -188,7 +188,7 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 		r.Verbs, r.VirtualNs, r.TraceHash = s.Verbs, f.Now(), f.TraceHash()
 		err = errors.Join(err, f.Close())
 	}()
-	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, recorder: &history.Recorder{}}}
+	b := &bench{plan: p, rng: rng(p.seed), world: &world{fabric: f, net: &network{plan: p, f: f}}}
 	b.world.plug(p.processes)
 	if err := b.openDB(); err != nil {
 		return err
@@ -201,19 +201,20 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	txns := b.history()
 	r.Txns = len(txns)
 	if o.History != nil {
-		o.History(append(txns, b.world.recorder.Failed()...), b.lists)
+		o.History(append(txns, b.world.failed()...), b.lists)
 	}
 	if err == nil && len(txns) == 0 {
 		err = errors.New("nothing was recorded")
 	}
 	// What was read decides, not what went wrong after it.
 	// Inserts that a recovery has undone leave an absence with a version of its own.
-	if e := check.Check(append(txns, b.world.recorder.Failed()...), check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
+	if e := check.Check(append(txns, b.world.failed()...), check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
 		err = errors.Join(e, err)
 	}
 	if err == nil {
 		err = b.compare(txns)
 	}
+	err = errors.Join(err, b.world.net.wrong)
 	if d := b.damage.Load(); d != nil {
 		err = errors.Join(err, *d)
 	}
@@ -227,8 +228,26 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 type world struct {
 	fabric   *sim.Fabric
 	catalog  catalog.Mem
-	handles  []*unreliable // of the catalog, by slot of a process
-	recorder *history.Recorder
+	handles  []*unreliable       // of the catalog, by slot of a process
+	recorder []*history.Recorder // by slot of a process, whose clocks they have
+	net      *network
+	witness  *unreliable // its handle of the catalog
+}
+
+// txns is what was recorded.
+func (w *world) txns() (out []history.Txn) {
+	for slot, r := range w.recorder {
+		out = append(out, w.inTime(slot, r.Txns())...)
+	}
+	return out
+}
+
+// failed is history.Recorder.Failed of all processes.
+func (w *world) failed() (out []history.Txn) {
+	for slot, r := range w.recorder {
+		out = append(out, w.inTime(slot, r.Failed())...)
+	}
+	return out
 }
 
 // plug makes a handle of the catalog for each process.
@@ -238,8 +257,12 @@ func (w *world) plug(processes int) {
 		if processes > 1 {
 			h.compute = slot + 1
 		}
-		w.handles = append(w.handles, h)
+		if w.net.remote {
+			h.net = w.net
+		}
+		w.handles, w.recorder = append(w.handles, h), append(w.recorder, &history.Recorder{})
 	}
+	w.witness = &unreliable{Mem: &w.catalog, f: w.fabric, compute: w.net.witness()}
 }
 
 // openDB opens the database, or opens it again. Of several processes it is another one each time.
@@ -264,11 +287,12 @@ func (b *bench) openOn(q *process) error {
 	if b.durable {
 		durability = txn.DurabilityPower
 	}
+	b.world.net.look(b.world.witness)
 	store, err := engine.Open(context.Background(), txn.Options{
 		LeaseTerm: lease, Durability: durability, Shared: b.processes > 1,
 		Fabric: q.fabric(b.world), Catalog: b.world.handles[q.slot], Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
 		GiveBack: back, ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
-		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder, Logger: zap.New(damageCore{b}),
+		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder[q.slot], Logger: zap.New(damageCore{b}),
 	})
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)
@@ -294,7 +318,7 @@ func (b *bench) abandon(err error) error {
 // fabric makes the options of the simulated fabric.
 func (p *plan) fabric(o *Options) sim.Options {
 	so := sim.Options{
-		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered, Durable: p.durable,
+		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered, Durable: p.durable, Remote: p.remote,
 		ThreadsPerBlade: (p.threads + p.compute) / p.compute, // one more: who sets up
 		Trace:           o.Trace, Record: o.Record,
 	}

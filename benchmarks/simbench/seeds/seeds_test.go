@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,7 +78,7 @@ func TestSeedsWithFaults(t *testing.T) {
 	t.Log(&seen)
 	enough(t, n, &seen)
 	for _, k := range kinds {
-		if seen.Struck[k] < n/20 {
+		if seen.Struck[k] < n/20 && k != sim.FaultTrouble && k != sim.FaultClock { // these are for TestNetworks
 			t.Errorf("%v has struck in %d of %d runs", k, seen.Struck[k], n)
 		}
 	}
@@ -147,6 +148,34 @@ func TestSeveralProcesses(t *testing.T) {
 	}
 }
 
+// TestNetworks holds the engine against processes that have trouble of their own, are cut off blades or the catalog or both, one way or both, are
+// stopped beyond their leases, and whose clocks run apart, and a witness that is cut off.
+func TestNetworks(t *testing.T) {
+	kinds, err := seeds.ParseFaultKinds("trouble,clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := max(*count/5, 20)
+	if testing.Short() {
+		n = 10
+	}
+	for _, o := range []seeds.Options{{Processes: 3, Faults: kinds}, {Processes: 2, Faults: append(kinds, sim.FaultPartition, sim.FaultCatalog, sim.FaultPause)}} {
+		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(&seen)
+		if seen.Networks < n/4 || seen.Witnessed < seen.Networks/3 || seen.Tended < seen.Networks/5 || seen.Tended == seen.Networks {
+			t.Errorf("in %d runs: %s", n, &seen)
+		}
+		for _, k := range o.Faults {
+			if seen.Struck[k] < n/10 {
+				t.Errorf("%v has struck in %d of %d runs", k, seen.Struck[k], n)
+			}
+		}
+	}
+}
+
 // TestOnceFound runs again what has shown violations around the loss of a blade
 // (docs/violations.md). Schedules change with the engine, so it pins little; what pins
 // more is named there.
@@ -203,6 +232,7 @@ func TestProcessesOnceFound(t *testing.T) {
 		{615851, 3, false, "restart(blade=1,at=45.588µs,for=21.406µs);pause(compute=1,from=43.964µs,for=10.821115ms)", "a reader is told that another process is alone, and not to rejoin"},
 		{618968, 3, false, "catalog(from=651.701µs,for=206.781µs);pause(compute=1,from=430.138µs,for=551.716µs);catalog(compute=3,from=131.432µs,for=78.193µs)",
 			"a process closes whose recoveries come later, and its unknown outcomes are kept by no process"},
+		{51, 3, true, "clock(compute=3,x=1.007)", "a process registers for a nanosecond, since it has waited for longer than its term before"},
 		{619134, 3, true, "drop(thread=1,verb=1886);pause(compute=2,from=178.979µs,for=9.689504ms);pause(compute=3,from=600.428µs,for=14.715489ms)",
 			"a process wakes up and declares a blade dead that another one has taken in again: the last copy of a segment is lost"},
 	} {
@@ -264,7 +294,7 @@ func TestFaultsStrike(t *testing.T) {
 			t.Fatal(kinds, err)
 		}
 		changed, drawn, processes := 0, 0, 0
-		if name == "kill" || name == "pause" {
+		if slices.Contains([]string{"kill", "pause", "trouble", "clock"}, name) {
 			processes = 2
 		}
 		for seed := range uint64(4) {

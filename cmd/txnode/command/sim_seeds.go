@@ -69,7 +69,9 @@ must hold, and every transaction whose client was not told have one answer. With
 which some seeds draw, blades stop whenever all copies are there, come back and are built
 anew, and clients who are told of a fault go on. Several processes, with a compute blade
 each, may have the database open at once: with --faults they are killed, paused and cut
-off from the catalog, and they join and leave in the middle. Stops at the first
+off from the catalog, and they join and leave in the middle. Some have a network between
+them and the blades: they have trouble of their own, are cut off blades one way or both,
+as is the witness, and their clocks run apart. Stops at the first
 violation (exit code 3) and prints the command that runs it again: a seed is the
 same run everywhere, down to the byte.`,
 		Example: `  txnode sim seeds --seeds 20000
