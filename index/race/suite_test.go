@@ -52,7 +52,7 @@ func TestChaosBesideScouring(t *testing.T) {
 	}
 	beside := subject
 	beside.Chore = func(c *rdma.Coro, ix index.Index) error {
-		x := ix.(*Index).Scour()
+		x := ix.(*Index).Scour(nil)
 		for {
 			if done, err := x.Step(c); done || err != nil {
 				return err

@@ -282,6 +282,7 @@ type Scourer struct {
 	Left map[memory.Addr]bool
 
 	ix    *Index
+	taken func(memory.Addr) bool
 	seen  map[memory.Addr]bool
 	table memory.Addr // in work; 0: none
 	off   uint32
@@ -290,7 +291,7 @@ type Scourer struct {
 
 const (
 	// scourGroups is how many bucket groups a step of a Scourer looks at, at most.
-	scourGroups = 16
+	scourGroups = 64
 	// scourSlots is how many slots are marked at once.
 	scourSlots = 32
 	// scourTries is how often a step is put off because somebody has the lock of the
@@ -298,9 +299,13 @@ const (
 	scourTries = 64
 )
 
-// Scour begins to look for slots that lead to blocks which no client has.
-func (ix *Index) Scour() *Scourer {
-	return &Scourer{ix: ix, seen: map[memory.Addr]bool{}, Left: map[memory.Addr]bool{}}
+// Scour begins to look for slots that lead to blocks which no client has. Blocks that taken names are some client's, and are not read: the
+// lost placeholder of a slot is free on all copies that are left. taken may be nil: it names none.
+func (ix *Index) Scour(taken func(memory.Addr) bool) *Scourer {
+	if taken == nil {
+		taken = func(memory.Addr) bool { return false }
+	}
+	return &Scourer{ix: ix, taken: taken, seen: map[memory.Addr]bool{}, Left: map[memory.Addr]bool{}}
 }
 
 // Step looks at the next few hundred slots. done: those were all. Sub-tables that a
@@ -322,15 +327,19 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 	}
 	s := ix.get()
 	defer ix.put(s)
-	n := min(uint32(min(scourGroups, max(ix.window/groupSlots, 1)))*groupSize, ix.size-x.off)
+	n := min(scourGroups*groupSize, ix.size-x.off)
 	slots, blocks, err := x.read(c, s, n)
 	if err != nil {
 		return false, err
 	}
-	// Who looks for a key locks a block that he meets, and unlocks it when he has read it.
-	gone, err := ix.free(c, blocks, true)
-	if err != nil {
-		return false, err
+	var gone []bool
+	for part := range slices.Chunk(blocks, ix.window) {
+		// A lookup locks a block that it meets, and unlocks the block when it has read it.
+		free, err := ix.free(c, part, true)
+		if err != nil {
+			return false, err
+		}
+		gone = append(gone, free...)
 	}
 	k := 0
 	var left []memory.Addr
@@ -364,7 +373,7 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 	return false, nil
 }
 
-// read lists the slots in use of the next n bytes, and their blocks.
+// read lists the slots of the next n bytes that lead to blocks which are not known to be taken, and these blocks.
 func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, blocks []memory.Addr, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(int(n))
@@ -380,7 +389,7 @@ func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, bloc
 	}
 	for o := uint32(0); o < n; o += 8 {
 		w := Slot(t.Word(buf + o))
-		if o%lineSize == headerOff || w.Empty() || w.Check() != nil {
+		if o%lineSize == headerOff || w.Empty() || w.Check() != nil || x.taken(w.Addr()) {
 			continue
 		}
 		slots, blocks = append(slots, hollow{at + memory.Addr(o), w}), append(blocks, w.Addr())

@@ -92,7 +92,7 @@ func (r *rig) linkedOnce(t *testing.T, n int) {
 
 // scour runs a Scourer of client i to its end.
 func (r *rig) scour(i int) (emptied int, err error) {
-	x := r.ix[i].Scour()
+	x := r.ix[i].Scour(nil)
 	for {
 		if done, err := x.Step(r.k[i].C); done || err != nil {
 			return x.Emptied, err
@@ -206,7 +206,7 @@ func TestVacateLinkedAgain(t *testing.T) {
 		img = slices.Clone(img[:record.LineSize])
 		block := r.hollowOut(t, 2)[0]
 		c := r.k[1].C
-		x := r.ix[1].Scour()
+		x := r.ix[1].Scour(nil)
 		x.table, x.off = r.ix[1].dir.Load().entries[0].Table(), tableHeader
 		s := r.ix[1].get()
 		slots, _, err := x.read(c, s, r.ix[1].size-tableHeader)

@@ -22,7 +22,7 @@ type SweepReport struct {
 	// Damage is what was found damaged first, and left as it is, nil: nothing.
 	Damage error
 
-	taken taken // of who is alone
+	taken taken
 }
 
 // taken is a set of blocks: those that were somebody's, and not locked, when a sweep looked at them. What the sweep
@@ -381,7 +381,7 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 			if !ok {
 				continue
 			}
-			s.scourer = r.Scour()
+			s.scourer = r.Scour(s.Report.taken.has)
 		}
 		done := false
 		err := s.o.alone(c, table, s.indexes[table], func() (err error) {
@@ -580,9 +580,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 		default: // nor is a node a stray by itself: a walk over its index says whether something leads there
 			has = line.Meta().State() != record.Free
 		}
-		if s.o.Alone {
-			s.Report.taken.put(l, a, has)
-		}
+		s.Report.taken.put(l, a, has)
 	}
 	s.found = x.free
 	return x, nil
