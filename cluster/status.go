@@ -108,7 +108,7 @@ type Copies struct {
 	memory.Redundancy
 	// Build is how far the process is that builds copies, as it has reported; zero: none does, or it reports nothing.
 	Build txn.CopyMetrics
-	// Unswept: what dead workers have left is to be swept. A process that builds copies does that first.
+	// Unswept: what dead workers have left is to be swept. A process that builds copies does that beside.
 	Unswept bool
 	// Undecided is how many workers of dead processes have left transactions that all others wait for.
 	Undecided int
@@ -400,7 +400,7 @@ func (st *Status) Troubles() (out []Trouble) {
 	if c.Missing > 0 {
 		first := ""
 		if c.Unswept {
-			first = "; what dead workers have left is swept before"
+			first = "; what dead workers have left is swept beside that"
 		}
 		add(TroubleMissing, "", -1, nil, "copies of %d segments: %d are missing, and %d of these are being built%s", c.Segments, c.Missing, c.Building, first)
 	}

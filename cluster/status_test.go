@@ -148,7 +148,7 @@ func TestStatusUnswept(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := st.Troubles()
-		if last := all[len(all)-1]; last.Kind != cluster.TroubleMissing || strings.Contains(last.Text, "is swept before") == spared || st.Copies.Unswept == spared {
+		if last := all[len(all)-1]; last.Kind != cluster.TroubleMissing || strings.Contains(last.Text, "is swept beside that") == spared || st.Copies.Unswept == spared {
 			t.Errorf("%+v: %+v", last, st.Copies)
 		}
 	}

@@ -94,7 +94,7 @@ func (k *Copier) Stuck(now int64) error {
 		return nil
 	}
 	h := k.held[at]
-	return fmt.Errorf("%w: block %v, for %v, by coordinator %d: a transaction that does not end, or the block is damaged, which a check of the database, closed, can tell",
+	return fmt.Errorf("%w: block %v, for %v, by coordinator %d: a transaction that does not end, one of a dead worker that is not swept yet, or the block is damaged, which a check of the database, closed, can tell",
 		ErrStuck, at, time.Duration(now-h.since).Round(time.Millisecond), h.guard>>blockline.CoordinatorShift)
 }
 

@@ -254,3 +254,17 @@ func (c Copying) Next(p memory.CopyProgress, active bool, now int64) (Copying, b
 
 // Metrics is copying.metrics.
 func (c Copying) Metrics() CopyMetrics { return c.c.metrics() }
+
+// KeepByHand ends the goroutine that takes in blades and builds copies, and returns what does a little of its work at a call: some steps of a
+// sweep that is due, and one of a copy. It reports whether the sweep is still due, and how many bytes of copies have been compared or written.
+func (db *DB) KeepByHand() (step func() (unswept bool, copied uint64, err error)) {
+	f := &db.failover
+	f.end()
+	f.done.Wait()
+	f.stop = make(chan struct{}) // which Close closes
+	return func() (bool, uint64, error) {
+		_, err := db.keep(f.thread.Plain(), stint{steps: 1})
+		_, unswept := db.space.Unswept()
+		return unswept, f.copier.Progress().Done, err
+	}
+}

@@ -184,24 +184,25 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 	if err := db.giveBack(c); err != nil {
 		return false, err
 	}
+	sweeping := false
 	if _, unswept := db.space.Unswept(); (unswept || db.space.Loose()) && f.stop != nil {
-		// Soon, since half-done changes of an index are in the way of others.
+		// Soon, since half-done changes of an index are in the way of others; and in turns with copies, since a sweep of much
+		// data takes long, and another loss meanwhile is that of data.
 		db.ctlMu.Lock()
-		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, stint{steps: sweepPart})
+		more, err := db.maintainOn(c, db.engine.Recovery(), &db.maintenance.sweeper, stint{sweepPart, c.Thread().Now() + int64(keepTime)})
 		db.ctlMu.Unlock()
+		sweeping = more
 		switch {
 		case errors.Is(err, rdma.ErrVerb):
 			return true, err
 		case err != nil: // it is tried again by and by; copies can be built meanwhile
 			db.opts.Logger.Warn("sweeping after the loss of a blade has failed, and will be tried again", errField(err))
-		case more:
-			return true, nil
 		}
 	}
 	if !f.copying {
 		db.copied(c.Thread().Now(), false)
 		db.wholeAgain()
-		return false, nil
+		return sweeping, nil
 	}
 	finished := f.copier.Progress().Finished
 	for i := 0; x.goOn(c, i); i++ {
@@ -219,7 +220,7 @@ func (db *DB) keep(c *rdma.Coro, x stint) (busy bool, err error) {
 		if idle || p.Finished > finished { // perhaps the last ones
 			db.copied(c.Thread().Now(), db.space.Redundancy().Building > 0)
 			db.wholeAgain()
-			return p.Finished > finished, nil
+			return sweeping || p.Finished > finished, nil
 		}
 	}
 	return true, nil
