@@ -24,6 +24,13 @@ func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (i
 	if a, err = a.absolute(); err != nil {
 		return nil, err
 	}
+	return addServer(ctx, catalog, Server{Address: a}, nil, o)
+}
+
+// addServer is AddBlade for a server in a domain. ended, if not nil, says whether a server is known to have ended: its place is taken by one
+// that has its memory.
+func addServer(ctx context.Context, catalog string, server Server, ended func(BladeAddress) bool, o Options) (ids []int, err error) {
+	a := server.Address
 	if err := check([]BladeAddress{a}); err != nil {
 		return nil, err
 	}
@@ -44,30 +51,35 @@ func AddBlade(ctx context.Context, catalog string, a BladeAddress, o Options) (i
 	if err != nil {
 		return nil, err
 	}
-	place, added := 0, false
-	err = change(cat, func(all []Server) (bool, error) {
-		l, err := memory.LoadLayout(cat)
-		if err != nil {
-			return false, err
-		}
+	c.server.Domain, c.ended = server.Domain, ended
+	place, added, again := 0, false, false
+	err = change(cat, func(x *content) (err error) {
+		all, l := x.servers, x.layout
 		if l == nil {
-			return false, fmt.Errorf("%w: the catalog at %s has no database yet: finish txnode cluster init", ErrNone, cat.Name())
+			return fmt.Errorf("%w: the catalog at %s has no database yet: finish txnode cluster init", ErrNone, cat.Name())
 		}
+		added, again = false, false
 		if place = placeOf(all, a); place >= 0 {
-			added = false
-			return false, c.fits(l, all, place)
+			return c.fits(l, all, place)
 		}
 		if place, err = c.choose(l, all, cat.Name()); err != nil {
-			return false, err
+			return err
 		}
-		all[place], added = c.server, true
-		return true, nil
+		again, added = !all[place].Vacant(), true
+		all[place] = c.server
+		for k := range c.infos {
+			l.Blades[first(all, place)+k].Domain = c.server.domainOf()
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	for k := range c.infos {
 		ids = append(ids, first(servers, place)+k)
+	}
+	if again { // programs take it in, as one that has restarted
+		return ids, nil
 	}
 	err = with(ctx, catalog, o, func(db *txn.DB) error { return takeIn(ctx, db, ids) })
 	if added && refused(err, ids) { // its memory has changed since
@@ -118,6 +130,8 @@ type candidate struct {
 	infos   []rdma.BladeInfo
 	headers []*memory.RegionHeader // what each blade says of itself; nil: nothing
 	twin    int                    // the place of the same server at another address, or -1
+	silent  []bool                 // by place: the server there does not answer
+	ended   func(BladeAddress) bool
 }
 
 // meet asks a server for its blades and for what they say of themselves, and all others for their incarnations. Others that do not answer tell nothing.
@@ -130,6 +144,8 @@ func meet(ctx context.Context, servers []Server, a BladeAddress, o Options) (*ca
 	known := incarnations{}
 	for i, p := range probeAll(ctx, others, o) {
 		known.add(i, p.blades)
+		e := rdma.EvidenceOf(p.err)
+		c.silent = append(c.silent, p.err != nil && (e == rdma.Silent || e == rdma.Refused))
 	}
 	f, err := fabricOf(ctx, []Server{c.server}, o)
 	if err != nil {
@@ -264,7 +280,12 @@ func (c *candidate) misplaced(all []Server, k int) error {
 		"else start it without that memory (a blade in memory anew, --dir with an empty directory)", ErrOtherBlades, c.server.Address, k, h.Blade, has)
 }
 
-// choose is the vacant place for the server: that which its memory is of, or the first one.
+// replaces reports whether the server of a place has ended, so that one with its memory, at another address, is that one again.
+func (c *candidate) replaces(all []Server, place int) bool {
+	return c.ended != nil && place < len(c.silent) && c.silent[place] && c.ended(all[place].Address)
+}
+
+// choose is the place for the server: that which its memory is of, or the first vacant one.
 func (c *candidate) choose(l *memory.Layout, all []Server, catalog string) (int, error) {
 	if err := c.named(l, all, -1); err != nil {
 		return 0, err
@@ -275,7 +296,7 @@ func (c *candidate) choose(l *memory.Layout, all []Server, catalog string) (int,
 			continue
 		}
 		own := serverOf(all, int(h.Blade))
-		if own < 0 || !all[own].Vacant() || len(all[own].Blades) != len(c.infos) {
+		if own < 0 || len(all[own].Blades) != len(c.infos) || !all[own].Vacant() && !c.replaces(all, own) {
 			return 0, c.misplaced(all, k)
 		}
 		place = own

@@ -123,7 +123,7 @@ func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
 
 // Init writes into an empty catalog which servers have its blades, in the order of the blades' ids, and creates a database
 // on them, which has no tables. Paths that are relative to the working directory are written as absolute ones.
-// Each server must answer: it tells how many blades it has, and their sizes. ErrExists: the catalog is
+// Each server must answer: it tells how many blades it has, and their sizes. One that has announced itself is in the domain that it has said. ErrExists: the catalog is
 // not empty; ErrSame: it has a cluster that is the same, and the servers were not asked. After an error, or the end of the process, it
 // may be called again with the same servers, and ends what it had begun. Other errors are those of Connect, of the catalog, and of
 // memory.Open.
@@ -142,8 +142,19 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 		return err
 	}
 	servers := make([]Server, len(addresses))
+	entries, _, err := cat.Load()
+	if err != nil {
+		return err
+	}
+	announced, err := announcedIn(entries)
+	if err != nil {
+		return err
+	}
 	for i, a := range addresses {
 		servers[i].Address = a
+		if k := slices.IndexFunc(announced, func(x Announced) bool { return x.Address == a }); k >= 0 {
+			servers[i].Domain = announced[k].Domain
+		}
 	}
 	blades := 0
 	of := incarnations{}

@@ -10,6 +10,10 @@
 // database; [Open] and [Connect] read it. So all processes have the same blades with the same ids: those of the first
 // server, then those of the second, and so on.
 //
+// A server of blades takes part by itself if it announces itself in the catalog: [Announce], which txnode serve --join calls. It holds a lease there.
+// Before there is a cluster it is a candidate, and [AwaitServers] returns the addresses of candidates for [Init]. Blades of servers in one domain
+// (Server.Domain) have no two copies of a segment, while others have room.
+//
 // The address of a catalog is one of these:
 //
 //	unix:PATH           a process on this host serves it
@@ -23,8 +27,8 @@
 // A cluster can grow and shrink while programs use it ([AddBlade], [DrainBlade], [Rebalance]), within the number of places for
 // blades that Init was given. A place without a server has the address "" in the catalog.
 //
-// The catalog has one entry of this package, "cluster/servers": a line with a checksum, and JSON. Package memory ignores
-// entries under "cluster/".
+// The catalog has entries of this package, "cluster/servers", and "cluster/server/NUMBER" of each server that has announced itself: a line with a
+// checksum, and JSON. Package memory ignores entries under "cluster/".
 //
 // Addresses of blades are of one kind, since a fabric is:
 //

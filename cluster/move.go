@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"txnode/memory"
@@ -41,29 +39,6 @@ func (c *followed) Load() ([]memory.Entry, memory.Revision, error) {
 	return entries, rev, nil
 }
 
-// change changes the servers in a catalog. fn may be called several times; it returns false if nothing is to be changed.
-func change(cat memory.Catalog, fn func(all []Server) (bool, error)) error {
-	for {
-		entries, rev, err := cat.Load()
-		if err != nil {
-			return err
-		}
-		servers, err := find(cat, entries)
-		if err != nil {
-			return err
-		}
-		was := encode(servers)
-		changed, err := fn(servers)
-		if now := encode(servers); err != nil || !changed || bytes.Equal(was, now) {
-			return err
-		}
-		_, err = cat.Apply(rev, []memory.Entry{{Key: keyServers, Value: encode(servers)}})
-		if !errors.Is(err, memory.ErrRevision) {
-			return err
-		}
-	}
-}
-
 // first is the id of the first blade of a server.
 func first(servers []Server, i int) (b int) {
 	for _, s := range servers[:i] {
@@ -97,11 +72,8 @@ func DrainBlade(ctx context.Context, catalog string, blade int, progress func(tx
 	if err != nil {
 		return err
 	}
-	err = change(cat, func(all []Server) (bool, error) {
-		l, err := memory.LoadLayout(cat)
-		if err != nil {
-			return false, err
-		}
+	err = change(cat, func(x *content) (err error) {
+		all, l := x.servers, x.layout
 		for i := range all {
 			b := first(all, i)
 			if _, _, shm := all[i].Address.shared(); shm || blade < b || blade >= b+len(all[i].Blades) {
@@ -109,12 +81,13 @@ func DrainBlade(ctx context.Context, catalog string, blade int, progress func(tx
 			}
 			for k := range all[i].Blades {
 				if !l.Vacant(rdma.BladeID(b + k)) { //nolint:gosec // MaxBlades at most
-					return false, nil
+					return nil
 				}
 			}
+			x.leaves(all[i].Address)
 			all[i] = Server{Blades: make([]uint64, len(all[i].Blades))}
 		}
-		return true, nil
+		return nil
 	})
 	return oneLine(err, cat.Close())
 }

@@ -42,27 +42,40 @@ const headline = "txnode cluster 1 "
 
 // encode makes the value of the entry.
 func encode(servers []Server) []byte {
-	p, err := json.Marshal(servers)
+	return sealed(headline, servers)
+}
+
+// sealed is the JSON of a value of strings and numbers behind a headline with its checksum.
+func sealed(headline string, value any) []byte {
+	p, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
 	return fmt.Appendf(nil, "%s%08x\n%s", headline, checksum(p), p)
 }
 
+// unsealed is the value of an entry; it accepts any bytes.
+func unsealed(key, headline string, v []byte, value any) error {
+	head, body, _ := bytes.Cut(v, []byte("\n"))
+	if string(head) != fmt.Sprintf("%s%08x", headline, checksum(body)) {
+		if !bytes.HasPrefix(head, []byte(headline)) {
+			return fmt.Errorf("%w: the entry %s begins with %.20q: it is damaged, or of another release of txnode", ErrDamaged, key, head)
+		}
+		return fmt.Errorf("%w: the entry %s does not match its checksum", ErrDamaged, key)
+	}
+	if err := json.Unmarshal(body, value); err != nil {
+		return fmt.Errorf("%w: the entry %s: %w", ErrDamaged, key, err)
+	}
+	return nil
+}
+
 func checksum(p []byte) uint32 { return crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) }
 
 // decode accepts any bytes.
 func decode(v []byte) ([]Server, error) {
-	head, body, _ := bytes.Cut(v, []byte("\n"))
-	if string(head) != fmt.Sprintf("%s%08x", headline, checksum(body)) {
-		if !bytes.HasPrefix(head, []byte(headline)) {
-			return nil, fmt.Errorf("%w: the entry %s begins with %.20q: it is damaged, or of another release of txnode", ErrDamaged, keyServers, head)
-		}
-		return nil, fmt.Errorf("%w: the entry %s does not match its checksum", ErrDamaged, keyServers)
-	}
 	var servers []Server
-	if err := json.Unmarshal(body, &servers); err != nil {
-		return nil, fmt.Errorf("%w: the entry %s: %w", ErrDamaged, keyServers, err)
+	if err := unsealed(keyServers, headline, v, &servers); err != nil {
+		return nil, err
 	}
 	var addresses []BladeAddress
 	blades := 0
@@ -72,6 +85,9 @@ func decode(v []byte) ([]Server, error) {
 			addresses = append(addresses, s.Address)
 		}
 		blades += len(s.Blades)
+		if len(s.Domain) > layout.MaxDomain {
+			return nil, fmt.Errorf("%w: the entry %s has a domain of %d bytes: at most %d are possible", ErrDamaged, keyServers, len(s.Domain), layout.MaxDomain)
+		}
 		if len(s.Blades) == 0 {
 			return nil, fmt.Errorf("%w: the entry %s has no blades of %s", ErrDamaged, keyServers, s.Address)
 		}
@@ -111,7 +127,7 @@ func Servers(cat memory.Catalog) ([]Server, error) {
 // a cluster that has it is one of an Init that was interrupted, or still runs.
 const keyInit = memory.PrefixCluster + "init"
 
-// write puts servers, and keyInit, into a catalog that is empty, or that an interrupted Init has left with them.
+// write puts servers, and keyInit, into a catalog that is empty, but for servers that have announced themselves, or that an interrupted Init has left with them.
 func write(cat memory.Catalog, servers []Server) error {
 	want := []memory.Entry{{Key: keyServers, Value: encode(servers)}, {Key: keyInit, Value: []byte("interrupted, or still running")}}
 	var doubt error // of an attempt that may have been made
@@ -120,6 +136,7 @@ func write(cat memory.Catalog, servers []Server) error {
 		if err != nil {
 			return errors.Join(doubt, err)
 		}
+		entries = slices.DeleteFunc(entries, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, layout.PrefixServer) })
 		if has(entries, keyInit) {
 			if was, err := find(cat, entries); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -30,12 +31,21 @@ type Status struct {
 	Beats []memory.Beat
 	// Blades are those of all places, by number.
 	Blades []BladeStatus
+	// Joined are the servers that have announced themselves, by address; those that are in Servers, too, are blades already.
+	Joined []ServerLease
 	// Processes are those that have registered, and those that report, by number. A report is as old as ProcessReport.Age.
 	Processes []ProcessStatus
 	// Witnessed: the server of the catalog asks blades, too. Deaf are blades of which it hears nothing, though others do.
 	Witnessed bool
 	Deaf      []int
 	Copies    Copies
+}
+
+// ServerLease is a server that has announced itself.
+type ServerLease struct {
+	Announced
+	// Lease is how its lease stands. Ask does not wait for that: AskLeases.
+	Lease members.Lease
 }
 
 // ServerStatus is a server of blades.
@@ -125,17 +135,72 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	return AskOf(ctx, cat, o)
 }
 
-// AskOf is Ask with a catalog that is there, which stays the caller's.
-func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
-	servers, l, err := read(cat)
+// AskLeases is Ask, and waits until every server that has announced itself has said that it is alive, or its term has passed.
+func AskLeases(ctx context.Context, address string, o Options) (*Status, error) {
+	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = cat.Close() }() // it was asked only
+	began := time.Now()
+	var leases members.Leases
+	hear := func() error {
+		beats, err := cat.KeepAlive(memory.Beat{})
+		leases.Heed(beats, int64(time.Since(began)))
+		return err
+	}
+	if err := hear(); err != nil {
+		return nil, oneLine(err)
+	}
+	st, err := AskOf(ctx, cat, o)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err := hear(); err != nil {
+			return nil, oneLine(err)
+		}
+		unknown := false
+		for i := range st.Joined {
+			x := &st.Joined[i]
+			x.Lease = leases.State(x.Number, int64(x.Term), int64(time.Since(began)))
+			unknown = unknown || x.Lease == members.LeaseUnknown && leases.Known(x.Number)
+		}
+		if !unknown {
+			return st, nil
+		}
+		if sleep(ctx, leasePause); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// leasePause is how often AskLeases hears of leases.
+const leasePause = 20 * time.Millisecond
+
+// AskOf is Ask with a catalog that is there, which stays the caller's.
+func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
+	entries, _, err := cat.Load()
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	content, err := contentOf(cat, entries)
+	if err == nil && content.servers == nil && content.announced == nil {
+		_, err = find(cat, entries) // that there is none
+	}
+	if err != nil {
+		return nil, err
+	}
+	servers, l := content.servers, content.layout
 	beats, err := cat.KeepAlive(memory.Beat{})
 	if err != nil {
 		return nil, oneLine(err)
 	}
 	st := &Status{Catalog: cat.Name(), Layout: l, Beats: beats, Servers: make([]ServerStatus, len(servers))}
+	for _, a := range content.announced {
+		st.Joined = append(st.Joined, ServerLease{Announced: a})
+	}
+	slices.SortFunc(st.Joined, func(a, b ServerLease) int { return cmp.Compare(a.Address, b.Address) })
 	found := make([]probed, len(servers))
 	reports := make([]*Report, len(servers)+1) // nil: it is no daemon of txnode, or an older one
 	var asked sync.WaitGroup

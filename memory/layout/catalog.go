@@ -46,7 +46,7 @@ type Catalog interface {
 	Close() error
 }
 
-// Beat is a sign of life of a member: a process, by the number of its registration. A member whose count has not
+// Beat is a sign of life of a member: a process, or a server of blades, by the number of its registration. A member whose count has not
 // changed for its term, by the clock of whoever looks, is late.
 type Beat struct {
 	Member uint32
@@ -56,11 +56,19 @@ type Beat struct {
 
 // MemberOf returns the member that is registered as long as there is an entry of a key; false: it is none of a member.
 func MemberOf(key string) (member uint32, ok bool) {
-	if !strings.HasPrefix(key, prefixProcess) {
+	prefix := prefixProcess
+	if strings.HasPrefix(key, PrefixServer) {
+		prefix = PrefixServer
+	}
+	text, ok := strings.CutPrefix(key, prefix)
+	if !ok {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(key[len(prefixProcess):], 16, 32)
-	return uint32(n), err == nil && KeyOf(prefixProcess, uint32(n)) == key //nolint:gosec // of 32 bits
+	n, err := strconv.ParseUint(text, 16, 32)
+	if err != nil || KeyOf(prefix, uint32(n)) != key || prefix == PrefixServer != (n >= FirstServer) { //nolint:gosec // of 32 bits
+		return 0, false
+	}
+	return uint32(n), true //nolint:gosec // of 32 bits
 }
 
 // Entry is a key and its value.

@@ -103,6 +103,12 @@ const (
 // PrefixCluster begins the keys of package cluster, which say where blades are. They are no part of a layout.
 const PrefixCluster = "cluster/"
 
+// PrefixServer begins the keys of servers of blades that have registered, with numbers from FirstServer on, which no process has.
+const (
+	PrefixServer = PrefixCluster + "server/"
+	FirstServer  = MaxCoordinators
+)
+
 // OwnEntries returns the entries that are of this package.
 func OwnEntries(entries []Entry) []Entry {
 	i := slices.IndexFunc(entries, func(e Entry) bool { return strings.HasPrefix(e.Key, PrefixCluster) })

@@ -17,4 +17,9 @@
 //
 // What a fabric knows by itself needs no round: a blade whose server has begun another incarnation has lost its memory, and so has a
 // blade of this process, or of this host, that has ended.
+//
+// # Leases
+//
+// [Leases] say of members that hold a lease, such as servers of blades, whether they are alive: by when an observer has seen their signs
+// of life move, and never by a clock of theirs.
 package members

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,8 @@ type clusterInitOptions struct {
 	Blades   []string
 	Replicas int
 	Places   int
+	Joined   int // blades of servers that announce themselves
+	Wait     time.Duration
 	access   accessOptions
 
 	segment, log byteSize
@@ -41,8 +44,10 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH, tcp:HOST:PORT or etcd://HOST:PORT,HOST:PORT/PREFIX\n(default: none; it is needed)")
 	fs.StringArrayVar(&o.Blades, "blade", nil, "`address` of a server of blades: unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME; several, in the order\nof the blades' ids (default: none; one is needed)")
+	fs.IntVar(&o.Joined, "blades", 0, "instead of --blade: wait until servers with so `many` blades have announced themselves (txnode serve --join)\n(default: none)")
+	fs.DurationVar(&o.Wait, "wait", 0, "how long --blades waits at most; 0, the default: for ever")
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2; with one blade the default is 0")
-	fs.IntVar(&o.Places, "places", 0, "how many blades there can be, with those that are added later, at most 64; 0, the default: as many as there are")
+	fs.IntVar(&o.Places, "places", 0, "how many blades there can be, with those that are added later, at most 64; 0, the default: as many as there are,\nand with --blades twice as many")
 	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, less if the blades are small")
 	fs.Var(&o.log, "log-area", "log space of a worker on each blade, a power of two of at least 4KiB, which bounds what a transaction\ncan write; 0, the default: 4MiB, or a segment if that is smaller")
 	o.access.addFlags(cmd)
@@ -51,6 +56,9 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 // geometry is how the database is laid out; replicas: their number was asked for.
 func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
 	g := cluster.Geometry{SegmentSize: uint32(o.segment), LogArea: uint32(o.log), Places: o.Places}
+	if o.Places == 0 {
+		g.Places = min(2*o.Joined, memory.MaxBlades) // others can join later
+	}
 	if replicas {
 		g.Backups = &o.Replicas
 	}
@@ -115,8 +123,16 @@ func (o *clusterInitOptions) Validate() error {
 	} else if err := cluster.CheckCatalog(o.Catalog); err != nil {
 		faults = append(faults, "--catalog: "+err.Error())
 	}
-	if len(o.Blades) == 0 {
-		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade")
+	switch {
+	case o.Joined < 0 || o.Joined > memory.MaxBlades:
+		faults = append(faults, fmt.Sprintf("--blades is %d; 1 to %d are possible", o.Joined, memory.MaxBlades))
+	case o.Joined > 0 && len(o.Blades) > 0:
+		faults = append(faults, "--blade and --blades are both given; servers are named, or announce themselves")
+	case o.Joined == 0 && len(o.Blades) == 0:
+		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade; or --blades, how many to wait for")
+	}
+	if o.Wait < 0 || o.Wait > 0 && o.Joined == 0 {
+		faults = append(faults, fmt.Sprintf("--wait is %v; it is how long --blades waits at most", o.Wait))
 	}
 	if o.Places < 0 || o.Places > memory.MaxBlades {
 		faults = append(faults, fmt.Sprintf("--places is %d; 0 to %d are possible", o.Places, memory.MaxBlades))
@@ -152,8 +168,13 @@ them, without tables. All servers must answer: they tell how many blades they ha
 of which sizes. The catalog must be empty. After an interruption, call it again with the
 same servers: it goes on, after some 20 s if a process has begun. If the catalog has that
 cluster already, with the same servers in the same order and the same layout, the command
-says so, changes nothing, and succeeds; another cluster is an error with the difference.`,
-		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
+says so, changes nothing, and succeeds; another cluster is an error with the difference.
+
+With --blades it waits for servers that announce themselves in the catalog (txnode serve
+--join), and takes them, of different domains first. Those that come later join by
+themselves, as long as there are places.`,
+		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blades 3 --replicas 1\n" +
+			"  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
 			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt\n" +
 			"  txnode cluster init --catalog etcd://e0:2379,e1:2379,e2:2379/bank --blade tcp:b0:7000 --blade tcp:b1:7000",
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
@@ -166,6 +187,23 @@ says so, changes nothing, and succeeds; another cluster is an error with the dif
 	}
 	o.AddFlags(cmd)
 	return cmd
+}
+
+// awaitServers waits for servers that announce themselves.
+func awaitServers(ctx context.Context, w *World, cat memory.Catalog, o *clusterInitOptions) ([]cluster.BladeAddress, error) {
+	limit := ctx
+	if o.Wait > 0 {
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+	}
+	addresses, err := cluster.AwaitServers(limit, cat, o.Joined, func(have int) {
+		_, _ = fmt.Fprintf(w.Stderr, "blades that have joined: %d of %d\n", have, o.Joined)
+	})
+	if err != nil {
+		return nil, interruptedOr(ctx, clusterFailed(err))
+	}
+	return addresses, nil
 }
 
 func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g cluster.Geometry) (err error) {
@@ -181,6 +219,11 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 	var addresses []cluster.BladeAddress
 	for _, b := range o.Blades {
 		addresses = append(addresses, cluster.BladeAddress(b))
+	}
+	if o.Joined > 0 {
+		if addresses, err = awaitServers(ctx, w, cat, o); err != nil {
+			return err
+		}
 	}
 	has := "has"
 	switch err := cluster.Init(ctx, cat, addresses, g, co); {

@@ -28,11 +28,12 @@ func newClusterStatus(w *World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status address", Short: "Say whether a cluster is whole, and what is wrong with it",
 		Long: `Asks the catalog at an address, and all servers of blades at once. It lists the blades
-with their state and free room; the members: processes that have the database open, and
-the witness, which is the daemon of the catalog; and the copies of the database: those
-that are missing or being built, segments that are unavailable, since all of their
-copies are on blades that are away, and segments that are lost. What is wrong is listed
-at the end, the worst first. The exit code is 1 if anything is, and 0 if the cluster is
+with their state and free room; servers that have announced themselves, with lease, domain
+and release, also those that have no blades yet; the members: processes that have the
+database open, and the witness, which is the daemon of the catalog; and the copies of the
+database: those that are missing or being built, segments that are unavailable, since all
+of their copies are on blades that are away, and segments that are lost. What is wrong is
+listed at the end, the worst first. The exit code is 1 if anything is, and 0 if the cluster is
 whole. Servers that do not answer hold it up for seconds only.
 
 States of blades: up; full: its disk is; leaving: it is being drained, and drained then;
@@ -86,7 +87,7 @@ func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOp
 	var last *cluster.Status
 	said, warned := waitLine{w: w}, false
 	for {
-		st, err := cluster.Ask(ctx, address, co) // which takes its time, so that there is something to tell
+		st, err := cluster.AskLeases(ctx, address, co) // which takes its time, so that there is something to tell
 		switch {
 		case err == nil:
 			last = st
@@ -162,6 +163,7 @@ type clusterLine struct {
 	Whole    bool          `json:"whole"`
 	Wrong    []string      `json:"wrong"` // what is wrong, the worst first
 	Servers  []serverLine  `json:"servers"`
+	Joined   []joinedLine  `json:"joined"` // servers that have announced themselves
 	Members  []memberLine  `json:"members"`
 	Witness  *witnessLine  `json:"witness"`  // null: there is none
 	Database *databaseLine `json:"database"` // null: there is none yet
@@ -172,8 +174,20 @@ type serverLine struct {
 	Answers bool        `json:"answers"`
 	Vacant  bool        `json:"vacant,omitempty"` // there is no server: its place can be taken
 	Error   string      `json:"error,omitempty"`
+	Domain  string      `json:"domain,omitempty"`
 	Full    []string    `json:"full,omitempty"` // disks of the server that are full
 	Blades  []bladeLine `json:"blades"`
+}
+
+// joinedLine is a server that has announced itself. It has no blades of the cluster if it waits for a place, or was drained.
+type joinedLine struct {
+	Address string `json:"address"`
+	Lease   string `json:"lease"` // alive, late, expired; or unknown to an earlier release
+	TermNs  int64  `json:"term_ns"`
+	Domain  string `json:"domain,omitempty"`
+	Release string `json:"release,omitempty"`
+	Blades  []int  `json:"blades"` // of the cluster
+	Drained bool   `json:"drained,omitempty"`
 }
 
 type bladeLine struct {
@@ -253,14 +267,14 @@ func (b *buildLine) String() string {
 
 // statusLine is what is printed of a status.
 func statusLine(st *cluster.Status) clusterLine {
-	l := clusterLine{Catalog: st.Catalog, Wrong: []string{}, Members: []memberLine{}}
+	l := clusterLine{Catalog: st.Catalog, Wrong: []string{}, Members: []memberLine{}, Joined: []joinedLine{}}
 	for _, x := range st.Troubles() {
 		l.Wrong = append(l.Wrong, troubleText(&x))
 	}
 	l.Whole = len(l.Wrong) == 0
 	id := 0
 	for _, s := range st.Servers {
-		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant(), Full: s.Full}
+		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant(), Domain: s.Domain, Full: s.Full}
 		if s.Err != nil {
 			sl.Error = oneLine(explainTLS(s.Err))
 		}
@@ -280,6 +294,16 @@ func statusLine(st *cluster.Status) clusterLine {
 			id++
 		}
 		l.Servers = append(l.Servers, sl)
+	}
+	for i := range st.Joined {
+		x := &st.Joined[i]
+		j := joinedLine{Address: string(x.Address), Lease: x.Lease.String(), TermNs: int64(x.Term), Domain: x.Domain, Release: x.Release, Blades: []int{}, Drained: x.Left}
+		for b := range st.Blades {
+			if st.Blades[b].Server == x.Address {
+				j.Blades = append(j.Blades, b)
+			}
+		}
+		l.Joined = append(l.Joined, j)
 	}
 	for i := range st.Processes {
 		p := &st.Processes[i]
@@ -343,6 +367,9 @@ func printStatusText(w *World, l *clusterLine) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := printJoined(w, l); err != nil {
+		return err
+	}
 	if err := printMembers(w, l); err != nil {
 		return err
 	}
@@ -375,6 +402,31 @@ func printStatusText(w *World, l *clusterLine) error {
 		}
 	}
 	return nil
+}
+
+// printJoined prints servers that have announced themselves. Without them nothing is printed.
+func printJoined(w *World, l *clusterLine) error {
+	if len(l.Joined) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "\nserver\tlease\tdomain\trelease\tblades")
+	for i := range l.Joined {
+		j := &l.Joined[i]
+		domain, blades := j.Domain, strings.Trim(fmt.Sprint(j.Blades), "[]")
+		if domain == "" {
+			domain = "its own"
+		}
+		switch {
+		case blades != "":
+		case j.Drained:
+			blades = "none: it was drained"
+		default:
+			blades = "none yet"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", shown(j.Address), j.Lease, shown(domain), shown(j.Release), blades)
+	}
+	return t.Flush()
 }
 
 // printMembers prints who takes part. Without members nothing is printed.

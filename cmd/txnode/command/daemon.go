@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
+	"txnode/benchmarks/report"
 	"txnode/cluster"
 	"txnode/internal/logsink"
 	"txnode/internal/owndir"
@@ -253,9 +254,11 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	failed := make(chan error, len(d.o.Listen)+2)
 	var serving sync.WaitGroup
 	var status *httpServer
+	announced := func() {} // waits for the end of the announcement
 	defer func() {
 		d.ending.Store(true)
 		d.told(d.notify.tell("STOPPING=1"))
+		announced() // before, since the catalog may be served here
 		if d.server != nil {
 			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
 			defer cancel()
@@ -277,7 +280,8 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		serving.Go(func() { failed <- d.shared.Serve() })
 	}
 	var names []string
-	for _, a := range d.o.Listen {
+	var at cluster.BladeAddress
+	for i, a := range d.o.Listen {
 		l, err := d.o.listenOn(a)
 		if err == nil {
 			if err = d.server.Admissible(l.Addr()); err != nil {
@@ -289,6 +293,9 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		}
 		network, _, _ := tcp.ParseAddress(a) // Validate has
 		names = append(names, network+":"+l.Addr().String())
+		if i == 0 {
+			at = d.o.advertised(l)
+		}
 		serving.Go(func() { failed <- d.server.Serve(l) })
 	}
 	what := d.what(names)
@@ -306,6 +313,9 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	}
 	d.log.Info("serving", zap.String("what", what))
 	d.told(d.notify.tell("READY=1\nSTATUS=" + what))
+	if d.o.Join != "" {
+		announced = d.announce(watching, stop, at)
+	}
 	serving.Go(func() { d.watchDisks(watching) })
 	serving.Go(func() { d.notify.watch(watching, func() { d.look(time.Now()) }) })
 	if d.catalog != nil {
@@ -367,6 +377,38 @@ func (d *daemon) until(ctx context.Context, hangup <-chan os.Signal, failed <-ch
 func (d *daemon) goodbye() error {
 	d.log.Info("ending: connections execute what they have received")
 	return nil
+}
+
+// announce has the server take part in a cluster. end ends that.
+func (d *daemon) announce(ctx context.Context, stop func(), at cluster.BladeAddress) (end func()) {
+	o := cluster.AnnounceOptions{
+		Options: cluster.Options{TCP: tcp.Options{Credentials: d.files.Client}},
+		Address: at,
+		Release: report.FromEnvironment(d.w.Environment()).Version,
+		Domain:  d.o.Domain,
+		Report: func(err error) {
+			if ctx.Err() == nil {
+				d.log.Warn("the server serves, and could not join, which is tried again", zap.String("catalog", d.o.Join), zap.String("error", oneLine(err)))
+			}
+		},
+		Joined: func(blades []int) {
+			d.log.Info("the server has joined the cluster", zap.String("catalog", d.o.Join), zap.String("at", string(at)), zap.Ints("blades", blades))
+		},
+	}
+	for _, b := range d.set.Blades() {
+		o.Incarnations = append(o.Incarnations, b.Incarnation)
+	}
+	if d.dir != nil {
+		o.Stamps = d.dir.ids
+	}
+	done := make(chan error, 1)
+	go func() { done <- cluster.Announce(ctx, d.o.Join, o) }()
+	return func() {
+		stop()
+		if err := <-done; err != nil {
+			d.log.Warn("the catalog was not told that the server ends", zap.String("catalog", d.o.Join), zap.String("error", oneLine(err)))
+		}
+	}
 }
 
 // what says what is served at addresses.

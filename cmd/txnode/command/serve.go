@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 )
@@ -36,6 +38,9 @@ type serveOptions struct {
 	TLS         tlsOptions
 	HTTP        string
 	Cluster     string // of whose database the daemon knows
+	Join        string // the catalog that the server announces itself in
+	Advertise   string
+	Domain      string
 	LogFormat   string
 	LogLevel    string
 	Config      string
@@ -127,6 +132,9 @@ func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps each blade in a file, made if there is none; sizes may be left out if there is one\n(default: none, the blades end with the process)")
 	fs.BoolVar(&o.HugePages, "huge-pages", false, "put blades in memory on explicit huge pages, which must be reserved; sizes are multiples of 2MiB then")
 	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
+	fs.StringVar(&o.Join, "join", "", "`address` of a catalog: the server announces itself there, and takes part in its cluster (default: none)")
+	fs.StringVar(&o.Advertise, "advertise", "", "with --join, `address` HOST:PORT by which others reach the first --listen (default: as it is there)")
+	fs.StringVar(&o.Domain, "domain", "", "with --join, `name` of what fails together with others, such as a rack: no two copies are in one domain\nwhile there is room elsewhere (default: the server is one of its own)")
 	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
 	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, or with --secret-file 666)")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
@@ -169,6 +177,7 @@ func (o *serveOptions) Validate() error {
 		}
 	}
 	faults = append(faults, o.bladeFaults()...)
+	faults = append(faults, o.joinFaults()...)
 	faults = append(faults, o.TLS.faults()...)
 	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) && o.HTTP == "" {
 		faults = append(faults, "--tls-cert is for TCP, and no --listen is tcp:HOST:PORT")
@@ -200,6 +209,61 @@ func (o *serveOptions) Validate() error {
 		return usagef("%s", strings.Join(faults, "; "))
 	}
 	return nil
+}
+
+// joinFaults finds faults in how the server is to announce itself.
+func (o *serveOptions) joinFaults() (faults []string) {
+	if o.Join == "" {
+		if o.Advertise != "" || o.Domain != "" {
+			faults = append(faults, "--advertise and --domain are for --join")
+		}
+		return faults
+	}
+	if err := cluster.CheckCatalog(o.Join); err != nil {
+		faults = append(faults, "--join: "+err.Error())
+	}
+	if o.Shm != "" || o.sizes() == nil {
+		faults = append(faults, "--join is for blades of --listen; those of --shm are all there from the beginning: txnode cluster init --blade")
+	}
+	if len(o.Domain) > layout.MaxDomain || strings.ContainsFunc(o.Domain, unicode.IsControl) {
+		faults = append(faults, fmt.Sprintf("--domain has %d bytes; at most %d are possible, without control characters", len(o.Domain), layout.MaxDomain))
+	}
+	if len(o.Listen) == 0 {
+		return faults // of which another fault tells
+	}
+	network, address, _ := tcp.ParseAddress(o.Listen[0])
+	if network != "tcp" {
+		if o.Advertise != "" {
+			faults = append(faults, fmt.Sprintf("--advertise is for TCP, and the first --listen is %s", o.Listen[0]))
+		}
+		return faults
+	}
+	what := "--listen"
+	if o.Advertise != "" {
+		what, address = "--advertise", o.Advertise
+	}
+	host, port, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	if err != nil || host == "" || ip != nil && ip.IsUnspecified() || o.Advertise != "" && (port == "" || port == "0") {
+		faults = append(faults, fmt.Sprintf("%s is %q, which --join tells others, and they cannot connect to it: give --advertise HOST:PORT, by which they reach this server", what, address))
+	}
+	return faults
+}
+
+// advertised is by which address others reach the first of the listeners.
+func (o *serveOptions) advertised(l net.Listener) cluster.BladeAddress {
+	network, address, _ := tcp.ParseAddress(o.Listen[0]) // Validate has
+	switch {
+	case o.Advertise != "":
+		address = o.Advertise
+	case network == "tcp":
+		host, port, _ := net.SplitHostPort(address)
+		if a, ok := l.Addr().(*net.TCPAddr); ok && a.Port > 0 {
+			port = strconv.Itoa(a.Port)
+		}
+		address = net.JoinHostPort(host, port)
+	}
+	return cluster.BladeAddress(network + ":" + address)
 }
 
 // maxBlades is how many blades a server can have.
@@ -278,6 +342,12 @@ sockets of their own user and root, or of --server-user. Other hosts are served 
 that authority, too. TLS 1.3 is the oldest version. Files of certificates and secrets
 that are replaced count for the next connection; SIGHUP reads them at once.
 
+With --join, the server announces itself in the catalog at an address, which another
+daemon serves, or an etcd, and says there that it is alive. Before there is a database it
+waits for txnode cluster init --blades. In a cluster the server takes a vacant place, and
+gets its share, as by txnode cluster add-blade and rebalance; one that was there before,
+at this address or with these files, has its place again. --join stands for --cluster, too.
+
 With --http, a browser shows blades, rates and, with --catalog, where the copies of
 the database are; Prometheus reads /metrics. /healthz answers 200, or 503 and why.
 
@@ -295,6 +365,7 @@ which there are more than 10 of a kind in a second, are left out and counted.`,
   txnode serve --shm /dev/shm/txnode --name blade0 --memory 4GiB
   txnode serve --listen unix:/tmp/blades --blade 4GiB --blade 4GiB --dir /var/lib/txnode/blades --http 127.0.0.1:9100
   txnode serve --listen unix:/tmp/catalog --catalog /var/lib/txnode --memory 0
+  txnode serve --listen unix:/tmp/blade1 --memory 4GiB --join unix:/tmp/catalog
   txnode serve --listen tcp:0.0.0.0:7000 --tls-cert server.crt --tls-key server.key --tls-ca ca.crt`,
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -304,6 +375,9 @@ which there are more than 10 of a kind in a second, are left out and counted.`,
 			o.memoryGiven = cmd.Flags().Changed("memory")
 			if err := o.Validate(); err != nil {
 				return err
+			}
+			if o.Cluster == "" && o.Catalog == "" {
+				o.Cluster = o.Join
 			}
 			return runServe(cmd.Context(), w, o)
 		},

@@ -146,6 +146,17 @@ func alive(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.Catalo
 	if _, knows := beat(memory.Beat{}); !slices.Equal(knows, []memory.Epoch{4, 9}) {
 		t.Errorf("members know %d", knows)
 	}
+	change(memory.Entry{Key: "cluster/server/01000002", Value: []byte("s")}, memory.Entry{Key: "cluster/server/00000002", Value: []byte("the number of a process")})
+	if _, knows := beat(memory.Beat{Member: 0x1000002, Knows: 1}); !slices.Equal(knows, []memory.Epoch{4, 9, 1}) {
+		t.Errorf("members, with a server of blades, know %d", knows)
+	}
+	if _, err := c.KeepAlive(memory.Beat{Member: 2}); !errors.Is(err, memory.ErrEnded) {
+		t.Errorf("a server with the number of a process: %v", err)
+	}
+	change(memory.Entry{Key: "cluster/server/01000002"})
+	if _, err := c.KeepAlive(memory.Beat{Member: 0x1000002}); !errors.Is(err, memory.ErrEnded) {
+		t.Errorf("a server that has resigned: %v", err)
+	}
 	change(memory.Entry{Key: "process/00000007"})
 	if _, err := c.KeepAlive(memory.Beat{Member: 7, Knows: 5}); !errors.Is(err, memory.ErrEnded) {
 		t.Errorf("a member that is registered no more: %v", err)
