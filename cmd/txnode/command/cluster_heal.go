@@ -11,6 +11,7 @@ import (
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/rdma"
 	"txnode/txn"
 )
 
@@ -34,8 +35,8 @@ never stay long enough for that, and for those that none has open.
 
 It ends when there is nothing left that it can do, and prints what txnode cluster status
 does: what is wrong still, with exit code 1, or 0 if the cluster is whole. With --wait it
-goes on until the cluster is whole, as when a server is started later; if data is lost,
-it ends when all else is done. After an interruption, call it again.`,
+goes on until the cluster is whole, as when a server is started later, and waits, too, for
+a catalog or servers that do not answer yet; if data is lost, it ends when all else is done. After an interruption, call it again.`,
 		Example: "  txnode cluster heal unix:/tmp/catalog\n  txnode cluster heal unix:/tmp/catalog --wait --timeout 10m",
 		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +73,26 @@ func runClusterHeal(ctx context.Context, w *World, address string, o *clusterHea
 		defer cancel()
 	}
 	db, err := openCluster(limit, address, &o.access, txn.Options{})
-	if err != nil {
+	for said := (waitLine{w: w}); o.Wait && comes(err) && limit.Err() == nil; { // which it says on a terminal
+		said.say("waiting: " + oneLine(err))
+		pause := time.NewTimer(healEvery)
+		select {
+		case <-limit.Done():
+		case <-pause.C:
+			var again error
+			if db, again = openCluster(limit, address, &o.access, txn.Options{}); limit.Err() == nil || again == nil {
+				err = again // else that of before says what was waited for
+			}
+		}
+		pause.Stop()
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return errInterrupted
+	case limit.Err() != nil:
+		return fmt.Errorf("after %v: %w", o.Timeout, err)
+	default:
 		return interruptedOr(ctx, err)
 	}
 	why := heal(limit, w, db, address, co, o.Wait)
@@ -91,6 +111,16 @@ func runClusterHeal(ctx context.Context, w *World, address string, o *clusterHea
 		err = fmt.Errorf("%w; %s", err, oneLine(why))
 	}
 	return err
+}
+
+// comes reports whether an opening has failed by what may come by and by: a server that does not answer, or is not known to be gone.
+func comes(err error) bool {
+	for _, e := range []error{memory.ErrAway, memory.ErrShared, rdma.ErrBladeDown, txn.ErrCutOff} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // heal waits until a database that is open has nothing left to be done, or until the cluster is whole. It returns why that is not
