@@ -99,7 +99,7 @@ func DialCatalog(ctx context.Context, address string, o Options) (memory.Catalog
 func dialRemote(ctx context.Context, list string, o Options) (memory.Catalog, error) {
 	var silent []error
 	for a := range strings.SplitSeq(list, ",") {
-		c, err := remote.Dial(ctx, a, o.TCP)
+		c, err := remote.Dial(ctx, a, o.tcp())
 		if err == nil {
 			return c, nil
 		}

@@ -21,8 +21,11 @@ import (
 // Options are those of the connections. The zero value is usable on one host.
 type Options struct {
 	// TCP is for the catalog, and for blades of sockets. Of a catalog of another scheme, the package that registers the scheme
-	// says which of these options count.
+	// says which of these options count. Deadlines that are 0 follow from Term: Connect and Verb are half of it, Control is the whole.
 	TCP tcp.Options
+	// Term is the lease term of the programs of the cluster, from which deadlines follow that are not set; 0: txn.DefaultLeaseTerm, and in Open
+	// that of the database. A shorter one than the default makes no deadline shorter.
+	Term time.Duration
 	// Shm is for blades of shared memory. Servers is set by this package.
 	Shm shm.Options
 	// Post is how often Open has the process tell a daemon of the cluster its metrics, for txnode top: the daemon of the catalog,
@@ -78,6 +81,9 @@ func (h *Host) Close() error {
 func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.DB, error) {
 	if to.Fabric != nil || to.Catalog != nil || to.Closer != nil {
 		return nil, fmt.Errorf("%w: Fabric, Catalog and Closer are the cluster's", ErrOptions)
+	}
+	if o.Term == 0 {
+		o.Term = to.LeaseTerm
 	}
 	h, err := Connect(ctx, address, o)
 	if err != nil {
@@ -258,7 +264,7 @@ func fabricOf(ctx context.Context, servers []Server, o Options) (rdma.Fabric, er
 		}
 		return f, nil
 	}
-	f, err := tcp.Dial(ctx, names, o.TCP)
+	f, err := tcp.Dial(ctx, names, o.tcp())
 	if err != nil {
 		return nil, oneLine(err)
 	}

@@ -63,7 +63,7 @@ func read(cat memory.Catalog) ([]Server, *memory.Layout, error) {
 	return servers, l, err
 }
 
-// Look asks the catalog and all servers, each within Options.TCP.Control, or until ctx ends.
+// Look asks the catalog and all servers, each within the deadlines of Options, or until ctx ends.
 func (m *Monitor) Look(ctx context.Context) *Sight {
 	s := &Sight{At: time.Now(), Catalog: m.cat.Name()}
 	if servers, l, err := read(m.cat); err != nil {
@@ -102,7 +102,7 @@ func (m *Monitor) ask(ctx context.Context, addresses []string) ([]*Report, []err
 				return
 			}
 			if callers[i] == nil {
-				if callers[i], errs[i] = tcp.DialService(ctx, a, ReportService, m.o.TCP); errs[i] != nil {
+				if callers[i], errs[i] = tcp.DialService(ctx, a, ReportService, m.o.tcp()); errs[i] != nil {
 					errs[i] = oneLine(errs[i])
 					return
 				}

@@ -99,7 +99,7 @@ func (p *publisher) post(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, postWait)
 	defer cancel()
 	if p.daemon == nil {
-		c, err := tcp.DialService(ctx, p.addresses[p.at], ReportService, p.o.TCP)
+		c, err := tcp.DialService(ctx, p.addresses[p.at], ReportService, p.o.tcp())
 		if err != nil {
 			p.next()
 			return

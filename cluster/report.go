@@ -100,7 +100,7 @@ func AskReport(ctx context.Context, address string, o Options) (*Report, error) 
 		}
 		return decodeReport(address, p)
 	}
-	c, err := tcp.DialService(ctx, address, ReportService, o.TCP)
+	c, err := tcp.DialService(ctx, address, ReportService, o.tcp())
 	if err != nil {
 		return nil, oneLine(err)
 	}

@@ -125,7 +125,7 @@ type Copies struct {
 }
 
 // Ask asks the catalog at an address, as Connect does, and then all servers of blades at once. Servers that do not answer are no error:
-// ServerStatus.Err; each has Options.TCP.Connect, and Control, to answer. It changes nothing.
+// ServerStatus.Err; each has the deadlines of Options to answer. It changes nothing.
 func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {

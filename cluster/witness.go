@@ -17,6 +17,8 @@ import (
 type WitnessOptions struct {
 	// TCP is for connections to the servers of blades, of which it keeps one each.
 	TCP tcp.Options
+	// Term is that of Options, from which deadlines of TCP follow that are not set.
+	Term time.Duration
 	// Every is how often it asks each of them by itself; 0: DefaultWitness. About a blade of which another member asks, it asks at once.
 	Every time.Duration
 	// Report is told what the witness cannot do, unless it was the last thing told; nil: nothing is.
@@ -35,6 +37,7 @@ func Witness(ctx context.Context, cat memory.Catalog, o WitnessOptions) {
 	if w.o.Every <= 0 {
 		w.o.Every = DefaultWitness
 	}
+	w.o.TCP = Options{TCP: w.o.TCP, Term: w.o.Term}.tcp()
 	w.o.TCP.Absent = nil
 	defer w.close()
 	for fresh := true; ctx.Err() == nil; {

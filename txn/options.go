@@ -89,7 +89,7 @@ type Options struct {
 	Durability Durability
 
 	// LeaseTerm is how long others wait for a process, or a worker of their own, that has stopped before they decide its
-	// transactions; 0: 10 seconds, a year at most; negative: for ever, or until the next opening. Safety depends
+	// transactions; 0: 2 seconds, a year at most; negative: for ever, or until the next opening. Safety depends
 	// neither on it nor on clocks; only the time until a dead worker's locks are gone does. There is one exception, in a
 	// shared database: if a process hears nothing of a blade that another one reaches, see ClockDrift.
 	LeaseTerm time.Duration
@@ -174,7 +174,7 @@ const (
 	DefaultBladeSize = embedded.DefaultBladeSize // bytes
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
-	DefaultLeaseTerm = 10 * time.Second
+	DefaultLeaseTerm = 2 * time.Second
 	DefaultGiveBack  = 10 * time.Second
 	maxGiveBack      = 24 * time.Hour
 	maxLeaseTerm     = 365 * 24 * time.Hour

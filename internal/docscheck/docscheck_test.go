@@ -54,7 +54,7 @@ func TestOperateNamesAll(t *testing.T) {
 // TestOperationsNamesFlags: the pages about clusters and daemons name every flag of the daemon, and of what sets clusters up.
 func TestOperationsNamesFlags(t *testing.T) {
 	var page []byte
-	for _, name := range []string{"operations.md", "daemons.md", "status.md"} {
+	for _, name := range []string{"operations.md", "daemons.md", "status.md", "deadlines.md"} {
 		p, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestOperationsNamesFlags(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !regexp.MustCompile(`--` + f.Name + `\b`).Match(page) {
-				t.Errorf("docs/operations.md, docs/daemons.md and docs/status.md do not name --%s of %s", f.Name, cmd.CommandPath())
+				t.Errorf("docs/operations.md, docs/daemons.md, docs/status.md and docs/deadlines.md do not name --%s of %s", f.Name, cmd.CommandPath())
 			}
 		})
 	}

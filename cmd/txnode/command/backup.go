@@ -180,17 +180,18 @@ func openCluster(ctx context.Context, address string, access *accessOptions, to 
 	if err != nil {
 		return nil, err
 	}
-	h, err := cluster.Connect(ctx, address, co)
+	cat, err := cluster.DialCatalog(ctx, address, co)
 	if err != nil {
 		return nil, clusterFailed(err)
 	}
-	l, err := memory.LoadLayout(h.Catalog)
-	if err = errors.Join(err, h.Close()); err == nil && l == nil {
+	l, err := memory.LoadLayout(cat)
+	if err = errors.Join(err, cat.Close()); err == nil && l == nil {
 		err = failf("no database in %s: create it with txnode cluster init", address)
 	}
 	if err != nil {
 		return nil, err
 	}
+	to.LeaseTerm = access.Lease
 	db, err := cluster.Open(ctx, address, to, co)
 	if err != nil {
 		return nil, clusterFailed(err)

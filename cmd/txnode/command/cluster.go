@@ -15,6 +15,7 @@ import (
 	"txnode/cluster"
 	_ "txnode/cluster/etcd" // addresses etcd://
 	"txnode/memory"
+	"txnode/txn"
 )
 
 func newCluster(w *World) *cobra.Command {
@@ -65,11 +66,39 @@ func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
 	return g
 }
 
-// accessOptions are the flags by which a client proves to servers that it may connect.
+// accessOptions are the flags by which a client proves to servers that it may connect, and that say how long it waits for them.
 type accessOptions struct {
 	SecretFile string
 	ServerUser string
 	TLS        tlsOptions
+
+	Lease               time.Duration // from which the others follow that are 0
+	Connect, Call, Verb time.Duration
+}
+
+// given reports whether there are flags for a cluster alone.
+func (o accessOptions) given() bool {
+	o.Lease = 0
+	return o != accessOptions{}
+}
+
+// minLease is the least --lease: processes renew theirs three times in it.
+const minLease = 100 * time.Millisecond
+
+// deadlines finds faults of deadlines.
+func (o *accessOptions) deadlines() (faults []string) {
+	if o.Lease < minLease {
+		faults = append(faults, fmt.Sprintf("--lease is %v; it must be at least %v", o.Lease, minLease))
+	}
+	for _, x := range []struct {
+		name string
+		d    time.Duration
+	}{{"connect-timeout", o.Connect}, {"call-timeout", o.Call}, {"verb-timeout", o.Verb}} {
+		if x.d < 0 {
+			faults = append(faults, fmt.Sprintf("--%s is %v; it must not be negative", x.name, x.d))
+		}
+	}
+	return faults
 }
 
 func (o *accessOptions) addFlags(cmd *cobra.Command) {
@@ -77,13 +106,18 @@ func (o *accessOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.ServerUser, "server-user", "", "`user`, by name or number, whose daemons on this host are trusted, and not only this one's and root's (default: none)")
 	o.TLS.addFlags(cmd, "servers")
 	o.TLS.addName(cmd)
+	cmd.Flags().DurationVar(&o.Lease, "lease", txn.DefaultLeaseTerm, "`time` without a sign of life after which a process counts as gone")
+	cmd.Flags().DurationVar(&o.Connect, "connect-timeout", 0, "`time` that a connection may take; 0, the default: half of --lease")
+	cmd.Flags().DurationVar(&o.Call, "call-timeout", 0, "`time` that a call of a catalog or of a blade may take; 0, the default: --lease")
+	cmd.Flags().DurationVar(&o.Verb, "verb-timeout", 0, "`time` that a verb may take; 0, the default: half of --lease")
 }
 
 // options are the options of connections with what the files have.
 func (o *accessOptions) options() (c cluster.Options, err error) {
-	if faults := o.TLS.faults(); faults != nil {
+	if faults := append(o.TLS.faults(), o.deadlines()...); faults != nil {
 		return c, usagef("%s", strings.Join(faults, "; "))
 	}
+	c.Term, c.TCP.Connect, c.TCP.Control, c.TCP.Verb = o.Lease, o.Connect, o.Call, o.Verb
 	if o.ServerUser != "" {
 		id, err := userID(o.ServerUser)
 		if err != nil {

@@ -21,7 +21,7 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		Durability:  o.Durability,
 		ReadBackups: o.ReadBackups,
 		Arena:       o.Arena,
-		LeaseTerm:   o.Lease,
+		LeaseTerm:   o.Access.Lease,
 		Policy:      occ.PolicyDefault,
 		Techniques:  &o.Techniques,
 		Seed:        o.Seed,
@@ -36,9 +36,6 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		co, err := o.Access.options()
 		if err != nil {
 			return nil, err
-		}
-		if o.Verb > 0 {
-			co.TCP.Verb, co.TCP.Connect, co.TCP.Control = o.Verb, o.Verb, o.Verb
 		}
 		db, err := cluster.Open(ctx, o.Cluster, options, co)
 		if err != nil {

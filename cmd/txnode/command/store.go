@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,10 +30,8 @@ type StoreOptions struct {
 	Fabric      string // of a benchmark: to blades that it makes; empty: inproc
 	Access      accessOptions
 	Durability  txn.Durability
-	Lease       time.Duration // 0: the engine's default
-	Verb        time.Duration // of --cluster and of blades in other processes: how long one may take; 0: the fabric's default
-	ReadBackups bool          // what is only read
-	HugePages   bool          // explicit ones
+	ReadBackups bool // what is only read
+	HugePages   bool // explicit ones
 	Seed        uint64
 	// Geometry: Replicas and Blades were asked for, and a database in Dir must have
 	// them. Without, it is taken as it is.
@@ -49,9 +46,6 @@ var (
 	policies     = []string{"default", "ford"}
 	durabilities = []string{txn.DurabilityProcess.String(), txn.DurabilityPower.String()}
 )
-
-// minLease is the least --lease: processes renew theirs four times in it.
-const minLease = 100 * time.Millisecond
 
 // AddFlags registers the flags.
 func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
@@ -68,8 +62,6 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.Cluster, "cluster", "", "`address` of the catalog of a cluster whose blades keep the data, which other processes may use at the same time;\nby default the blades are this process's")
 	o.Access.addFlags(cmd)
 	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
-	fs.DurationVar(&o.Lease, "lease", txn.DefaultLeaseTerm, "`time` without a sign of life after which this process counts as gone")
-	fs.DurationVar(&o.Verb, "verb-timeout", 0, "`time` that a verb, a connection or a call of a blade in another process may take;\n0, the default: 5s, of a connection 3s")
 	fs.BoolVar(&o.ReadBackups, "read-backups", false, "read what is only read from the first backup, and validate it at the primary; default: from the primary")
 	fs.BoolVar(&o.HugePages, "huge-pages", false, "put the blades on explicit huge pages, of which enough for --blades of --blade-size must be reserved;\ndefault: on transparent ones, if the kernel grants them")
 	completeWith(cmd, "policy", policies...)
@@ -98,12 +90,7 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	case o.Durability == txn.DurabilityPower && o.Policy == "ford":
 		faults = append(faults, "--durability power needs --policy default")
 	}
-	if o.Lease < minLease {
-		faults = append(faults, fmt.Sprintf("--lease is %v; it must be at least %v", o.Lease, minLease))
-	}
-	if o.Verb < 0 {
-		faults = append(faults, fmt.Sprintf("--verb-timeout is %v; it must be positive", o.Verb))
-	}
+	faults = append(faults, o.Access.deadlines()...)
 	if o.HugePages && o.Dir != "" {
 		faults = append(faults, "--huge-pages are for blades in memory, without --dir")
 	}
@@ -119,8 +106,8 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 		if o.Durability == txn.DurabilityPower {
 			faults = append(faults, "--durability power is for --dir: the blades of --cluster keep nothing without power")
 		}
-	} else if o.Access != (accessOptions{}) {
-		faults = append(faults, "--secret-file, --server-user and --tls-... are for --cluster")
+	} else if o.Access.given() {
+		faults = append(faults, "--secret-file, --server-user, --tls-... and --...-timeout are for --cluster")
 	}
 	if o.Dir == "" && cmd.Flags().Changed("dir") {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")

@@ -233,10 +233,14 @@ func (c *Client) Revision() (memory.Revision, error) {
 	return at.rev, err
 }
 
-// KeepAlive tells the process of the catalog of a sign of life, within Options.Control.
+// aliveTries is how many signs of life could be told one after the other within Options.Control: one that is lost with its connection is told
+// again before the lease ends.
+const aliveTries = 4
+
+// KeepAlive tells the process of the catalog of a sign of life, within a quarter of Options.Control.
 func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 	before, _ := c.place()
-	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
+	ctx, cancel := context.WithTimeout(c.life, c.o.Control/aliveTries)
 	defer cancel()
 	p, err := c.call(ctx, c.alive, appendBeats([]byte{format, opAlive}, b))
 	if err != nil {
