@@ -171,6 +171,11 @@ chaos: ## a cluster of processes that are killed, stopped or cut off, with slow 
 	$(if $(filter etcd,$(CATALOG)),@sh scripts/tool.sh etcd >/dev/null)
 	$(GO) test ./cmd/txnode -run 'TestChaos$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED) -chaos.net=$(NET) $(if $(filter etcd,$(CATALOG)),-chaos.etcd)
 
+.PHONY: histories
+histories: ## a history of several processes that are cut off catalog, blades or both, for times around every deadline, held against the checkers [ROUNDS=20 SEED=1 CATALOG=etcd]
+	$(if $(filter etcd,$(CATALOG)),@sh scripts/tool.sh etcd >/dev/null)
+	$(GO) test ./cmd/txnode -run 'TestHistories$$' -count=1 -v -timeout 0 -chaos.rounds $(ROUNDS) -chaos.seed $(SEED) $(if $(filter etcd,$(CATALOG)),-chaos.etcd)
+
 .PHONY: etcd
 etcd: ## the path of an etcd for the tests that need a real one (make test-full, make chaos): that of PATH, or Debian's in ./bin
 	@sh scripts/tool.sh etcd

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"txnode/cluster"
 )
 
 // upTo draws a duration.
@@ -72,6 +77,70 @@ func between(from, to node) (all []node) {
 	return all
 }
 
+// lacks takes something from a writer that it needs to connect, has it connect anew, and demands that it suffers alone: all others go on, and no
+// blade counts as dead. It returns which writer that was.
+func (c *chaos) lacks(what string, begin func(i int) (heal func() error, err error)) int {
+	c.t.Helper()
+	c.ready("before a writer lacks " + what)
+	i := c.rand.IntN(len(c.writers))
+	c.say("  writer %d lacks %s", i, what)
+	heal, err := begin(i)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
+		c.say("  SKIPPED: it cannot be taken here: %v", err)
+		return i
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.killCatalog() // all are to connect to it again
+	c.serveCatalog()
+	if n := firstWriter + node(i); c.net != nil { // and this one to blades, too
+		var pairs [][2]node
+		for _, b := range between(0, catalogNode) {
+			pairs = append(pairs, [2]node{n, b}, [2]node{b, n})
+		}
+		mend, err := c.net.cut(pairs)
+		if err == nil {
+			time.Sleep(3 * chaosLease)
+			err = mend()
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for k, j := range c.live {
+			if had := commits(c.t, c.journal[j]); k != i {
+				c.await(fmt.Sprintf("while writer %d lacks %s writer %d makes no progress", i, what, k), func() bool { return commits(c.t, c.journal[j]) > had })
+			}
+		}
+		c.down("while a writer lacks " + what)
+	}
+	if err := heal(); err != nil {
+		c.t.Fatal(err)
+	}
+	return i
+}
+
+// down demands that no blade counts as dead.
+func (c *chaos) down(what string) {
+	c.t.Helper()
+	var o cluster.Options
+	if c.net != nil {
+		o.TCP.Credentials = filesOf(c.tls).Client
+	}
+	c.await(what+": the catalog does not answer", func() bool {
+		st, err := cluster.Ask(c.t.Context(), c.address, o)
+		if err != nil || st.Layout == nil {
+			return false
+		}
+		if r := st.Layout.Redundancy(); len(r.Down) > 0 {
+			c.t.Errorf("%s: blades %v were declared dead", what, r.Down)
+		}
+		return true
+	})
+}
+
 // faults are what happens in a round. Each returns when the processes run again, though they may not have found that out; what happens
 // to the network and to disks may go on beside the next one.
 var faults = []struct {
@@ -132,6 +201,23 @@ var faults = []struct {
 		c.serveBlade(i)
 		c.must("cluster", "add-blade", c.address, c.at(node(i))) // into its own place: no other is vacant
 		c.must("cluster", "rebalance", c.address)
+	}},
+	{"take descriptors from a writer", false, func(c *chaos) {
+		c.lacks("descriptors", func(i int) (func() error, error) { return c.limit(i, unix.RLIMIT_NOFILE, 1) })
+	}},
+	{"take memory from a writer", false, func(c *chaos) {
+		i := c.lacks("memory", func(i int) (func() error, error) { return c.limit(i, unix.RLIMIT_AS, 64<<20) })
+		c.kill(c.writers[i]) // it may have ended already
+		c.startWriter(i)
+	}},
+	{"take ports from a writer", true, func(c *chaos) {
+		c.lacks("ports", func(i int) (func() error, error) { return c.net.ports(firstWriter + node(i)) })
+	}},
+	{"take its certificate from a writer", true, func(c *chaos) {
+		c.lacks("a certificate that others know", func(i int) (func() error, error) {
+			c.giveTLS(i, "node.crt", "stranger.crt")
+			return func() error { c.giveTLS(i, "node.crt", "node.crt"); return nil }, nil
+		})
 	}},
 	{"kill all writers", false, func(c *chaos) {
 		for _, p := range c.writers {

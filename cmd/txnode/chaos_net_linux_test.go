@@ -22,7 +22,7 @@ const inNetwork = "TXNODE_TEST_IN_NETWORK"
 // noNetwork is the exit code of that process if the host cannot have such a network. What it cannot is on standard error.
 const noNetwork = 98
 
-// apart runs TestChaos in name spaces of its own, and reports whether it has run there. why: it cannot, and this is the cause.
+// apart runs the test in name spaces of its own, and reports whether it has run there. why: it cannot, and this is the cause.
 func apart(t *testing.T, rounds int) (why string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chaos") //nolint:usetesting // t.TempDir is too long for a socket
@@ -30,7 +30,7 @@ func apart(t *testing.T, rounds int) (why string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := exec.Command(os.Args[0], "-test.run", "^TestChaos$", "-test.timeout", "0", "-test.v", fmt.Sprintf("-test.short=%v", testing.Short()), //nolint:gosec // this binary
+	p := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "0", "-test.v", fmt.Sprintf("-test.short=%v", testing.Short()), //nolint:gosec // this binary
 		"-chaos.rounds", fmt.Sprint(rounds), "-chaos.seed", fmt.Sprint(*chaosSeed), fmt.Sprintf("-chaos.etcd=%v", *chaosEtcd), "-chaos.faults", *chaosFaults)
 	p.Env = append(os.Environ(), inNetwork+"="+dir)
 	p.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
@@ -206,6 +206,16 @@ func (x namespaces) slow(n node, kbit int) (heal func() error, err error) {
 	return heal, errors.Join(tc("qdisc add "+in+rate), tc("-n "+x.name(n)+" qdisc add "+out+rate))
 }
 
+func (x namespaces) ports(n node) (heal func() error, err error) {
+	const of, reserved = "/proc/sys/net/ipv4/ip_local_port_range", "/proc/sys/net/ipv4/ip_local_reserved_ports"
+	set := func(ports, not string) (err error) {
+		return errors.Join(x.inside(n, func() {
+			err = errors.Join(os.WriteFile(of, []byte(ports), 0), os.WriteFile(reserved, []byte(not), 0))
+		}), err)
+	}
+	return func() error { return set("32768 60999", "") }, set("40000 40001", "40000-40001")
+}
+
 func (namespaces) disk(dir string, mib int) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -227,4 +237,20 @@ func (namespaces) fill(dir string) (heal func() error, err error) {
 		return nil, err
 	}
 	return func() error { return os.Remove(path) }, nil
+}
+
+// limit sets a limit of a writer, and returns what sets it back.
+func (c *chaos) limit(i, of int, to uint64) (heal func() error, err error) {
+	p := c.writers[i].Process.Pid
+	var was unix.Rlimit
+	if err := unix.Prlimit(p, of, nil, &was); err != nil {
+		return nil, err
+	}
+	err = unix.Prlimit(p, of, &unix.Rlimit{Cur: min(to, was.Max), Max: was.Max}, nil)
+	return func() error {
+		if err := unix.Prlimit(p, of, &was, nil); !errors.Is(err, unix.ESRCH) { // else it has ended, for lack of that
+			return err
+		}
+		return nil
+	}, err
 }

@@ -28,7 +28,8 @@ import (
 // Chaos: four blades, a catalog and three writers are processes of their own. Each round something happens to some of them: a writer is
 // killed, or stopped past its lease and continued; a blade is killed and begins anew, or is drained and added again; the catalog, which
 // may be in an etcd, is killed and begins again. Where the host can do it (see apart), each process is on a node of its own, with mutual TLS
-// between them: then nodes are cut off each other in one direction or both, links are slow, and disks are full, beside all of that.
+// between them: then nodes are cut off each other in one direction or both, links are slow, and disks are full, beside all of that. A writer
+// that lacks descriptors, ports, memory or a certificate that others know is in trouble alone: no blade counts as dead, and others go on.
 // After each round the money is the same, every transaction that a writer was told to have committed is there, the history of all of them
 // is strictly serializable, txnode check finds nothing, and all writers go on.
 
@@ -82,6 +83,8 @@ type network interface {
 	cut(pairs [][2]node) (heal func() error, err error)
 	// slow has a node send and get at most so many kbit/s.
 	slow(n node, kbit int) (heal func() error, err error)
+	// ports takes all ports from a node that connections from there could have.
+	ports(n node) (heal func() error, err error)
 	// disk makes a file system of so many MiB, in a directory.
 	disk(dir string, mib int) error
 	// fill has a file take all that is left of such a file system.
@@ -212,7 +215,7 @@ func (c *chaos) startWriter(i int) {
 	j := filepath.Join(c.dir, "journal"+strconv.Itoa(n))
 	c.live[i] = n
 	c.journal = append(c.journal, j)
-	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %d", asWriter, c.address, j, writerOf(n), c.tls, c.lease, c.spin))
+	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %d", asWriter, c.address, j, writerOf(n), c.tlsOf(i), c.lease, c.spin))
 }
 
 // await fails when something does not come to be, and no copy was finished for long.
@@ -352,8 +355,8 @@ func (c *chaos) say(format string, args ...any) {
 	}
 }
 
-// begin starts blades and catalog, makes the database, and starts the writers.
-func (c *chaos) begin() {
+// serve starts blades and catalog, and makes a cluster of them.
+func (c *chaos) serve() {
 	t := c.t
 	t.Helper()
 	if c.net == nil {
@@ -398,6 +401,13 @@ func (c *chaos) begin() {
 		p := c.run(firstWriter, asProgram+"=1", append(args, c.tlsFlags...)...)
 		return p.Wait() == nil
 	})
+}
+
+// begin makes the database, and starts the writers.
+func (c *chaos) begin() {
+	c.serve()
+	t := c.t
+	t.Helper()
 	x, err := openChaos(t.Context(), c.address, c.tls, c.lease)
 	if err != nil {
 		t.Fatal(err)

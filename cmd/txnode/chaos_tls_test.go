@@ -13,10 +13,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
+
+	"txnode/rdma/tcp"
 )
 
-// makeTLS makes the files of TLS: an authority, and a certificate that all nodes have.
+// makeTLS makes the files of TLS: an authority, a certificate that all nodes have, and one of an authority that no node knows. Each writer has
+// files of its own.
 func (c *chaos) makeTLS() {
 	c.t.Helper()
 	c.tls = c.dir
@@ -41,12 +45,17 @@ func (c *chaos) makeTLS() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		c.t.Fatal(err)
+	}
 	for _, x := range []struct {
-		name string
-		cert *x509.Certificate
-		key  *ecdsa.PrivateKey
-	}{{"ca", ca, authority}, {"node", leaf, key}} {
-		cert, err := x509.CreateCertificate(rand.Reader, x.cert, ca, &x.key.PublicKey, authority)
+		name   string
+		cert   *x509.Certificate
+		key    *ecdsa.PrivateKey
+		signer *ecdsa.PrivateKey
+	}{{"ca", ca, authority, authority}, {"node", leaf, key, authority}, {"stranger", leaf, key, stranger}} {
+		cert, err := x509.CreateCertificate(rand.Reader, x.cert, ca, &x.key.PublicKey, x.signer)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -57,6 +66,42 @@ func (c *chaos) makeTLS() {
 			c.t.Fatal(err)
 		}
 	}
+	for i := range c.writers {
+		if err := os.Mkdir(c.tlsOf(i), 0o700); err != nil {
+			c.t.Fatal(err)
+		}
+		for _, name := range []string{"ca.crt", "node.crt", "node.key"} {
+			c.giveTLS(i, name, name)
+		}
+	}
+}
+
+// tlsOf is the directory of a writer's files; "-": there are none.
+func (c *chaos) tlsOf(i int) string {
+	if c.tls == "-" {
+		return c.tls
+	}
+	return filepath.Join(c.tls, "writer"+strconv.Itoa(i))
+}
+
+// giveTLS replaces a file of a writer by a copy of one of those that makeTLS has made.
+func (c *chaos) giveTLS(i int, name, of string) {
+	c.t.Helper()
+	p, err := os.ReadFile(filepath.Join(c.tls, of))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.tlsOf(i), name+".new"), p, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(c.tlsOf(i), name+".new"), filepath.Join(c.tlsOf(i), name))
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// filesOf are credentials that are read again when they are replaced.
+func filesOf(dir string) *tcp.Files {
+	return &tcp.Files{Cert: dir + "/node.crt", Key: dir + "/node.key", CA: dir + "/ca.crt"}
 }
 
 // chaosTLS is what clients connect with.

@@ -32,9 +32,11 @@ type account struct {
 func openChaos(ctx context.Context, address, tlsDir string, lease time.Duration) (x chaosTables, err error) {
 	o := cluster.Options{TCP: tcp.Options{Verb: 5 * time.Second}}
 	if tlsDir != "-" {
-		if o.TCP.TLS, err = chaosTLS(tlsDir); err != nil {
+		files := filesOf(tlsDir)
+		if err := files.Load(); err != nil {
 			return x, err
 		}
+		o.TCP.Credentials = files.Client
 		o.TCP.Connect, o.TCP.Control, o.TCP.Verb = time.Second, 2*time.Second, 2*time.Second
 	}
 	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Workers: 4, IndexGroups: 16}, o)

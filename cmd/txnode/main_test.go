@@ -22,12 +22,14 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	if args := os.Getenv(asWriter); args != "" {
-		if err := runWriter(args); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for env, run := range map[string]func(args string) error{asWriter: runWriter, asMember: runMember} {
+		if args := os.Getenv(env); args != "" {
+			if err := run(args); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	os.Exit(m.Run())
 }
