@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -136,4 +137,47 @@ func TestUnreachedIsNoRefusal(t *testing.T) {
 			t.Errorf("%v: %v", e, err)
 		}
 	}
+}
+
+// TestClaimOutlasts: what a blade had that was declared dead for its silence is not decided before each other process knows the epoch, or is gone. One
+// that has called the blade silent, and hears it again, may read from it until then. That it is alive, or that it hears the blade, says nothing.
+func TestClaimOutlasts(t *testing.T) {
+	const blade, hour = 1, int64(time.Hour)
+	b := newSharedBed(t, 3, 12, 1)
+	one, _ := b.join(hour)
+	two, _ := b.join(hour)
+	three, _ := b.join(hour)
+	must(two.NewCoordinator())(t)
+	for _, s := range []*memory.Space{one, two, three} {
+		check(t, s.See(map[rdma.BladeID]layout.Says{blade: layout.Silent}, false))
+	}
+	check(t, one.Listen())
+	condemned, demise := one.Condemned(blade), one.Demise(blade)
+	claim := must(one.Claim(memory.ClaimOptions{By: one.Process(), Now: *b.fabric.clock, Until: hour, Steal: true, Change: func(l *memory.Layout) error {
+		if err := condemned(l); err != nil {
+			return err
+		}
+		return demise(l)
+	}}, slices.Collect(ids(one))...))(t)
+	decided := func(what string, want bool) {
+		t.Helper()
+		if got, err := claim.Outlasts(); got != want || err != nil {
+			t.Errorf("%s: what the blade had is decided: %v, %v", what, got, err)
+		}
+	}
+	decided("nobody else knows the epoch", false)
+	check(t, two.Renew(hour))
+	check(t, three.Renew(hour))
+	decided("both are alive", false)
+	if !two.View().Up(blade) {
+		t.Fatal("it knows the epoch already")
+	}
+	check(t, two.Follow())
+	decided("one knows the epoch, and has not said so", false)
+	check(t, two.Acknowledge())
+	decided("one has said that it knows the epoch, and another one has not", false)
+	*b.fabric.clock += hour + 1
+	check(t, one.Renew(*b.fabric.clock+hour))
+	decided("the lease of the other one has ended", true)
+	decided("it stays decided", true)
 }

@@ -59,6 +59,9 @@ func (w *world) begins(x *scenario, g steptest.Grain) {
 	for i, p := range w.procs {
 		p.start(x.watches, x.do[i]...)
 	}
+	if x.kind.remote {
+		w.witnesses()
+	}
 	w.f.SetGrain(g, false)
 }
 

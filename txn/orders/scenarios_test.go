@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
+	"txnode/memory/members"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -46,6 +48,8 @@ func scenarios() []scenario {
 	blank := kind{blades: 2, blank: true}
 	three := two
 	three.blades, three.acknowledges = 3, true
+	cut := two
+	cut.remote = true
 	both := func(steps ...func(p *process) error) [2][]func(p *process) error {
 		return [2][]func(p *process) error{steps, steps}
 	}
@@ -66,6 +70,8 @@ func scenarios() []scenario {
 		{name: "count-dead-blade", kind: three, do: [2][]func(p *process) error{{cutOff(0), adds}, {adds}}, may: busy},
 		{name: "count-declared", kind: two, watches: 1, do: [2][]func(p *process) error{{declares, adds}, {adds, adds}}, may: busy},
 		{name: "both-dead-blade", kind: three, before: stops(1), do: [2][]func(p *process) error{{puts(2, 201)}, {puts(loaded, 101)}}},
+		{name: "cut-off-heard", kind: cut, before: watched, do: [2][]func(p *process) error{{cutOff(1), puts(2, 201)}, {puts(loaded, 101)}},
+			may: []error{txn.ErrCutOff, txn.ErrConflict, txn.ErrBroken}, judge: allUp},
 		{name: "drain", kind: three, do: [2][]func(p *process) error{{drains(1)}, {allocates(4), puts(2, 201)}}},
 	}
 }
@@ -267,6 +273,32 @@ func stops(b rdma.BladeID) func(w *world) error {
 // drains moves everything that a blade has to others.
 func drains(b int) func(p *process) error {
 	return func(p *process) error { return p.db.Drain(context.Background(), b, nil) }
+}
+
+// watched has the witness be there.
+func watched(w *world) error {
+	l, rev, err := layout.Load(w.cat)
+	if err == nil {
+		_, err = w.cat.Apply(rev, members.Testify(l, nil, true))
+	}
+	for _, p := range w.procs {
+		err = errors.Join(err, p.db.Space().Follow())
+	}
+	return err
+}
+
+// allUp: no blade counts as dead that the witness hears.
+func allUp(w *world) error {
+	l, err := w.layout()
+	if err != nil {
+		return err
+	}
+	for b := range l.Blades {
+		if l.Blades[b].State != memory.BladeUp {
+			return fmt.Errorf("blade %d was declared dead, and it is heard", b)
+		}
+	}
+	return nil
 }
 
 // TestOrders runs all scenarios.

@@ -10,6 +10,8 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
+	"txnode/memory/members"
 	"txnode/rdma"
 	"txnode/rdma/steptest"
 	"txnode/txn"
@@ -36,6 +38,8 @@ type kind struct {
 	make   func(w *world, db *txn.DB) error
 	// acknowledges: a process tells the other one that it knows the epoch in which a blade was declared dead, also when it has ended
 	acknowledges bool
+	// remote: a blade that does not answer one process may serve the other one. There is a witness then, which hears all.
+	remote bool
 }
 
 // world is a database that can be put back to its beginning, and two processes.
@@ -76,7 +80,9 @@ type process struct {
 func newWorld(t testing.TB, k kind) *world {
 	t.Helper()
 	w := &world{t: t, kind: k}
-	w.f = steptest.New(steptest.Options{Blades: k.blades, Size: bladeSize, Caps: caps, Control: true, Wakes: true})
+	can := caps
+	can.Remote = k.remote
+	w.f = steptest.New(steptest.Options{Blades: k.blades, Size: bladeSize, Caps: can, Control: true, Wakes: true})
 	w.cat = &catalog.Mem{}
 	w.fresh()
 	if !k.blank {
@@ -228,7 +234,11 @@ func (w *world) fenced(db *txn.DB) {
 	}
 }
 
-const catalogRealm = 0
+// Of what is outside of the fabric.
+const (
+	catalogRealm = iota
+	signsRealm   // signs of life, which the catalog has beside its changes
+)
 
 func readsCatalog(to []steptest.Access) []steptest.Access {
 	return append(to, steptest.Access{What: steptest.Outside, Off: catalogRealm, N: 1})
@@ -285,6 +295,45 @@ func decided(was, is *memory.Layout) error {
 func (h *handle) Revision() (memory.Revision, error) {
 	h.f.Step("revision", readsCatalog)
 	return h.Mem.Revision()
+}
+
+// KeepAlive is a step of its own: it is no change of the catalog.
+func (h *handle) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	h.f.Step("keep alive", func(to []steptest.Access) []steptest.Access {
+		return append(to, steptest.Access{What: steptest.Outside, Off: signsRealm, N: 1, Writes: b.Member != 0}, steptest.Access{What: steptest.Outside, Off: catalogRealm, N: 1})
+	})
+	return h.Mem.KeepAlive(b)
+}
+
+// witnesses has the witness answer each question of a process: it hears all blades.
+func (w *world) witnesses() {
+	cat := &handle{w.cat, w.f, w}
+	w.f.GoIn(len(w.procs)+1, func() {
+		for { // until the run ends
+			w.f.Rest("asked", func() bool {
+				l, err := memory.LoadLayout(w.cat)
+				return err == nil && len(w.inQuestion(l)) > 0
+			}, readsCatalog)
+			l, rev, err := layout.Load(cat)
+			if err != nil {
+				continue
+			}
+			if changes := members.Testify(l, w.inQuestion(l), false); len(changes) > 0 {
+				_, _ = cat.Apply(rev, changes) // it looks again
+			}
+		}
+	})
+}
+
+// inQuestion are the blades that a process asks about, which the witness hears.
+func (w *world) inQuestion(l *memory.Layout) map[rdma.BladeID]layout.Says {
+	found := map[rdma.BladeID]layout.Says{}
+	for b := range rdma.BladeID(w.kind.blades) {
+		if members.InQuestion(l, b) {
+			found[b] = layout.Hears
+		}
+	}
+	return found
 }
 
 // Steps of processes.

@@ -10,6 +10,7 @@ import (
 
 	"txnode/history"
 	"txnode/index"
+	"txnode/memory"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 	"txnode/txn"
@@ -223,6 +224,10 @@ const sweepNs = 50_000_000
 // swept up after.
 func (b *bench) converge() error {
 	space := b.db.Space()
+	if b.tended {
+		b.seat.tended = b.db
+		defer func() { b.seat.tended = nil }()
+	}
 	return b.db.Run(context.Background(), 1, 1, func(_ context.Context, _ int, w *txn.Worker) error {
 		for start := w.Now(); ; w.Sleep(b.lease.Nanoseconds() / 2) {
 			b.world.net.look(b.world.witness)
@@ -235,7 +240,7 @@ func (b *bench) converge() error {
 				return e
 			}
 			_, unswept := space.Unswept()
-			if red := b.db.Redundancy(); err == nil && !unswept && len(all) == 1 && b.alone() && red.Missing == 0 && len(red.Down) == b.away() {
+			if red := b.db.Redundancy(); err == nil && !unswept && b.onlyOwn(space, len(all)) && b.alone() && red.Missing == 0 && len(red.Down) == b.away() {
 				b.answers = true
 				b.cov.Outages, b.cov.Built, b.cov.Promoted = uint64(len(red.Outages)), 0, 0 // of all rounds
 				for i := range red.Outages {
@@ -250,6 +255,15 @@ func (b *bench) converge() error {
 			}
 		}
 	})
+}
+
+// onlyOwn reports whether of some coordinators all but that of the worker are gone. Where leases are renewed beside it, other sessions of its process
+// are alive, too.
+func (b *bench) onlyOwn(space *memory.Space, coordinators int) bool {
+	if !b.tended {
+		return coordinators == 1
+	}
+	return !slices.ContainsFunc(space.Layout().Coordinators, func(c memory.CoordinatorEntry) bool { return c.Recovering || c.Process != space.Process() })
 }
 
 // alone reports whether no other process is registered.

@@ -55,9 +55,10 @@ const (
 // seat is the fabric as a process has it.
 type seat struct {
 	*sim.Fabric
-	slot  int
-	known []rdma.BladeInfo // if there is a network
-	in    *member          // nil: no round is in progress, or the process takes no part
+	slot   int
+	known  []rdma.BladeInfo // if there is a network
+	tended *txn.DB          // it sees to what is left by bodies of their own, outside of rounds, too; nil: workers do
+	in     *member          // nil: no round is in progress, or the process takes no part
 }
 
 // NewPort connects a thread from the process's compute blade.
@@ -81,12 +82,29 @@ func (s *seat) Seed() uint64 { return s.Fabric.Seed() + uint64(s.slot)<<32 } //n
 func (s *seat) Run(n int, fn func(i int)) {
 	m := s.in
 	if m == nil {
-		s.Fabric.Run(n, fn)
+		s.beside(n, fn)
 		return
 	}
 	m.job, m.begun, m.left = fn, make([]bool, n), n
 	m.wait(m.gate, func() bool { return m.left == 0 })
 	m.job = nil
+}
+
+// beside runs threads of the process, and its tenders if there are any: what has failed in its own name it alone can finish, by them.
+func (s *seat) beside(n int, fn func(i int)) {
+	left := n
+	var all []func() error
+	if s.tended != nil {
+		all = s.tended.Tenders(func() bool { return left == 0 })
+	}
+	s.Fabric.Run(n+len(all), func(i int) {
+		if i >= n {
+			_ = all[i-n]() // it has no thread: then what is left is not seen to
+			return
+		}
+		defer func() { left-- }()
+		fn(i)
+	})
 }
 
 // member is a process in a round.
