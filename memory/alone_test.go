@@ -19,10 +19,9 @@ func TestAloneBesideLate(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	b.fabric.clock = new(int64)
 	s, _ := b.open()
-	var told [][]memory.Table
-	b.opts.Anew = func(ts []memory.Table) { told = append(told, ts) }
+	var told []memory.Table
 	late, lc := b.join(10)
-	b.opts.Anew = nil
+	late.OnTables(func(t memory.Table) { told = append(told, t) })
 	was := late.Process()
 	x := must(late.NewCoordinatorUntil(1000))(t) // a lease that has not ended: it runs on
 	table := must(s.CreateTable("words", nil))(t)
@@ -74,7 +73,7 @@ func TestAloneBesideLate(t *testing.T) {
 	if now := late.Process(); now == was || !s.Registered(now) {
 		t.Errorf("process %d renews as %d, registered %v", was, now, s.Registered(now))
 	}
-	if len(told) != 1 || len(told[0]) != 1 || told[0][0].State != memory.TableDropping {
+	if len(told) == 0 || told[len(told)-1].State != memory.TableDropping {
 		t.Errorf("it was told %+v", told)
 	}
 	must(late.NewCoordinatorUntil(1000))(t)

@@ -493,6 +493,7 @@ func (s *store) reload() error {
 func (s *Space) replace(l *Layout, rev Revision) {
 	old := s.layout
 	s.layout, s.rev = l, rev
+	s.notice(old)
 	s.countCompany(old, l)
 	s.raiseFrees()
 	gone, promoted := l.Departed(old)

@@ -14,6 +14,8 @@ import (
 type Coordinator struct {
 	ID   uint32
 	Logs []LogArea // by blade
+	// Process is the process that has registered it; 0: the database is not shared.
+	Process uint32
 	// LogMax is how large the areas of Logs can become, in bytes: see Space.GrowLogs.
 	LogMax uint32
 	// Closing: it had ended in order when it died, all transactions answered, and its
@@ -107,7 +109,7 @@ func (s *allocation) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
 // areas is the coordinator with its log areas; the caller holds the lock.
 func (s *allocation) areas(e CoordinatorEntry) Coordinator {
 	l := s.layout
-	c := Coordinator{ID: e.ID, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
+	c := Coordinator{ID: e.ID, Process: e.Process, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
 	row, i := e.Slot/l.LogsPerSegment(), e.Slot%l.LogsPerSegment()
 	used := l.LogUsed(e)
 	v := s.View()

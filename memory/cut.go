@@ -58,7 +58,7 @@ func cutError(f CutFault) error {
 
 // BeginCut begins a backup in this process. change makes the cut, and fills it: the caller makes it by a claim of all coordinators,
 // ClaimOptions.Change. The cut holds when that has returned, and all of them are forgotten. EndCut has to be called in every case.
-// ErrShared: another backup is being made.
+// ErrShared: another backup is being made, or a table is being dropped.
 func (s *membership) BeginCut() (cut *Cut, change func(*Layout) error, err error) {
 	if !s.opts.Shared {
 		return nil, nil, errors.New("memory: a database of one process needs no cut")
@@ -75,7 +75,10 @@ func (s *membership) BeginCut() (cut *Cut, change func(*Layout) error, err error
 			return fmt.Errorf("%w: this process was taken for dead: try again", ErrShared)
 		}
 		i, ok := l.FindMend(MendBackup)
+		dropper := l.Mender(MendDrop)
 		switch {
+		case dropper != 0:
+			return fmt.Errorf("%w: process %d drops a table: wait until that has ended, or, if the process has died, until its lease has", ErrShared, dropper)
 		case ok && l.Mends[i].Process != s.process:
 			return fmt.Errorf("%w: process %d makes a backup: wait until that has ended, or, if the process has died, until its lease has", ErrShared, l.Mends[i].Process)
 		case ok: // it could not be given back

@@ -232,7 +232,7 @@ func TestRootedStays(t *testing.T) {
 	a := b.allocator(s, c)
 	const k = memory.Class(12)
 	all := fillClass(t, c, a, k, 3)
-	x := must(s.CreateOrderedTable("t", nil, k, 8))(t)
+	x := must(s.CreateOrderedTable("t", nil, k, 8, nil))(t)
 	check(t, s.SetTableRoot(x.ID, all[0]))
 	freeAll(a, k, all)
 	for range 2 {

@@ -120,6 +120,7 @@ const (
 	MaxTables          = layout.MaxTables
 	MendAlone          = layout.MendAlone
 	MendBackup         = layout.MendBackup
+	MendDrop           = layout.MendDrop
 	MendLoad           = layout.MendLoad
 	MendSweep          = layout.MendSweep
 	MendCopies         = layout.MendCopies

@@ -403,8 +403,8 @@ func (s *membership) hear() error {
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
 	s.mu.Lock()
-	b, began, term := Beat{Knows: s.regs.Load().epoch}, s.fabric.Now(), int64(0)
-	if p := s.layout.Process(s.process); p != nil && p.Until != 0 && !p.Resigned() {
+	b, began, term := Beat{Knows: s.regs.Load().epoch, Rested: s.restedBehind()}, s.fabric.Now(), int64(0)
+	if p := s.layout.Process(s.process); p != nil && !p.Resigned() {
 		b.Member, term = s.process, p.Term
 	}
 	err := s.closed
@@ -429,7 +429,7 @@ func (s *membership) hear() error {
 	for _, x := range all {
 		s.beats[x.Member] = x
 	}
-	if b.Member != 0 && b.Member == s.process {
+	if term > 0 && b.Member == s.process {
 		s.until = max(s.until, began+term)
 	}
 	s.register()

@@ -47,6 +47,10 @@ type membership struct {
 	asked atomic.Int64
 	// lasts is for how long this process has registered itself last, in nanoseconds; 0: for ever, or not yet.
 	lasts int64
+	// noticed is the revision by which this process knew of the last change that all must know (see rest.go), unsure if it is not known yet;
+	// rested is that up to which all that it had begun before has ended. Under mu.
+	noticed, rested Revision
+	onTables        func(t Table) // see OnTables; nil: none. Under mu
 	// acknowledged is the last epoch that Acknowledge has told others of.
 	acknowledged atomic.Uint32
 	// claimed is, by coordinator, how long the last claim of this process was good, in nanoseconds from when it was

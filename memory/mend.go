@@ -45,7 +45,7 @@ func (s *membership) takeMend(of uint32) error {
 	if ok && s.layout.Mends[i].Process == s.process { // it could not be given back
 		return nil
 	}
-	if ok {
+	if ok || of == MendDrop && s.layout.Mender(MendBackup) != 0 {
 		return errMending
 	}
 	if s.unrevoked.Load() {
@@ -72,7 +72,7 @@ func (s *membership) giveMend(of uint32) error {
 	return nil
 }
 
-// BeginMend reports whether the caller has the right now to recover the index of a table, or that of MendCopies or MendLoad, and then
+// BeginMend reports whether the caller has the right now to recover the index of a table, or that of MendCopies, MendLoad or MendDrop, and then
 // it calls EndMend when it has done so: one at a time does, so that what a recoverer meets of
 // another one's is left over. In a shared database the catalog says which process has it: it is changed then. The caller acts under the
 // right on a thread by Hold. Safe for concurrent use.

@@ -45,9 +45,6 @@ type Options struct {
 	Until int64
 	// ClockDrift bounds how much faster another process's clock may run, as a part of the term of a registration: see Fresh.
 	ClockDrift float64
-	// Anew, if not nil, is called when the process registers anew, which others have taken for dead: with the tables that there are.
-	// Another process may have been alone meanwhile. It must not call the Space.
-	Anew func(tables []Table)
 	// Damaged, if not nil, is told of damage that the Space leaves alone and goes on beside.
 	Damaged func(err error)
 	// GiveUp opens a shared database although blades have restarted without what they had that have the last copies

@@ -92,7 +92,7 @@ func (s *allocation) enroll() error {
 	if err != nil {
 		return err
 	}
-	next := *l
+	next, known := *l, s.rev
 	next.NextCoordinator++
 	if err := s.commit(layout.EntryOfProcess(p), next.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators))); err != nil {
 		return err
@@ -100,10 +100,11 @@ func (s *allocation) enroll() error {
 	l.NextCoordinator++
 	s.raiseFrees()
 	was := s.process
+	s.rested = known
 	l.Processes, s.process, s.until = append(l.Processes, p), p.ID, p.Until
 	s.register()
-	if s.opts.Anew != nil && was != 0 {
-		s.opts.Anew(l.Clone().Tables)
+	if was != 0 {
+		s.tellTables(l.Tables)
 	}
 	return nil
 }

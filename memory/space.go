@@ -195,6 +195,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat Catalog, x *opening, o Options) (s *S
 			return nil, err
 		}
 	}
+	s.noticed, s.rested = s.rev, s.rev
 	s.countCompany(nil, s.layout)
 	s.since, s.earlier = s.layout.NextCoordinator, SegmentID(len(s.layout.Segments))
 	s.raiseFrees()

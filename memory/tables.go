@@ -16,18 +16,19 @@ import (
 // whose creation was not finished, gets the options, unless another process has the right to make its index (BeginMend): then it
 // is returned as that process has it. Another one is ErrTableExists.
 func (s *allocation) CreateTable(name string, options []byte) (Table, error) {
-	return s.createTable(name, options, 0, 0)
+	return s.createTable(name, options, 0, 0, nil)
 }
 
-// CreateOrderedTable is CreateTable of a table whose index is ordered, with nodes in blocks of a class, which is not 0.
-func (s *allocation) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int) (Table, error) {
+// CreateOrderedTable is CreateTable of a table whose index is ordered, with nodes in blocks of a class, which is not 0. of, if not nil, is another
+// table to which it belongs: if that is in use no more with these options, nothing is made, and that is ErrRevision.
+func (s *allocation) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int, of *Table) (Table, error) {
 	if nodes == 0 || nodes >= NumClasses || maxKey < 1 || maxKey > math.MaxUint16 {
 		return Table{}, fmt.Errorf("memory: an ordered table with nodes of class %d and keys of %d bytes", nodes, maxKey)
 	}
-	return s.createTable(name, options, nodes, uint16(maxKey))
+	return s.createTable(name, options, nodes, uint16(maxKey), of)
 }
 
-func (s *allocation) createTable(name string, options []byte, nodes Class, maxKey uint16) (made Table, err error) {
+func (s *allocation) createTable(name string, options []byte, nodes Class, maxKey uint16, of *Table) (made Table, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -49,6 +50,9 @@ func (s *allocation) createTable(name string, options []byte, nodes Class, maxKe
 			return err
 		}
 		l := s.layout
+		if of != nil && (int(of.ID) > len(l.Tables) || l.Tables[of.ID-1].State != TableLive || !bytes.Equal(l.Tables[of.ID-1].Options, of.Options)) {
+			return fmt.Errorf("%w: table %q, to which table %q belongs", ErrRevision, of.Name, name)
+		}
 		for i := range l.Tables {
 			if l.Tables[i].Name != name || l.Tables[i].State != TableLive {
 				continue
@@ -100,7 +104,10 @@ func (s *allocation) SetTableRoot(id uint16, root Addr) error {
 			return fmt.Errorf("%w: %d", ErrNoTable, id)
 		}
 		t := l.Tables[id-1]
-		if s.opts.Shared && (t.Root != 0 || t.State != TableLive || !s.has(uint32(id))) {
+		if s.opts.Shared && t.State != TableLive {
+			return fmt.Errorf("%w: %q was dropped meanwhile", ErrNoTable, t.Name)
+		}
+		if s.opts.Shared && (t.Root != 0 || !s.has(uint32(id))) {
 			return fmt.Errorf("%w: %q: another process has made it, or makes it", ErrTableExists, t.Name)
 		}
 		t.Root = root
@@ -130,8 +137,8 @@ type TableChange struct {
 
 // ChangeTables changes tables, each of them once, in one step of the catalog: all or none. Of a table that is being
 // dropped the caller frees what it consists of, and calls ForgetTable. A table that is being dropped already stays so.
-// One that is dropped, or was never there, is ErrNoTable. ErrShared: this process has begun to be alone (BeginAlone), and is so no more;
-// nothing has changed then.
+// One that is dropped, or was never there, is ErrNoTable. It is a change that all must know: see Notice. ErrEnded: this process has had the
+// right to drop tables (MendDrop), and has it no more. ErrShared: likewise, to be alone (BeginAlone). Nothing has changed then.
 func (s *allocation) ChangeTables(changes ...TableChange) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
@@ -143,7 +150,7 @@ func (s *allocation) ChangeTables(changes ...TableChange) error {
 		if err := s.enroll(); err != nil { // what is no member changes nothing
 			return err
 		}
-		l := s.layout
+		l, known := s.layout, s.rev
 		tables, entries := make([]Table, len(changes)), make([]Entry, len(changes))
 		for i, x := range changes {
 			if x.ID == 0 || int(x.ID) > len(l.Tables) || l.Tables[x.ID-1].State == TableDropped {
@@ -158,6 +165,11 @@ func (s *allocation) ChangeTables(changes ...TableChange) error {
 			}
 			if x.Unmade && t.State == TableLive && (t.Root != 0 || s.opts.Shared && !s.has(uint32(x.ID))) {
 				return fmt.Errorf("%w: %q: it was made, or another process makes it", ErrTableExists, t.Name)
+			}
+			if x.Drop && !x.Unmade || x.forget {
+				if err := s.keeps(MendDrop); err != nil {
+					return err
+				}
 			}
 			if x.forget {
 				if err := s.keeps(uint32(x.ID)); err != nil {
@@ -181,6 +193,7 @@ func (s *allocation) ChangeTables(changes ...TableChange) error {
 		for _, t := range tables {
 			l.Tables[t.ID-1] = t
 		}
+		s.noteOwn(known, tables)
 		return nil
 	})
 }

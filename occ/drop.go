@@ -7,7 +7,6 @@ import (
 	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/record"
-	"txnode/rdma"
 )
 
 // Bury puts the block of a deleted record, at a version, on the list of those that the session
@@ -28,27 +27,29 @@ func (tx *Tx) bury(t *Table, x index.Candidate, img record.Image) {
 	}
 }
 
-// Rest waits for every session to end the transactions that it had begun at a moment.
-type Rest struct{ calm calm }
+// Rest waits for the sessions of this process to end the transactions that they had begun at a moment.
+type Rest struct {
+	calm  calm
+	since int64 // when all had said so; 0: they have not
+}
 
-// NewRest is about the transactions that coordinators with smaller numbers than below (Space.NextCoordinator) have begun by
+// NewRest is about the transactions that coordinators of this process with smaller numbers than below (Space.NextCoordinator) have begun by
 // now, a time of the fabric's clock.
 func NewRest(now int64, below uint32) *Rest {
-	return &Rest{calm{since: now, below: below, drawn: map[*Session]uint64{}}}
+	return &Rest{calm: calm{since: now, below: below, drawn: map[*Session]uint64{}}}
 }
 
-// Ended reports whether they have ended, and each of these coordinators is a session of this engine. It asks the
-// sessions that have not said so. They answer before their next transaction. The session s of the
-// caller answers at once.
-func (r *Rest) Ended(s *Session, c *rdma.Coro) bool {
-	if s.broken != nil {
-		return false
+// Ended reports whether they have ended, or are recovered, at a time of the fabric's clock, and what they did is placed. It asks the
+// sessions that have not said so, which answer before their next transaction, and does not wait.
+func (r *Rest) Ended(e *Engine, now int64) bool {
+	if r.since == 0 {
+		if !e.calm(&r.calm) {
+			return false
+		}
+		r.since = max(now, 1)
 	}
-	s.queried.Store(anyQuery)
-	s.reply()
-	if !s.eng.calm(&r.calm) {
-		return false
-	}
-	c.Sleep(placedNs) // what has completed by then is placed
-	return true
+	return now-r.since > placedNs
 }
+
+// Late lists the coordinators whose sessions had not said so when Ended asked them last.
+func (r *Rest) Late() []uint32 { return r.calm.late }

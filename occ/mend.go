@@ -178,9 +178,10 @@ type calm struct {
 	addr  memory.Addr
 	guard record.Guard // 0: it is in an index
 	since int64
-	below uint32 // it is about coordinators with smaller numbers; 0: about all
+	below uint32 // it is about coordinators of this process with smaller numbers; 0: about all, of any process
 	// drawn is how many transactions a session had begun when it answered first.
 	drawn map[*Session]uint64
+	late  []uint32 // coordinators that were asked last, and had not said so
 }
 
 // calm reports whether every coordinator that it is about is a session of this engine that has ended all transactions
@@ -191,16 +192,21 @@ func (e *Engine) calm(x *calm) bool {
 		return false
 	}
 	later := func(id uint32) bool { return x.below != 0 && id >= x.below }
-	all = slices.DeleteFunc(all, func(c memory.Coordinator) bool { return later(c.ID) })
+	process := e.space.Process()
+	all = slices.DeleteFunc(all, func(c memory.Coordinator) bool { return later(c.ID) || x.below != 0 && c.Process != process })
 	registered := func(id uint32) bool {
 		return slices.ContainsFunc(all, func(c memory.Coordinator) bool { return c.ID == id })
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	x.late = x.late[:0]
 	known, ended := 0, true
 	for s, id := range e.sessions {
-		if id == 0 {
+		switch {
+		case id == 0 && x.below == 0:
 			return false // it rejoins first, and is recovered
+		case id == 0:
+			continue // its coordinator is registered until that is recovered
 		}
 		if later(id) || !registered(id) {
 			continue // of one that was declared dead everything is decided, though its session may not know yet
@@ -218,6 +224,7 @@ func (e *Engine) calm(x *calm) bool {
 			}
 		}
 		s.queried.Store(anyQuery)
+		x.late = append(x.late, id)
 		ended = false
 	}
 	return ended && known == len(all)

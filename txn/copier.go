@@ -92,10 +92,15 @@ func (s *copier) table(t memory.Table) error {
 
 // walk reads the records of the table s.t.
 func (s *copier) walk() error {
+	walk := s.hashed
 	if ix, ok := s.t.Index.(*tree.Tree); ok {
-		return s.ordered(ix)
+		walk = func() error { return s.ordered(ix) }
 	}
-	return s.hashed()
+	err := walk()
+	if s.t.Dropped() { // its blocks may be those of others by now
+		return fmt.Errorf("%w: table %q", ErrDropped, s.t.Name)
+	}
+	return err
 }
 
 // hashed is walk of a table with a hash index.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +48,9 @@ type DB struct {
 	maintenance maintainer
 	tending     atomic.Int32 // bodies of Tenders that run
 	failover    failover
-	kept        atomic.Pointer[occ.Table] // see keptTable; nil: it was not needed yet
+	resting     resting
+	waits       atomic.Pointer[memory.Restless] // see WaitsFor
+	kept        atomic.Pointer[occ.Table]       // see keptTable; nil: it was not needed yet
 
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
@@ -135,8 +136,8 @@ func Open(ctx context.Context, o Options) (db *DB, err error) {
 	}
 	opened = true
 	openDatabases.Add(1)
+	db.resumeDrops(ctx)
 	if db.space.First() {
-		db.resumeDrops(ctx)
 		if err := db.space.EndAlone(); err != nil {
 			return nil, errors.Join(err, db.Close(ctx))
 		}
@@ -174,24 +175,24 @@ func (db *DB) openSpace() error {
 		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
 		mo.Until, mo.ClockDrift = db.fabric.Now()+int64(o.LeaseTerm), o.ClockDrift
-		mo.GiveUp, mo.Anew, mo.Damaged, mo.Buried = o.ReplaceLost, db.anew, db.leaveDamaged, db.buried
+		mo.GiveUp, mo.Damaged, mo.Buried = o.ReplaceLost, db.leaveDamaged, db.buried
 	}
 	db.space, err = memory.Open(db.ctl.Plain(), db.fabric, o.Catalog, mo)
 	return err
 }
 
-// anew takes over what another process may have done to the tables that was alone with the database while this one was taken for dead,
-// before any transaction begins again.
-func (db *DB) anew(ts []memory.Table) {
-	for _, t := range db.names.all() {
-		i := slices.IndexFunc(ts, func(x memory.Table) bool { return x.ID == t.ID })
-		if i < 0 || ts[i].State != memory.TableLive {
-			t.Drop()
-			continue
-		}
-		if o, err := decodeTableOptions(ts[i].Options); err == nil {
-			db.know(t.Name, o.Indexes)
-		}
+// fold takes over what has become of a table, before anything begins that does not know: see memory.Space.OnTables.
+func (db *DB) fold(m memory.Table) {
+	t := db.names.table(m.ID)
+	if t == nil {
+		return // it was not opened
+	}
+	if m.State != memory.TableLive {
+		t.Drop()
+		return
+	}
+	if o, err := decodeTableOptions(m.Options); err == nil {
+		db.know(t, o)
 	}
 }
 
@@ -261,6 +262,7 @@ func (db *DB) start() error {
 			return err
 		}
 	}
+	db.space.OnTables(db.fold)
 	db.unrenew = db.renewing()
 	flush := occ.FlushAuto
 	power := db.opts.Durability == DurabilityPower

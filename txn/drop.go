@@ -17,8 +17,9 @@ import (
 
 // A table is dropped in steps, each of which leaves a database that opens and can be checked:
 //
-//  1. The catalog says that the table is being dropped. From now on nobody finds it, its name is free,
-//     and no transaction begins to use it. Of a shared database, no other process has it open then.
+//  1. The catalog says that the table is being dropped. From now on no process finds it, its name is free, and, in a process that knows,
+//     no transaction begins to use it. Of a shared database the next steps begin when all processes know, and have ended what they had
+//     begun before (memory/rest.go).
 //  2. Its records are deleted by transactions, and their blocks reclaimed, as those of other records.
 //     For recovery, backups and failover there is nothing new in that.
 //  3. When all transactions have ended that may have used it, and nothing is linked in its index any
@@ -28,7 +29,8 @@ import (
 // Of an ordered table, whose nodes are blocks like records, step 2 begins when all transactions have ended that may
 // have used it. It goes over all blocks instead of the index, and commits make those of the table free.
 //
-// A crash after step 1 leaves the rest to the next opening, and so does whatever else is in the way.
+// A crash after step 1 leaves the rest to the next opening, or the next drop, and so does whatever else is in the way. One process at a time
+// does the steps, by a right (memory.MendDrop) that none has while a backup is made beside several processes.
 
 const (
 	dropBatch   = 32                              // blocks that are read in one round trip
@@ -55,8 +57,12 @@ const (
 // given back when DropTable is called again with its name, or when the database is opened again. Do not
 // call it inside of a transaction.
 //
-// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see [DB.DropIndex]. While other processes have
-// the database open it is memory.ErrShared.
+// Other processes may have the database open, and use the table. DropTable waits until each of them knows, and has ended the transactions
+// that it had begun before. One that does not answer, or a worker that stays in a transaction, is waited for no longer than for Options.LeaseTerm,
+// and then until it is recovered. WaitsFor tells which are waited for, and so does the error when ctx ends.
+//
+// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see [DB.DropIndex]. memory.ErrEnded: others have taken this
+// process for dead meanwhile; call it again.
 func (db *DB) DropTable(ctx context.Context, name string) error {
 	return db.dropTables(ctx, name, func() error { return db.markTable(name) }, func(t *memory.Table) bool {
 		o, _ := decodeTableOptions(t.Options)
@@ -77,26 +83,54 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	for !db.dropMu.TryLock() {
-		if ctx.Err() != nil {
-			return canceled(ctx)
-		}
-		w.Sleep(dropPauseNs)
-	}
-	defer db.dropMu.Unlock()
-	var below uint32 // number of the first coordinator that has never found it
-	if err := db.alone(func() error {
-		err := mark()
-		below = db.space.NextCoordinator()
-		return err
-	}); err != nil {
+	end, err := db.beginDrop(ctx, w)
+	if err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	if err := db.finishDrops(ctx, w, below, which); err != nil {
+	defer end()
+	if err := mark(); err != nil {
+		return fmt.Errorf("txn: table %q: %w", name, err)
+	}
+	if err := db.finishDrops(ctx, w, 0, which); err != nil {
 		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
 	}
 	db.engine.Plenty()
 	return nil
+}
+
+// beginDrop waits until this process alone drops tables, and no backup is made, and has it stay so until end is called.
+func (db *DB) beginDrop(ctx context.Context, w *Worker) (end func(), err error) {
+	for !db.dropMu.TryLock() {
+		if ctx.Err() != nil {
+			return nil, canceled(ctx)
+		}
+		w.attend()
+		w.Sleep(dropPauseNs)
+	}
+	for pause := dropPauseNs; !db.space.BeginMend(memory.MendDrop); pause = min(2*pause, restPausesNs) {
+		if ctx.Err() != nil {
+			db.dropMu.Unlock()
+			return nil, fmt.Errorf("%s: %w", db.inTheWay(), canceled(ctx))
+		}
+		w.attend()
+		w.Sleep(pause)
+	}
+	return func() {
+		db.space.EndMend(memory.MendDrop)
+		db.dropMu.Unlock()
+	}, nil
+}
+
+// inTheWay says what keeps this process from dropping tables.
+func (db *DB) inTheWay() string {
+	l := db.space.Layout()
+	if p := l.Mender(memory.MendBackup); p != 0 {
+		return fmt.Sprintf("waiting for the backup of process %d", p)
+	}
+	if p := l.Mender(memory.MendDrop); p != 0 {
+		return fmt.Sprintf("waiting for process %d, which drops tables", p)
+	}
+	return "waiting for the catalog"
 }
 
 // alone runs fn while this process is alone with the database. If others take the process for dead meanwhile, changes of tables by fn fail,
@@ -114,6 +148,18 @@ func (db *DB) alone(fn func() error) error {
 
 // markTable does step 1 for a table and its indexes, unless that was done.
 func (db *DB) markTable(name string) error {
+	for {
+		if err := db.tryMark(name); !errors.Is(err, memory.ErrRevision) {
+			return err
+		}
+	}
+}
+
+// tryMark is markTable; memory.ErrRevision: another process has given the table another index meanwhile, or dropped one.
+func (db *DB) tryMark(name string) error {
+	if err := db.space.Follow(); err != nil {
+		return err
+	}
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	ts, err := db.space.Tables()
@@ -131,27 +177,26 @@ func (db *DB) markTable(name string) error {
 	if o.Of != "" {
 		return fmt.Errorf("%w: it is an index of table %q: DropIndex drops it", ErrOptions, o.Of)
 	}
-	names := []string{name}
+	var names []string
 	for _, x := range o.Indexes {
 		names = append(names, indexTable(name, x.Name))
 	}
-	return db.mark(ts, names)
+	return db.mark(ts, names, memory.TableChange{ID: t.ID, Was: t.Options, Drop: true})
 }
 
-// mark notes in the catalog that tables are being dropped, and makes the other changes in the same step. The caller
-// holds ctlMu.
+// mark notes in the catalog that tables of indexes are being dropped, also such as are being made, and makes the other changes in the same
+// step. The caller holds ctlMu.
 func (db *DB) mark(ts []memory.Table, names []string, changes ...memory.TableChange) error {
 	for _, name := range names {
-		if t := liveTable(ts, name); t != nil {
-			changes = append(changes, memory.TableChange{ID: t.ID, Drop: true})
+		if i := slices.IndexFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableLive }); i >= 0 {
+			changes = append(changes, memory.TableChange{ID: ts[i].ID, Drop: true})
 		}
 	}
 	if err := db.space.ChangeTables(changes...); err != nil {
 		return err
 	}
-	for _, name := range names {
-		if t := db.tables[name]; t != nil {
-			t.Drop()
+	for name, t := range db.tables {
+		if t.Dropped() {
 			delete(db.tables, name)
 		}
 	}
@@ -167,9 +212,17 @@ func liveTable(ts []memory.Table, name string) *memory.Table {
 	return &ts[i]
 }
 
-// finishDrops does the other steps for tables that are being dropped. Coordinators from the number below on have never
-// found them.
-func (db *DB) finishDrops(ctx context.Context, w *Worker, below uint32, which func(t *memory.Table) bool) error {
+// finishDrops does the other steps for tables that are being dropped, when all processes have ended what they had begun before: limit, if it
+// is not 0, bounds how long they are waited for, in nanoseconds. The caller has the right to drop.
+func (db *DB) finishDrops(ctx context.Context, w *Worker, limit int64, which func(t *memory.Table) bool) error {
+	n, err := db.space.Notice()
+	if err != nil {
+		return err
+	}
+	below := db.space.NextCoordinator() // the first coordinator that has never found them
+	if err := db.awaitRest(ctx, w, n, limit); err != nil {
+		return err
+	}
 	ts, err := db.space.Tables()
 	if err != nil {
 		return err
@@ -178,38 +231,45 @@ func (db *DB) finishDrops(ctx context.Context, w *Worker, below uint32, which fu
 		if ts[i].State != memory.TableDropping || !which(&ts[i]) {
 			continue
 		}
-		d := dropper{ctx: ctx, w: w, below: below, meta: ts[i]}
-		if err := w.insist(ctx, d.drop); err != nil {
+		d := dropper{ctx: ctx, w: w, below: below, meta: ts[i], rested: db.space.Shared()}
+		if err := w.insist(ctx, func() error { return db.space.Hold(w.thread, memory.MendDrop, d.drop) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// resumeDrops goes on with tables that a process was dropping before. That it cannot is no reason not
+// resumeDrops goes on with tables that a process was dropping before, unless another one does. That it cannot is no reason not
 // to open the database.
 func (db *DB) resumeDrops(ctx context.Context) {
 	if db.readOnly() {
 		return
 	}
-	err := db.markUnmade()
-	var ts []memory.Table
-	if err == nil {
-		ts, err = db.space.Tables()
+	var err error
+	if db.space.First() { // else other processes may be making tables
+		err = db.markUnmade()
 	}
-	if err == nil && !slices.ContainsFunc(ts, func(t memory.Table) bool { return t.State == memory.TableDropping }) {
+	if err == nil && !db.space.Ending() {
 		return
 	}
-	var w *Worker
 	if err == nil {
-		w, err = db.NewWorker()
-	}
-	if err == nil {
-		err = errors.Join(db.finishDrops(ctx, w, db.space.NextCoordinator(), func(*memory.Table) bool { return true }), w.Close())
+		err = db.resumeEnding(ctx)
 	}
 	if err != nil {
 		db.opts.Logger.Warn("a table that was being dropped has not given all of its room back yet", zap.Error(err))
 	}
+}
+
+func (db *DB) resumeEnding(ctx context.Context) error {
+	w, err := db.NewWorker()
+	if err != nil {
+		return err
+	}
+	if db.space.BeginMend(memory.MendDrop) {
+		err = db.finishDrops(ctx, w, dropRestNs, func(*memory.Table) bool { return true })
+		db.space.EndMend(memory.MendDrop)
+	}
+	return errors.Join(err, w.Close())
 }
 
 // markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may have been committed,
@@ -238,7 +298,7 @@ func (db *DB) markUnmade() error {
 type dropper struct {
 	ctx   context.Context
 	w     *Worker
-	below uint32 // see finishDrops
+	below uint32 // coordinators from this number on have never found the table
 	meta  memory.Table
 	t     *occ.Table // of its own: the one of others is dropped
 	batch rdma.Batch
@@ -253,7 +313,7 @@ type dropper struct {
 
 	rest      *occ.Rest // of the transactions that may have used it; nil: that was not asked yet
 	since     int64     // when it was
-	rested    bool      // they have ended
+	rested    bool      // they have ended, in all processes
 	sweeps    bool      // this process sweeps, whichever has the right to
 	forgotten bool      // by the catalog, and its extents are free: see forget
 }
@@ -263,6 +323,9 @@ func (d *dropper) drop() error {
 	db, w := d.w.db, d.w
 	if d.forgotten {
 		return db.space.SettleExtents(w.coro)
+	}
+	if err := d.stands(); err != nil {
+		return err
 	}
 	d.todo, d.keys = nil, nil
 	d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name}
@@ -283,7 +346,8 @@ func (d *dropper) drop() error {
 		d.rest = occ.NewRest(d.since, d.below)
 	}
 	for ; ; w.coro.Sleep(dropPauseNs) {
-		if d.rested = d.rested || d.rest.Ended(w.session, w.coro); d.rested {
+		w.session.Reply()
+		if d.rested = d.rested || d.rest.Ended(db.engine, w.thread.Now()); d.rested {
 			if _, unswept := db.space.Unswept(); !unswept || db.space.Spared() {
 				break
 			}
@@ -308,6 +372,14 @@ func (d *dropper) drop() error {
 		}
 	}
 	return d.forget()
+}
+
+// stands returns ErrEnded if others have taken this process for dead since it began, and may drop the table.
+func (d *dropper) stands() error {
+	if d.w.db.space.HasMend(memory.MendDrop) {
+		return nil
+	}
+	return fmt.Errorf("%w: this process had the right to drop the table: try again", memory.ErrEnded)
 }
 
 // sweep has a sweep go on that has been waited for since a time.
@@ -431,6 +503,9 @@ func (d *dropper) look(blocks []index.Candidate) error {
 // delete deletes the records whose keys were noted.
 func (d *dropper) delete() error {
 	for len(d.keys) > 0 {
+		if err := d.stands(); err != nil {
+			return err
+		}
 		n := min(len(d.keys), dropRecords)
 		err := d.w.Update(d.ctx, func(tx *Tx) error { return tx.deleteAll(d.t, d.keys[:n]) })
 		if err != nil {

@@ -81,6 +81,9 @@ func (d *dropper) heads(first memory.Addr, class memory.Class, n int) error {
 // free makes blocks free, some by each transaction, and counts those that are not.
 func (d *dropper) free(blocks *[]occ.Remnant) error {
 	for list := *blocks; len(list) > 0; {
+		if err := d.stands(); err != nil {
+			return err
+		}
 		looked, locked := 0, 0
 		err := d.w.Update(d.ctx, func(tx *Tx) (err error) {
 			looked, locked, err = tx.o.Vacate(d.t, list[:min(len(list), vacateAtOnce)])

@@ -65,6 +65,9 @@ func (db *DB) startWatching() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	db.maintenance.unwatch = cancel
+	if db.space.Shared() {
+		db.startResting(ctx)
+	}
 	db.maintenance.done.Go(func() {
 		for failed := false; ; {
 			err := db.space.Await(ctx)
@@ -74,6 +77,7 @@ func (db *DB) startWatching() {
 			if err == nil {
 				failed = false
 				db.acknowledge()
+				db.restSoon()
 				db.lookForGaps()
 				if len(db.space.Questions()) > 0 {
 					db.failover.nudge()
@@ -308,6 +312,7 @@ func (w *Worker) maintainAll(most int64) error {
 			return err
 		}
 		w.db.acknowledge()
+		w.db.restSoon()
 		if err := w.db.heedQuestions(w.coro); err != nil {
 			return err
 		}

@@ -153,7 +153,6 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		return nil, fmt.Errorf("%w: table %q has keys %s, values %s, index %s; asked for %s, %s, %s",
 			ErrTableType, name, has.Key, has.Value, has.Index, want.Key, want.Value, want.Index)
 	}
-	db.know(name, has.Indexes)
 	if t := db.tables[name]; t != nil && t.ID == meta.ID {
 		return t, nil
 	}
@@ -161,9 +160,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		if t, err = db.orderedTable(w, meta); err != nil {
 			return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 		}
-		db.reserve(t, has.Of)
-		db.tables[name] = t
-		db.names.add(t)
+		db.opened(t)
 		return t, nil
 	}
 	var ix *race.Index
@@ -191,10 +188,15 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
 	t = &occ.Table{ID: meta.ID, Name: name, Index: ix}
-	db.reserve(t, has.Of)
-	db.tables[name] = t
-	db.names.add(t)
+	db.opened(t)
 	return t, nil
+}
+
+// opened notes a table that was opened, with what is known of it by now. db.ctlMu is held.
+func (db *DB) opened(t *occ.Table) {
+	db.tables[t.Name] = t
+	db.names.add(t)
+	db.space.WithTable(t.ID, db.fold)
 }
 
 // openIndex opens the index of a table, which no transaction uses yet. What is damaged of its primary is mended
@@ -236,7 +238,7 @@ func (db *DB) makeTable(name string, want tableOptions, create bool) (meta memor
 	c := db.ctl.Plain()
 	for since := c.Thread().Now(); ; {
 		meta, err = db.findTable(name, want, create)
-		if errors.Is(err, memory.ErrTableExists) { // since it was looked for
+		if errors.Is(err, memory.ErrTableExists) || errors.Is(err, memory.ErrRevision) { // since it was looked for
 			continue
 		}
 		if err != nil || meta.Root != 0 {
@@ -278,8 +280,11 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 	if !create {
 		return memory.Table{}, ErrNoTable
 	}
-	if want.Of != "" && !hasIndexTable(ts, want.Of, name) {
-		return memory.Table{}, fmt.Errorf("%w: table %q, or its index, was dropped meanwhile", ErrNoTable, want.Of)
+	var of *memory.Table
+	if want.Of != "" {
+		if of = liveTable(ts, want.Of); of == nil || !hasIndex(of, name) {
+			return memory.Table{}, fmt.Errorf("%w: table %q, or its index, was dropped meanwhile", ErrNoTable, want.Of)
+		}
 	}
 	for _, x := range want.Indexes {
 		if liveTable(ts, indexTable(name, x.Name)) != nil {
@@ -303,7 +308,7 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 		if err != nil {
 			return memory.Table{}, fmt.Errorf("%w: MaxKey is %d: from 1 to %d are possible: %w", ErrOptions, want.MaxKey, record.MaxKey, err)
 		}
-		return db.space.CreateOrderedTable(name, options, nodes, want.MaxKey)
+		return db.space.CreateOrderedTable(name, options, nodes, want.MaxKey, of)
 	case indexHash:
 		return db.space.CreateTable(name, options)
 	}

@@ -65,8 +65,7 @@ type Options struct {
 	Closer io.Closer
 	// Shared makes a new database one that several processes can have open at once, through a catalog that they share: see
 	// package cluster. It belongs to the database, and needs a LeaseTerm that is not negative. One process at
-	// a time can restore such a database, drop tables and give tables more indexes, while no other
-	// one has it open: else it is memory.ErrShared. DB.Backup goes on beside others. DurabilityPower is not possible.
+	// a time can restore such a database, while no other one has it open: else it is memory.ErrShared. DB.Backup goes on beside others. DurabilityPower is not possible.
 	Shared bool
 
 	// Policy decides which verbs commit. PolicyDefault posts as few as possible, PolicyFORD those

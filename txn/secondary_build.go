@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
 	"txnode/occ"
 )
-
-// buildRestNs bounds how long Build waits for workers of other processes.
-const buildRestNs = int64(10_000_000_000)
 
 // begin builds the index if the table has no record yet: of one that has, Build may take long.
 func (x *Index[K, V, I]) begin() error {
@@ -35,14 +31,14 @@ func (x *Index[K, V, I]) begin() error {
 
 // An index has all entries when Build returns nil, and no others, whatever is written meanwhile:
 //
-//  1. No transaction is under way any more that does not keep the index. Since the catalog has the index, none begins.
+//  1. No transaction is under way any more, in any process, that does not keep the index. None begins in a process that knows the index.
 //  2. A transaction of before may have changed a record behind one that keeps the index. The entry that it left is deleted.
 //  3. The walk over the table meets each key that has had a record since step 1 (see copier), and adds its entries. Other
 //     records are inserted by transactions that keep the index, with all of their entries.
 
 // Build makes an index that was defined when the table had records. It goes on beside transactions, in small ones of its own;
 // progress, if not nil, is told how many records it has looked at. If it is stopped, or the process dies, another call begins
-// again, and has less to do. A second record with a key of a unique index is ErrUnique. Build of an index that is built does nothing.
+// again, and has less to do. Other processes are waited for as by [DB.DropTable]. A second record with a key of a unique index is ErrUnique. Build of an index that is built does nothing.
 func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64)) (err error) {
 	if x.table == nil {
 		return fmt.Errorf("%w: index %q belongs to no table: create or open one with it", ErrOptions, x.name)
@@ -62,22 +58,11 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	// Transactions that do not keep the index may be under way. None begins, since the catalog has it.
-	since, from := db.since(t.t.Name, x.name), w.thread.Now()
-	for rest := occ.NewRest(w.thread.Now(), since); since > 0 && !rest.Ended(w.session, w.coro); w.coro.Sleep(dropPauseNs) {
-		if ctx.Err() != nil {
-			return canceled(ctx)
-		}
-		db.askIdle()
-		if !db.space.Shared() {
-			continue
-		}
-		if err := db.learn(t.t.Name); err != nil || db.built(t.t.Name, x.name) {
-			return err
-		}
-		if w.thread.Now()-from > buildRestNs {
-			return fmt.Errorf("%w: index %q of table %q: workers of other processes have been at work since before it was defined: let the process build it that has defined it, or close that", memory.ErrShared, x.name, t.t.Name)
-		}
+	if err := db.keepsFrom(ctx, w, t.t.Name, x.name); err != nil {
+		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
+	}
+	if db.built(t.t.Name, x.name) { // by another process
+		return nil
 	}
 	c := comparison[K, V]{ctx: ctx, w: w, t: t, indexes: []TableIndex[K, V]{x}, progress: progress, mend: true, blank: true,
 		report: func(f IndexFault) error {
@@ -91,4 +76,23 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
 	}
 	return db.noteBuilt(t.t.Name, x.name, x.alive)
+}
+
+// keepsFrom waits until no transaction is under way that does not keep an index.
+func (db *DB) keepsFrom(ctx context.Context, w *Worker, table, name string) error {
+	n, err := db.space.Notice()
+	if err != nil || !db.later(table, name) {
+		return err
+	}
+	if db.space.Shared() {
+		return db.awaitRest(ctx, w, n, 0)
+	}
+	for rest := occ.NewRest(w.thread.Now(), db.space.NextCoordinator()); !rest.Ended(db.engine, w.thread.Now()); w.coro.Sleep(dropPauseNs) {
+		if ctx.Err() != nil {
+			return canceled(ctx)
+		}
+		w.session.Reply()
+		db.askIdle()
+	}
+	return nil
 }

@@ -19,8 +19,7 @@ type indexOptions struct {
 	Key    string `json:"key"`
 	Unique bool   `json:"unique,omitempty"`
 	Built  bool   `json:"built,omitempty"` // it knows all records
-	// Since is the number of the first coordinator that keeps the index from its first transaction on; 0: all do, since the
-	// table was made with it.
+	// Since is not 0 of an index that was defined after the table was made: transactions that began before do not keep it.
 	Since uint32 `json:"since,omitempty"`
 }
 
@@ -46,14 +45,12 @@ func (db *DB) indexes(table string) []indexOptions {
 	return nil
 }
 
-// since is indexOptions.Since of an index.
-func (db *DB) since(table, name string) uint32 {
-	for _, x := range db.indexes(table) {
-		if x.Name == name {
-			return x.Since
-		}
-	}
-	return 0
+// laterIndex is indexOptions.Since of an index that was defined after its table was made.
+const laterIndex = math.MaxUint32
+
+// later reports whether an index was defined after its table was made.
+func (db *DB) later(table, name string) bool {
+	return slices.ContainsFunc(db.indexes(table), func(x indexOptions) bool { return x.Name == name && x.Since != 0 })
 }
 
 // built reports whether an index knows all records.
@@ -64,7 +61,7 @@ func (db *DB) built(table, name string) bool {
 // isBuilt is built, as far as any process has noted it.
 func (db *DB) isBuilt(table, name string) (bool, error) {
 	if !db.built(table, name) && db.space.Shared() {
-		if err := db.learn(table); err != nil {
+		if err := db.space.Follow(); err != nil {
 			return false, err
 		}
 	}
@@ -81,30 +78,23 @@ func (db *DB) lacking(t *occ.Table, names map[string]bool) error {
 	return nil
 }
 
-// reserve leaves the writes of a table to handles that know all its indexes, if it has any, and those of the table of
-// an index to the writes of the table that it is an index of; of: the name of that. db.ctlMu is held.
-func (db *DB) reserve(t *occ.Table, of string) {
-	if of != "" {
-		t.Reserve(fmt.Errorf("%w: table %q is an index of table %q", ErrIndexes, t.Name, of))
+// know notes the indexes of a table that was opened. It leaves the writes of the table to handles that know all its indexes, if it
+// has any, and those of the table of an index to the writes of the table that it is an index of. It is called within the lock of the space:
+// the newest options come last.
+func (db *DB) know(t *occ.Table, o tableOptions) {
+	if o.Of != "" {
+		t.Reserve(fmt.Errorf("%w: table %q is an index of table %q", ErrIndexes, t.Name, o.Of))
 		return
+	}
+	if len(o.Indexes) > 0 || db.indexes(t.Name) != nil {
+		all := tableIndexes{}
+		if old := db.known.Load(); old != nil {
+			all = maps.Clone(*old)
+		}
+		all[t.Name] = o.Indexes
+		db.known.Store(&all)
 	}
 	t.Reserve(db.lacking(t, nil))
-}
-
-// know notes the indexes of a table. db.ctlMu is held.
-func (db *DB) know(table string, list []indexOptions) {
-	if len(list) == 0 && db.indexes(table) == nil {
-		return
-	}
-	all := tableIndexes{}
-	if old := db.known.Load(); old != nil {
-		all = maps.Clone(*old)
-	}
-	all[table] = list
-	db.known.Store(&all)
-	if t := db.tables[table]; t != nil {
-		db.reserve(t, "")
-	}
 }
 
 // changeIndexes changes what the catalog knows of the indexes of a table. The indexes that drop names are dropped
@@ -143,11 +133,8 @@ func (db *DB) tryIndexes(table string, change func(ts []memory.Table, list []ind
 		if err != nil {
 			return err
 		}
-		if err := db.mark(ts, drop, memory.TableChange{ID: t.ID, Options: p, Was: t.Options}); err != nil {
-			return err
-		}
+		return db.mark(ts, drop, memory.TableChange{ID: t.ID, Options: p, Was: t.Options})
 	}
-	db.know(table, list)
 	return nil
 }
 
@@ -165,16 +152,8 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
 		create = false // the catalog had them all when the table was opened
 	}
 	refused := create && db.readOnly()
-	note := func() error { return db.noteAll(table, all, create && !refused, refused) }
-	if create && !refused {
-		return db.alone(note)
-	}
-	return note()
-}
-
-// noteAll is noteIndexes; create: this process is alone. refused: it cannot make what the catalog has not.
-func (db *DB) noteAll(table string, all []indexOptions, create, refused bool) error {
-	err := db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+	create = create && !refused
+	return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
 		for _, x := range all {
 			i := slices.IndexFunc(list, func(has indexOptions) bool { return has.Name == x.Name })
 			switch {
@@ -188,21 +167,8 @@ func (db *DB) noteAll(table string, all []indexOptions, create, refused bool) er
 			case liveTable(ts, indexTable(table, x.Name)) != nil:
 				return nil, nil, notIndex(table, x.Name)
 			default:
-				x.Since = math.MaxUint32 // until it is known: all coordinators
+				x.Since = laterIndex
 				list = append(list, x)
-			}
-		}
-		return list, nil, nil
-	})
-	if err != nil || db.readOnly() {
-		return err
-	}
-	// From now on no transaction begins in this process that does not know of them.
-	since := db.space.NextCoordinator()
-	return db.changeIndexes(table, func(_ []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
-		for i := range list {
-			if list[i].Since == math.MaxUint32 {
-				list[i].Since = since
 			}
 		}
 		return list, nil, nil
@@ -222,22 +188,10 @@ func (db *DB) noteBuilt(table, name string, alive func() error) error {
 	})
 }
 
-// learn reads what another process may have noted of the indexes of a table.
-func (db *DB) learn(table string) error {
-	if err := db.space.Follow(); err != nil {
-		return err
-	}
-	return db.changeIndexes(table, func(_ []memory.Table, list []indexOptions) ([]indexOptions, []string, error) { return list, nil, nil })
-}
-
-// hasIndexTable reports whether a table is that of an index which the catalog has.
-func hasIndexTable(ts []memory.Table, table, name string) bool {
-	t := liveTable(ts, table)
-	if t == nil {
-		return false
-	}
+// hasIndex reports whether a table has an index whose table has a name, as the catalog says.
+func hasIndex(t *memory.Table, name string) bool {
 	o, err := decodeTableOptions(t.Options)
-	return err == nil && slices.ContainsFunc(o.Indexes, func(x indexOptions) bool { return indexTable(table, x.Name) == name })
+	return err == nil && slices.ContainsFunc(o.Indexes, func(x indexOptions) bool { return indexTable(t.Name, x.Name) == name })
 }
 
 // DropIndex drops an index of a table, as DropTable drops a table, or returns ErrNoTable. Handles that were opened with

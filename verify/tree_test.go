@@ -425,7 +425,7 @@ func TestUnfinishedTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := db.Space().CreateOrderedTable("stopped", nil, 12, 100)
+	table, err := db.Space().CreateOrderedTable("stopped", nil, 12, 100, nil)
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (b *beats) keepAlive(x memory.Beat) ([]memory.Beat, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: process %d is registered no more", memory.ErrEnded, x.Member)
 		}
-		x.Count, x.Knows = was.Count+1, max(x.Knows, was.Knows)
+		x.Count, x.Knows, x.Rested = was.Count+1, max(x.Knows, was.Knows), max(x.Rested, was.Rested)
 		b.of[x.Member] = x
 	}
 	all := make([]memory.Beat, 0, len(b.of))

@@ -52,6 +52,9 @@ type Beat struct {
 	Member uint32
 	Count  uint64 // of beats since the catalog was opened; KeepAlive counts
 	Knows  Epoch  // what the member does behind the beat, it does by this epoch, or a later one
+	// Rested: all that the member had begun before it knew of a change that all must know (memory/rest.go) has ended, for the changes
+	// up to this revision.
+	Rested Revision
 }
 
 // MemberOf returns the member that is registered as long as there is an entry of a key; false: it is none of a member.

@@ -590,7 +590,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			err = one(e, entrySight, func(d *payload) { l.Sights = append(l.Sights, decodeSights(d, id)...) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
-		case numbered && prefix == PrefixMend && id <= MendLoad:
+		case numbered && prefix == PrefixMend && id <= lastMend:
 			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, decodeMend(d, id)) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {

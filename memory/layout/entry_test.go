@@ -125,7 +125,7 @@ func randomLayout(r *rand.Rand) *Layout {
 		l.Mends = append(l.Mends, Mend{Of: MendBackup, Process: l.Processes[r.IntN(n)].ID, Cut: 1 + uint32(r.IntN(int(l.NextCoordinator))), Fault: CutFault(r.IntN(int(cutFaults)))})
 	}
 	if n := len(l.Processes); n > 0 && l.Unswept && r.IntN(2) > 0 {
-		l.Mends = append(l.Mends, Mend{Of: MendSweep, Process: l.Processes[r.IntN(n)].ID}, Mend{Of: MendLoad, Process: l.Processes[r.IntN(n)].ID})
+		l.Mends = append(l.Mends, Mend{Of: MendSweep, Process: l.Processes[r.IntN(n)].ID}, Mend{Of: MendLoad, Process: l.Processes[r.IntN(n)].ID}, Mend{Of: MendDrop, Process: l.Processes[r.IntN(n)].ID})
 	}
 	return l
 }
@@ -366,7 +366,7 @@ func TestValidateFindsFaults(t *testing.T) {
 		"owner of logs":          func(l *Layout) { share(l, 2); l.Segments[1].Owner = 2 },
 		"processes of one":       func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}} },
 		"mend of no process":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 3}} },
-		"mend of what":           func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendLoad + 1, Process: 2}} },
+		"mend of what":           func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendDrop + 1, Process: 2}} },
 		"mend twice":             func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2}, {Of: 1, Process: 2}} },
 		"backup without cut":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2}} },
 		"cut that is not yet":    func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 99}} },

@@ -10,7 +10,7 @@ import (
 //
 // Invariant: 0 < Cut <= Layout.NextCoordinator of MendBackup; Cut and Fault are 0 of all others.
 type Mend struct {
-	Of      uint32 // a table, MendAlone, MendCopies, MendBackup, MendSweep or MendLoad
+	Of      uint32 // a table, MendAlone, MendCopies, MendBackup, MendSweep, MendLoad or MendDrop
 	Process uint32
 	Cut     uint32   // see cut.go
 	Fault   CutFault // why the backup has failed; 0: it has not
@@ -28,6 +28,9 @@ const (
 	MendSweep = MendBackup + 1
 	// MendLoad is to fill tables before others use them: a program's own business, as a benchmark has it.
 	MendLoad = MendSweep + 1
+	// MendDrop is to drop tables: no process has it and MendBackup at once.
+	MendDrop = MendLoad + 1
+	lastMend = MendDrop
 )
 
 // EntryOfMend is the entry of a right.

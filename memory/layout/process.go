@@ -94,7 +94,7 @@ func (l *Layout) validateOwners() error {
 		}
 	}
 	for i, m := range l.Mends {
-		if l.Process(m.Process) == nil || m.Of > MendLoad || i > 0 && m.Of <= l.Mends[i-1].Of {
+		if l.Process(m.Process) == nil || m.Of > lastMend || i > 0 && m.Of <= l.Mends[i-1].Of {
 			return unsound("process %d has the right %d, and is not registered, or another one has it, too", m.Process, m.Of)
 		}
 		if (m.Of == MendBackup) != (m.Cut > 0) || m.Cut > l.NextCoordinator || m.Fault >= cutFaults || m.Cut == 0 && m.Fault > 0 {

@@ -1,5 +1,7 @@
 package layout
 
+import "bytes"
+
 // Limits of tables.
 const (
 	MaxTables       = 1<<16 - 1
@@ -32,3 +34,14 @@ const (
 	TableDropping            // it is not in use any more, and its records are being freed
 	TableDropped             // nothing is left of it
 )
+
+// Renewed lists the tables that were there in an earlier layout, and are in another state since, or have other options: changes that all
+// processes must know before they have an effect.
+func (l *Layout) Renewed(old *Layout) (all []Table) {
+	for i := range min(len(l.Tables), len(old.Tables)) {
+		if was, is := &old.Tables[i], &l.Tables[i]; is.State != was.State || !bytes.Equal(is.Options, was.Options) {
+			all = append(all, *is)
+		}
+	}
+	return all
+}

@@ -206,7 +206,7 @@ func (w *world) createTable() {
 	if w.conf.entries == 0 {
 		_, err = w.space.CreateTable("t", []byte("{}"))
 	} else {
-		_, err = w.space.CreateOrderedTable("t", []byte("{}"), w.geometry().Class, w.geometry().MaxKey)
+		_, err = w.space.CreateOrderedTable("t", []byte("{}"), w.geometry().Class, w.geometry().MaxKey, nil)
 	}
 	if err != nil {
 		w.t.Fatal(err)

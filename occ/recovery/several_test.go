@@ -27,7 +27,7 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 	w := newWorldWith(t, rdmatest.Options{Blades: 3, Size: size}, s, o, memory.Options{SegmentSize: 256 << 10, LogArea: 128 << 10, Shared: true})
 	g, err := blink.Geometry{MaxKey: 32, MaxEntries: 3}.Fit()
 	must(t, err)
-	meta, err := w.space.CreateOrderedTable("o", []byte(`{"key":"bytes","value":"bytes","index":"ordered"}`), g.Class, g.MaxKey)
+	meta, err := w.space.CreateOrderedTable("o", []byte(`{"key":"bytes","value":"bytes","index":"ordered"}`), g.Class, g.MaxKey, nil)
 	must(t, err)
 	se, tx := w.session()
 	root, err := tx.NewOrdered(&occ.Table{ID: meta.ID, Name: meta.Name}, g.Class, tree.Empty)

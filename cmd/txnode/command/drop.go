@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"txnode/memory"
 	"txnode/txn"
 )
 
@@ -25,10 +26,11 @@ func newDrop(w *World) *cobra.Command {
 		Use: "drop directory|address table", Short: "Drop a table of a database, with its secondary indexes",
 		Long: `Drops a table, with its records and its secondary indexes, for good: there is no way back but
 a backup. It says what the table has, and drops it if the answer on standard input is yes;
---yes does not ask. Of a cluster, named by the address of its catalog as unix:PATH, no other
-process may have the database open: close it there first; txnode top lists the processes.
-Of a database in a directory none may have it open at all. Other tables stay as they are. After
-an interruption the table is dropped all the same, and the next opening gives its room back.`,
+--yes does not ask. Of a cluster, named by the address of its catalog as unix:PATH, other
+processes may have the database open: the command waits until they have ended the transactions
+that they had begun, and says for which it waits. Of a database in a directory none may have it
+open. Other tables stay as they are. After an interruption the table is dropped all the same, and
+the next drop or opening gives its room back.`,
 		Example: "  txnode drop data accounts\n  txnode drop unix:/tmp/catalog accounts --yes",
 		Args:    exactly(2, "name a directory or the address of a catalog, and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,14 +57,37 @@ func (o *dropOptions) run(ctx context.Context, w *World, from, name string) (err
 			return err
 		}
 	}
-	switch err := db.DropTable(ctx, name); {
-	case errors.Is(err, memory.ErrShared):
-		return fmt.Errorf("%w: close it there, and then drop the table: txnode top %s lists the processes", err, from)
-	case err != nil:
+	told := tellWaits(ctx, w, db)
+	err = db.DropTable(ctx, name)
+	told()
+	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w.Stdout, "table %s is dropped: %s\n", shown(name), has)
 	return err
+}
+
+// waitTold is how often it is told what is waited for.
+const waitTold = time.Second
+
+// tellWaits tells on standard error which processes a change of tables waits for, until the function is called that it returns.
+func tellWaits(ctx context.Context, w *World, db *txn.DB) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for last := ""; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(waitTold):
+			}
+			if r := db.WaitsFor(); r != nil && r.String() != last {
+				last = r.String()
+				_, _ = fmt.Fprintf(w.Stderr, "waiting for %s\n", last) // nothing depends on it
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
 }
 
 // openToChange opens the database in a directory, or of a cluster, which must be there.

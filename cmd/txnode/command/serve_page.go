@@ -285,6 +285,8 @@ func rightText(db *memory.Layout, of uint32) string {
 		return "builds copies"
 	case memory.MendSweep:
 		return "sweeps up what dead workers have left"
+	case memory.MendDrop:
+		return "drops tables"
 	case memory.MendLoad:
 		return "loads tables, and others wait for it"
 	}

@@ -298,7 +298,7 @@ func (c *Client) members(changes []memory.Entry) (ops []clientv3.Op) {
 		case e.Value == nil:
 			ops = append(ops, clientv3.OpDelete(c.o.Prefix+aliveKey(id)))
 		default:
-			ops = append(ops, c.put(aliveKey(id), []byte("0")))
+			ops = append(ops, c.put(aliveKey(id), []byte(unsigned)))
 		}
 	}
 	return ops
@@ -313,7 +313,7 @@ func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 	if b.Member != 0 {
 		key := aliveKey(b.Member)
 		there := clientv3.Compare(clientv3.ModRevision(c.o.Prefix+key), ">", 0)
-		op = clientv3.OpTxn([]clientv3.Cmp{there}, []clientv3.Op{c.put(key, strconv.AppendUint(nil, uint64(b.Knows), 10)), all}, nil)
+		op = clientv3.OpTxn([]clientv3.Cmp{there}, []clientv3.Op{c.put(key, sign(b)), all}, nil)
 	}
 	r, _, err := c.do(c.life, op)
 	if err != nil {
@@ -327,13 +327,28 @@ func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 	out := make([]memory.Beat, 0, len(kvs))
 	for _, kv := range kvs {
 		member, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), c.o.Prefix+aliveName), 16, 32)
-		knows, err2 := strconv.ParseUint(string(kv.Value), 10, 32)
+		b, err2 := parseSign(string(kv.Value))
 		if err := errors.Join(err, err2); err != nil {
 			return nil, fmt.Errorf("%w: catalog at %s: a sign of life %.40q is %.40q: %w", ErrDamaged, c.Name(), kv.Key, kv.Value, err)
 		}
-		out = append(out, memory.Beat{Member: uint32(member), Knows: memory.Epoch(knows), Count: uint64(kv.ModRevision)})
+		b.Member, b.Count = uint32(member), uint64(kv.ModRevision)
+		out = append(out, b)
 	}
 	return out, nil
+}
+
+// unsigned is the sign of life of a member that has given none yet.
+const unsigned = "0 0"
+
+// sign is what a member says with a sign of life: the epoch that it knows, and the revision that it rests behind.
+func sign(b memory.Beat) []byte { return fmt.Appendf(nil, "%d %d", b.Knows, b.Rested) }
+
+func parseSign(text string) (b memory.Beat, err error) {
+	knows, rested, _ := strings.Cut(text, " ")
+	e, err := strconv.ParseUint(knows, 10, 32)
+	rev, err2 := strconv.ParseUint(rested, 10, 63)
+	b.Knows, b.Rested = memory.Epoch(e), memory.Revision(rev)
+	return b, errors.Join(err, err2)
 }
 
 // rebase makes a base of the catalog at a place and a change of it.

@@ -24,7 +24,7 @@ import (
 //
 // A place is the identity of the catalog, of 16 bytes, and a revision, u64. Entries are their number, u32, and for each the
 // length of the key, u32, the length of the value or noValue, u32, the key and the value. A beat is the member, u32, the epoch that it
-// knows, u32, and the count, u64.
+// knows, u32, the count, u64, and the revision that it rests behind, u64.
 const (
 	format = 2
 
@@ -35,7 +35,7 @@ const (
 
 	placeSize = 24
 	entryHead = 8
-	beatSize  = 16
+	beatSize  = 24
 	noValue   = math.MaxUint32
 )
 
@@ -131,7 +131,8 @@ func getEntries(p []byte) ([]memory.Entry, error) {
 
 func appendBeats(p []byte, beats ...memory.Beat) []byte {
 	for _, b := range beats {
-		p = wire.AppendUint64(wire.AppendUint32(wire.AppendUint32(p, b.Member), uint32(b.Knows)), b.Count)
+		p = wire.AppendUint32(wire.AppendUint32(p, b.Member), uint32(b.Knows))
+		p = wire.AppendUint64(wire.AppendUint64(p, b.Count), uint64(b.Rested))
 	}
 	return p
 }
@@ -143,7 +144,7 @@ func getBeats(p []byte) ([]memory.Beat, error) {
 	}
 	out := make([]memory.Beat, 0, len(p)/beatSize)
 	for ; len(p) > 0; p = p[beatSize:] {
-		out = append(out, memory.Beat{Member: wire.Uint32(p), Knows: memory.Epoch(wire.Uint32(p[4:])), Count: wire.Uint64(p[8:])})
+		out = append(out, memory.Beat{Member: wire.Uint32(p), Knows: memory.Epoch(wire.Uint32(p[4:])), Count: wire.Uint64(p[8:]), Rested: memory.Revision(wire.Uint64(p[16:]))})
 	}
 	return out, nil
 }

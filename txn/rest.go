@@ -1,0 +1,160 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"txnode/memory"
+	"txnode/occ"
+)
+
+// What a process does about changes that all must know: see memory/rest.go.
+
+// resting is what this process waits for before it says that all has ended which it had begun before such a change.
+type resting struct {
+	kick chan struct{} // has the goroutine look; nil: there is none, and workers look
+
+	mu    sync.Mutex
+	rev   memory.Revision
+	rest  *occ.Rest // of the transactions that had begun before rev was known; nil: nothing is waited for
+	since int64     // when it was asked first
+}
+
+// Pauses between two looks.
+const (
+	restPause    = time.Millisecond
+	restPauseNs  = int64(restPause)
+	restPausesNs = 16 * restPauseNs // at most, where the catalog is asked
+)
+
+// lookForRest does what is to be done about changes that all must know, and reports whether it is to be called again soon.
+func (db *DB) lookForRest() (more bool) {
+	x := &db.resting
+	if !x.mu.TryLock() {
+		return true
+	}
+	defer x.mu.Unlock()
+	rev, below, due := db.space.RestDue()
+	if !due {
+		if x.rest = nil; db.space.Ending() {
+			_ = db.space.Rested(0) // the next sign of life says so
+		}
+		return false
+	}
+	now := db.fabric.Now()
+	if x.rest == nil || x.rev != rev {
+		if !db.ctlMu.TryLock() { // what has no session may have begun before
+			return true
+		}
+		db.ctlMu.Unlock()
+		x.rest, x.rev, x.since = occ.NewRest(now, below), rev, now
+	}
+	db.askIdle()
+	if x.rest.Ended(db.engine, now) {
+		x.rest = nil
+		_ = db.space.Rested(rev) // likewise
+		return true
+	}
+	if term := int64(db.opts.LeaseTerm); term > 0 && now-x.since > term {
+		// A worker has begun nothing since, and does not end what it has begun: others do not wait for it longer than for a process
+		// that is silent.
+		x.since = now
+		late := x.rest.Late()
+		for _, id := range late {
+			db.space.Forsake(id)
+		}
+		if len(late) > 0 {
+			db.opts.Logger.Warn("workers have been idle, or in a transaction, since before tables were changed: they are recovered, and join again", zap.Uint32s("coordinators", late))
+			db.hurry()
+		}
+	}
+	return true
+}
+
+// restSoon has lookForRest be called soon.
+func (db *DB) restSoon() {
+	if db.resting.kick == nil {
+		db.lookForRest()
+		return
+	}
+	select {
+	case db.resting.kick <- struct{}{}:
+	default: // it will
+	}
+}
+
+// startResting starts the goroutine of lookForRest, which ends with ctx.
+func (db *DB) startResting(ctx context.Context) {
+	kick := make(chan struct{}, 1)
+	db.resting.kick = kick
+	db.maintenance.done.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-kick:
+			}
+			for db.lookForRest() {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(restPause):
+				}
+			}
+		}
+	})
+}
+
+// awaitRest waits until everything has ended, in all processes, that had begun before a change that all must know. limit bounds it, in
+// nanoseconds; 0: ctx alone does. The error of a wait that ends before names what is waited for.
+func (db *DB) awaitRest(ctx context.Context, w *Worker, n memory.Notice, limit int64) (err error) {
+	defer db.waits.Store(nil)
+	from := w.thread.Now()
+	heard, pause := from, restPauseNs
+	for {
+		db.restSoon()
+		left, err := db.space.Unrested(n)
+		now := w.thread.Now()
+		switch {
+		case err == nil && left.None():
+			return nil
+		case err == nil:
+			heard = now
+			db.waits.Store(&left)
+		case !errors.Is(err, memory.ErrAway) || now-heard > int64(db.opts.LeaseTerm):
+			return err
+		}
+		if last := db.waits.Load(); last != nil {
+			left = *last
+		}
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("waiting for %v: %w", left, canceled(ctx))
+		case limit > 0 && now-from > limit:
+			return fmt.Errorf("%w: waiting for %v", memory.ErrShared, left)
+		}
+		w.attend()
+		w.coro.Sleep(pause)
+		pause = min(2*pause, restPausesNs)
+	}
+}
+
+// attend is what a worker does between two looks while it waits, in no transaction, for something that others do.
+func (w *Worker) attend() {
+	w.session.Reply()
+	if w.session.Broken() != nil {
+		w.mend()
+	}
+	if w.db.maintenance.stop == nil { // there is no goroutine for it
+		w.maintain()
+	}
+}
+
+// WaitsFor is what DropTable, DropIndex or Build waits for in this process: other processes and workers that have not ended yet what they
+// had begun before the change, by their numbers. Nil: none of them waits. Safe for concurrent use.
+func (db *DB) WaitsFor() *memory.Restless { return db.waits.Load() }
