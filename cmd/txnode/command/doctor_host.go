@@ -186,7 +186,7 @@ func (e *exam) checkFiles() bool {
 	}
 	files, err := o.files("")
 	if err != nil {
-		e.bad(healthFail, "issue a certificate for both uses, as docs/operations.md has it; what there is: openssl x509 -noout -subject -dates -in "+o.Cert, "TLS files", "", "%s", oneLine(err))
+		e.bad(healthFail, "issue a certificate for both uses, as docs/daemons.md has it; what there is: openssl x509 -noout -subject -dates -in "+o.Cert, "TLS files", "", "%s", oneLine(err))
 		return false
 	}
 	c := files.Certificate()
@@ -260,7 +260,7 @@ func remedyOf(err error, address string) string {
 	case errors.As(err, &name):
 		return "connect to a name that the certificate has, or give it with --tls-name"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "on that host, compare its clock with this one (date), and issue a new certificate: docs/operations.md"
+		return "on that host, compare its clock with this one (date), and issue a new certificate: docs/daemons.md"
 	case errors.As(err, &unknown):
 		return "give in --tls-ca the authority that has issued the server's certificate"
 	case has("remote error: tls"):

@@ -99,7 +99,7 @@ func TestServeLastCopies(t *testing.T) {
 	if how := x.end(t); how != "exit status 0" {
 		t.Fatalf("the other blade has all, and it ends by %s: %s", how, logs["a"].text())
 	}
-	x = start("a")
+	start("a")
 	y.interrupt(t)
 	logs["b"].says("not ending yet", 1)
 	logs["b"].says("have no whole copy elsewhere, and the blades of this daemon are in memory", 1)

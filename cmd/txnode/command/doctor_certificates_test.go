@@ -1,0 +1,170 @@
+package command_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"txnode/cmd/txnode/command"
+	"txnode/memory/catalog"
+	"txnode/rdma/tcp"
+)
+
+// failing are the checks of doctor that fail.
+func failing(t *testing.T, args ...string) (out []check) {
+	t.Helper()
+	for _, x := range doctor(t, args...) {
+		if x.State == "fail" {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// advises: one of the checks has an advice with these words.
+func advises(t *testing.T, all []check, words string) {
+	t.Helper()
+	for i := range all {
+		if strings.Contains(all[i].Mend, words) {
+			return
+		}
+	}
+	t.Errorf("none advises %q: %+v", words, all)
+}
+
+// TestAdviceOnCertificates: what doctor says to do about certificates of either side is enough.
+func TestAdviceOnCertificates(t *testing.T) {
+	dir := socketDir(t)
+	ca, other := newAuthority(t, dir, "ca"), newAuthority(t, dir, "other-ca")
+	for _, name := range []string{"server", "client"} {
+		ca.leaf(t, name, true, -time.Hour, 30*24*time.Hour)
+	}
+	other.leaf(t, "stranger", true, -time.Hour, 30*24*time.Hour)
+	flags := func(name, ca, address string, more ...string) []string {
+		return append(append(tlsFlags(dir, name, ca), more...), address)
+	}
+	line, end := startServe(t, append(tlsFlags(dir, "server", "ca"), "--listen", "tcp:127.0.0.1:0", "--memory", "64MiB", "--catalog", "memory")...)
+	defer end()
+	address := served(t, line)
+	if code, out, stderr := inSystem(t, append([]string{"cluster", "init", "--catalog", address}, flags("client", "ca", "--blade="+address)...)...); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, stderr)
+	}
+	content := func(flags ...string) {
+		t.Helper()
+		if all := failing(t, flags...); len(all) > 0 {
+			t.Errorf("%+v", all)
+		}
+	}
+	content(flags("client", "ca", address)...)
+
+	advises(t, failing(t, flags("client", "other-ca", address)...), "give in --tls-ca the authority that has issued the server's certificate")
+	content(flags("client", "ca", address)...)
+	advises(t, failing(t, flags("stranger", "ca", address)...), "give in --tls-cert a certificate of an authority that the server trusts: its --tls-ca")
+	content(flags("client", "ca", address)...)
+
+	ca.leaf(t, "named", false, -time.Hour, 30*24*time.Hour)
+	for _, end := range []string{".key", ".crt"} {
+		if err := os.Rename(filepath.Join(dir, "named"+end), filepath.Join(dir, "server"+end)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	advises(t, failing(t, flags("client", "ca", address)...), "give it with --tls-name")
+	content(flags("client", "ca", address, "--tls-name", "named.example")...)
+
+	// A daemon goes on with a certificate that has expired meanwhile, until it is replaced.
+	pair := func(name string) *tls.Certificate {
+		c, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &c
+	}
+	ca.leaf(t, "expired", true, -2*time.Hour, -time.Hour)
+	var current atomic.Pointer[tls.Certificate]
+	current.Store(pair("expired"))
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	late := serveTCP(t, nil, &catalog.Mem{}, tcp.ServerOptions{Credentials: func() tcp.Credentials {
+		return tcp.Credentials{TLS: &tls.Config{Certificates: []tls.Certificate{*current.Load()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}}
+	}}, "tcp:127.0.0.1:0")
+	all := failing(t, flags("client", "ca", late)...)
+	advises(t, all, "compare its clock with this one (date), and issue a new certificate: docs/daemons.md")
+	if _, err := os.Stat("../../../docs/daemons.md"); err != nil {
+		t.Error(err)
+	}
+	ca.leaf(t, "renewed", true, -time.Hour, 30*24*time.Hour)
+	current.Store(pair("renewed"))
+	if all := failing(t, flags("client", "ca", late)...); len(all) != 1 || !strings.Contains(all[0].Mend, "txnode cluster init") {
+		t.Errorf("of an empty catalog: %+v", all)
+	}
+}
+
+// TestAdviceOnConnections: a daemon has as many connections as it takes. As doctor says, processes are ended, or it takes more.
+func TestAdviceOnConnections(t *testing.T) {
+	c := newSmallCluster(t, []string{"x"}, "--replicas", "0")
+	c.ends["catalog"]()
+	serve := func(connections string) {
+		_, c.ends["catalog"] = startServe(t, "--listen", c.catalog, "--catalog", filepath.Join(c.dir, "data"), "--memory", "0", "--connections", connections)
+	}
+	serve("16")
+	c.content()
+	var open []*tcp.Caller
+	for {
+		s, err := tcp.DialService(t.Context(), c.catalog, "catalog", tcp.Options{})
+		if err != nil {
+			break
+		}
+		open = append(open, s)
+	}
+	advises(t, failing(t, c.catalog), "give the daemon a larger --connections, or end processes")
+	for _, s := range open {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	until(func() bool { return len(failing(t, c.catalog)) == 0 }) // the daemon notices ends by and by
+	c.ends["catalog"]()
+	serve("64")
+	c.content()
+}
+
+// TestAdviceOnFullDisk: the directory of a daemon whose disk is full is copied to a larger one, and the daemon started there.
+func TestAdviceOnFullDisk(t *testing.T) {
+	var full atomic.Bool
+	defer command.SetDiskRoom(func(at string) uint64 {
+		if full.Load() && strings.HasSuffix(at, "small") {
+			return 1000
+		}
+		return 1 << 40
+	})()
+	c := &smallCluster{t: t, dir: socketDir(t), ends: map[string]func() (int, string){}}
+	c.catalog = "unix:" + filepath.Join(c.dir, "c")
+	c.serveCatalog()
+	small, large := filepath.Join(c.dir, "small"), filepath.Join(c.dir, "large")
+	c.serve("x", "--dir", small)
+	if code, _, stderr := inSystem(t, "cluster", "init", "--catalog", c.catalog, "--segment-size", "1MiB", "--blade", c.address("x"), "--replicas", "0"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := c.open().Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	all := failing(t, c.catalog)
+	advises(t, all, "end the daemon, copy its directory to a larger disk (cp -a --sparse=always), and start it there")
+	c.ends["x"]()
+	if out, err := exec.Command("cp", "-a", "--sparse=always", small, large).CombinedOutput(); err != nil {
+		t.Skipf("cp of this system: %v, %s", err, out)
+	}
+	c.serve("x", "--dir", large)
+	c.follow(c.advice("warn", "database", "restarted"), nil)
+	c.content()
+	if code, out, _ := inSystem(t, "get", c.catalog, "words", "1"); code != 0 || !strings.Contains(out, "1") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
