@@ -102,24 +102,24 @@ func (a *announcer) tell(who int, err error) {
 func (a *announcer) run(ctx context.Context) error {
 	a.began = time.Now()
 	pause := firstAnnouncePause
-	for ctx.Err() == nil {
+	for {
 		cat, err := a.dial(ctx)
 		if err == nil {
-			if err = a.follow(ctx, cat); err == nil {
-				return nil
+			since := time.Now()
+			err = a.follow(ctx, cat)
+			if time.Since(since) > a.o.Term { // it was there: soon again
+				pause = firstAnnouncePause
+			}
+			if ctx.Err() != nil {
+				return err
 			}
 		}
-		if ctx.Err() != nil {
-			break
-		}
 		a.tell(0, err)
-		if a.self.Number != 0 { // it was there: soon again
-			pause, a.self.Number = firstAnnouncePause, 0
+		if sleep(ctx, pause); ctx.Err() != nil {
+			return nil
 		}
-		sleep(ctx, pause)
 		pause = min(2*pause, lastAnnouncePause, a.o.Term)
 	}
-	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -175,7 +175,9 @@ func (a *announcer) follow(ctx context.Context, cat memory.Catalog) (err error) 
 		} else if err == nil {
 			a.tell(0, nil)
 		}
-		sleep(ctx, a.o.Term/3)
+		if err == nil {
+			sleep(ctx, a.o.Term/3)
+		}
 	}
 	stop()
 	joining.Wait()

@@ -336,6 +336,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 	serve()
 	eventually(t, "a registration in another catalog", func() bool { return len(joined()) == 1 })
+	s.resign() // before the catalog ends
 }
 
 // TestAnnounceRefused: an address that leads to another server is not announced, nor are addresses that cannot be.

@@ -137,7 +137,8 @@ func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
 
 // Init writes into an empty catalog which servers have its blades, in the order of the blades' ids, and creates a database
 // on them, which has no tables. Paths that are relative to the working directory are written as absolute ones.
-// Each server must answer: it tells how many blades it has, and their sizes. One that has announced itself is in the domain that it has said. ErrExists: the catalog is
+// Each server must answer: it tells how many blades it has, and their sizes. One that has announced itself is in the domain that
+// it has said. ErrExists: the catalog is
 // not empty; ErrSame: it has a cluster that is the same, and the servers were not asked. After an error, or the end of the process, it
 // may be called again with the same servers, and ends what it had begun. Other errors are those of Connect, of the catalog, and of
 // memory.Open.
