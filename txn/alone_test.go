@@ -42,6 +42,11 @@ func (s *dozing) Revision() (memory.Revision, error) {
 	return s.Catalog.Revision()
 }
 
+func (s *dozing) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+	s.wait()
+	return s.Catalog.KeepAlive(b)
+}
+
 func (s *dozing) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
 	s.wait()
 	now, err := s.Catalog.Await(ctx, rev)
