@@ -50,11 +50,6 @@ type Host struct {
 // Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, memory.ErrAway for a
 // catalog that does not answer, rdma.ErrBladeDown for blades that do not, and those of packages tcp and shm.
 func Connect(ctx context.Context, address string, o Options) (*Host, error) {
-	return within(ctx, address, func() (*Host, error) { return connect(ctx, address, o) }, func(h *Host) { _ = h.Close() })
-}
-
-// connect is Connect, which may wait for an answer when ctx has ended.
-func connect(ctx context.Context, address string, o Options) (*Host, error) {
 	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
 		return nil, err
@@ -82,8 +77,7 @@ func (h *Host) Close() error {
 
 // Open opens the database of the cluster whose catalog is at an address, beside the processes that have it open, and creates
 // it if there is none. Fabric, Catalog, Shared and Closer of to are set by this function. DB.Close ends the connections. Errors are
-// those of Connect and of txn.Open. When ctx ends before the database is open, Open returns, and what it has begun is ended beside it, as soon as
-// what is waited for has answered.
+// those of Connect and of txn.Open.
 func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.DB, error) {
 	if to.Fabric != nil || to.Catalog != nil || to.Closer != nil {
 		return nil, fmt.Errorf("%w: Fabric, Catalog and Closer are the cluster's", ErrOptions)
@@ -91,19 +85,17 @@ func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.
 	if o.Term == 0 {
 		o.Term = to.LeaseTerm
 	}
-	return within(ctx, address, func() (*txn.DB, error) {
-		h, err := connect(ctx, address, o)
-		if err != nil {
-			return nil, err
-		}
-		to.Fabric, to.Catalog, to.Shared, to.Closer = h.Fabric, h.Catalog, true, h
-		db, err := txn.Open(ctx, to)
-		if err != nil {
-			return nil, oneLine(err)
-		}
-		h.publish(db, o)
-		return db, nil
-	}, func(db *txn.DB) { _ = db.Close(context.WithoutCancel(ctx)) })
+	h, err := Connect(ctx, address, o)
+	if err != nil {
+		return nil, err
+	}
+	to.Fabric, to.Catalog, to.Shared, to.Closer = h.Fabric, h.Catalog, true, h
+	db, err := txn.Open(ctx, to)
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	h.publish(db, o)
+	return db, nil
 }
 
 // Geometry is how a new database is laid out. It belongs to the database. The zero value has defaults.

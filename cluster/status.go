@@ -142,10 +142,6 @@ func AskLeases(ctx context.Context, address string, o Options) (*Status, error) 
 		return nil, err
 	}
 	defer func() { _ = cat.Close() }() // it was asked only
-	return within(ctx, address, func() (*Status, error) { return askLeases(ctx, cat, o) }, func(*Status) {})
-}
-
-func askLeases(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
 	began := time.Now()
 	var leases members.Leases
 	hear := func() error {
@@ -182,12 +178,8 @@ func askLeases(ctx context.Context, cat memory.Catalog, o Options) (*Status, err
 // leasePause is how often AskLeases hears of leases.
 const leasePause = 20 * time.Millisecond
 
-// AskOf is Ask with a catalog that is there, which stays the caller's. When ctx ends, a call of the catalog may be under way still.
+// AskOf is Ask with a catalog that is there, which stays the caller's.
 func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
-	return within(ctx, cat.Name(), func() (*Status, error) { return askOf(ctx, cat, o) }, func(*Status) {})
-}
-
-func askOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
 	entries, _, err := cat.Load()
 	if err != nil {
 		return nil, oneLine(err)

@@ -52,6 +52,60 @@ func (s *replicas) Demise(b rdma.BladeID) func(*Layout) error {
 	}
 }
 
+// Return is the change, in place of a demise, by which a blade is used on that has restarted with all that was written to it, as an
+// incarnation: nothing is lost then, and sessions have to connect again. It is declared dead all the same if other blades have copies of all
+// that it has. Like Demise, it is to be made by a claim of all coordinators.
+func (s *replicas) Return(b rdma.BladeID, as uint64, demise func(*Layout) error) func(*Layout) error {
+	return func(l *Layout) error {
+		if !l.Irreplaceable(b) {
+			return demise(l)
+		}
+		if err := demise(l.Clone()); err != nil && !errors.Is(err, ErrLost) { // it is not what was found to have restarted
+			return err
+		}
+		l.Blades[b].Incarnation = as
+		return nil
+	}
+}
+
+// Unharmed looks at a blade that has restarted, and returns the incarnation in which it has all that was written to it; 0: it has come back with
+// nothing, or the fabric loses WRITEs in a restart that have completed. What cannot be found out, or may be brought back, since it has come with another region than
+// its newest, is an error. It belongs to c.
+func (s *replicas) Unharmed(c *rdma.Coro, b rdma.BladeID) (as uint64, err error) {
+	if !s.fabric.Caps().Placed {
+		return 0, nil
+	}
+	fail := func(err error) (uint64, error) {
+		return 0, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "it has restarted, and what it has is not known yet"}
+	}
+	t := c.Thread()
+	if err := t.Reconnect(b); err != nil {
+		return fail(err)
+	}
+	const head = HeaderCopies * HeaderStride
+	buf, err := t.Alloc(head)
+	if err != nil {
+		return fail(err)
+	}
+	defer t.Free(buf, head)
+	info := s.fabric.Blades()[b]
+	if info.Unheard {
+		return fail(rdma.ErrBladeDown)
+	}
+	var batch rdma.Batch
+	batch.Read(rdma.RemoteAddr{Blade: b, Key: info.Key}, buf, head)
+	if err := c.Do(&batch); err != nil {
+		return fail(err)
+	}
+	switch fault, err := s.Layout().Examine(b, s.opts.bladeName(b), t.Bytes(buf, head)); {
+	case fault == HeaderBlank:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return info.Incarnation, nil
+}
+
 // incarnation is that of a blade as the layout has it.
 func (s *store) incarnation(b rdma.BladeID) uint64 {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -70,12 +71,13 @@ type Outage struct {
 	// Cause is what was heard last from the blade, or of it.
 	Cause string
 
-	before memory.CopyProgress        // what was built and copied for others
-	silent bool                       // this process hears nothing of the blade, which may live
-	says   layout.Says                // then: what it says of the blade
-	spare  bool                       // it is not declared dead if the last copy of a segment would be lost with it
-	found  memory.Epoch               // it was asked whether it lives in this epoch, or a later one
-	demise func(*memory.Layout) error // memory.Space.Demise of before it was asked
+	before    memory.CopyProgress        // what was built and copied for others
+	silent    bool                       // this process hears nothing of the blade, which may live
+	says      layout.Says                // then: what it says of the blade
+	restarted bool                       // it answers, in another incarnation
+	spare     bool                       // it is not declared dead if the last copy of a segment would be lost with it
+	found     memory.Epoch               // it was asked whether it lives in this epoch, or a later one
+	demise    func(*memory.Layout) error // memory.Space.Demise of before it was asked
 }
 
 // Redundancy is how well the data is copied just now.
@@ -357,6 +359,15 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	f := &db.failover
 	defer db.expecting(b)()
 	o := db.failOptions()
+	if x.restarted && l.Irreplaceable(b) {
+		as, err := db.space.Unharmed(c, b)
+		switch {
+		case err != nil: // it is not lost as long as that is so
+			return fmt.Errorf("%w: %w", errSpared, err)
+		case as != 0:
+			x.demise = db.space.Return(b, as, x.demise)
+		}
+	}
 	if !x.silent && !x.spare { // it is gone, for all processes
 		o.Settle = nil
 	}
@@ -403,7 +414,11 @@ func (db *DB) declareDead(c *rdma.Coro, x Outage) error {
 	}
 	f.awaken()
 	r := db.space.Redundancy()
-	db.opts.Logger.Error("a blade does not answer and was declared dead; its backups have taken over", zap.Int("blade", x.Blade), zap.String("cause", x.Cause),
+	text := "a blade does not answer and was declared dead; its backups have taken over"
+	if x.Back != 0 {
+		text = "a blade has restarted, and is used on as it is"
+	}
+	db.opts.Logger.Error(text, zap.Int("blade", x.Blade), zap.String("cause", x.Cause),
 		zap.Duration("after", time.Duration(now-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
 		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Error(err))
 	return err

@@ -31,7 +31,8 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 		}
 		if silent != nil {
 			x.Cause, x.spare = silent.Error(), errors.Is(silent, errRefuses)
-			x.silent = !errors.Is(silent, errRestarted) && !x.spare && !db.ended(b, silent)
+			x.restarted = errors.Is(silent, errRestarted)
+			x.silent = !x.restarted && !x.spare && !db.ended(b, silent)
 			x.says = layout.Silent
 			if rdma.EvidenceOf(silent) == rdma.Own {
 				x.says = layout.Troubled

@@ -282,6 +282,11 @@ func (l *Layout) Without(blades ...rdma.BladeID) *Layout {
 	return n
 }
 
+// Irreplaceable reports whether a blade is up, and data would be lost if it were declared dead.
+func (l *Layout) Irreplaceable(b rdma.BladeID) bool {
+	return int(b) < len(l.Blades) && l.Blades[b].State == BladeUp && (l.UpBlades() == 1 || l.Last(b) > 0)
+}
+
 // Finish makes the copies of a segment that are being built full ones. It is a
 // change for [Space.AdvanceEpoch].
 func (l *Layout) Finish(id SegmentID) {
