@@ -116,7 +116,7 @@ func (a *announcer) run(ctx context.Context) error {
 		}
 		a.tell(0, err)
 		if sleep(ctx, pause); ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was told
 		}
 		pause = min(2*pause, lastAnnouncePause, a.o.Term)
 	}

@@ -127,7 +127,8 @@ func Servers(cat memory.Catalog) ([]Server, error) {
 // a cluster that has it is one of an Init that was interrupted, or still runs.
 const keyInit = memory.PrefixCluster + "init"
 
-// write puts servers, and keyInit, into a catalog that is empty, but for servers that have announced themselves, or that an interrupted Init has left with them.
+// write puts servers, and keyInit, into a catalog that is empty, but for servers that have announced
+// themselves, or that an interrupted Init has left with them.
 func write(cat memory.Catalog, servers []Server) error {
 	want := []memory.Entry{{Key: keyServers, Value: encode(servers)}, {Key: keyInit, Value: []byte("interrupted, or still running")}}
 	var doubt error // of an attempt that may have been made

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -286,13 +285,6 @@ func (n *tableNames) table(id uint16) *occ.Table {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.byID[id]
-}
-
-// all are those that were opened.
-func (n *tableNames) all() []*occ.Table {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Collect(maps.Values(n.byID))
 }
 
 // name is that of a table; empty if it was not opened.

@@ -38,7 +38,8 @@ func (x *Index[K, V, I]) begin() error {
 
 // Build makes an index that was defined when the table had records. It goes on beside transactions, in small ones of its own;
 // progress, if not nil, is told how many records it has looked at. If it is stopped, or the process dies, another call begins
-// again, and has less to do. Other processes are waited for as by [DB.DropTable]. A second record with a key of a unique index is ErrUnique. Build of an index that is built does nothing.
+// again, and has less to do. Other processes are waited for as by [DB.DropTable]. A second record with a key of a unique index is
+// ErrUnique. Build of an index that is built does nothing.
 func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64)) (err error) {
 	if x.table == nil {
 		return fmt.Errorf("%w: index %q belongs to no table: create or open one with it", ErrOptions, x.name)

@@ -8,7 +8,8 @@
 //	blades    a question for their keys and incarnations, a grant, a revocation
 //	watch     the process hears of a change of the catalog, in the middle of whatever it does
 //
-// Where blades are remote, a witness answers what processes ask about them. Leases end when a scenario says so. A process that does not move for long is one that is paused.
+// Where blades are remote, a witness answers what processes ask about them. Leases end when a scenario says so. A process that does
+// not move for long is one that is paused.
 //
 // A scenario (scenarios_test.go) is what each of the two does. All orders are tried, but for those that differ
 // from one that is tried only in the order of moves that commute. Where these are too many, some are tried: those in which
