@@ -125,7 +125,8 @@ func (db *DB) awaitRest(ctx context.Context, w *Worker, n memory.Notice, limit i
 			return nil
 		case err == nil:
 			heard = now
-			db.waits.Store(&left)
+			told := left // which does not change any more
+			db.waits.Store(&told)
 		case !errors.Is(err, memory.ErrAway) || now-heard > int64(db.opts.LeaseTerm):
 			return err
 		}
