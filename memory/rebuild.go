@@ -69,8 +69,8 @@ func (s *replicas) Return(b rdma.BladeID, as uint64, demise func(*Layout) error)
 }
 
 // Unharmed looks at a blade that has restarted, and returns the incarnation in which it has all that was written to it; 0: it has come back with
-// nothing, or the fabric loses WRITEs in a restart that have completed. What cannot be found out, or may be brought back, since it has come with another region than
-// its newest, is an error. It belongs to c.
+// nothing, or the fabric loses WRITEs in a restart that have completed. What cannot be found out, or may be brought back, since it has
+// come with another region than its newest, is an error. It belongs to c.
 func (s *replicas) Unharmed(c *rdma.Coro, b rdma.BladeID) (as uint64, err error) {
 	if !s.fabric.Caps().Placed {
 		return 0, nil

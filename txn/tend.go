@@ -11,8 +11,8 @@ const tendPauseNs = int64(20_000)
 // Tenders returns bodies that do, on a fabric with virtual time, what goroutines of a database do where time is real: the first renews leases
 // and hears of changes of the catalog, the second does maintenance, the third looks after blades and copies. Each has a thread of its own,
 // and is to run in a body of Fabric.Run of its own. It returns soon after over returns true, which it asks between
-// two rounds; its error is that it has no thread. While one of them runs, workers leave all of that to them. All must have returned when the database is closed. It is for simulations, which
-// otherwise never have a thread that is no session's in the middle of something.
+// two rounds; its error is that it has no thread. While one of them runs, workers leave all of that to them. All must have returned when
+// the database is closed. It is for simulations, which otherwise never have a thread that is no session's in the middle of something.
 func (db *DB) Tenders(over func() bool) []func() error {
 	var sweeper *recovery.Sweeper
 	var renewAt int64
