@@ -185,12 +185,16 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 	return b, nil
 }
 
+// makeDir makes a directory for daemons, which is removed at the end. It lies in the one that is locked as long as this process is there: daemons
+// lock the directories of their sockets for a moment, too.
 func (b *ownBlades) makeDir(in string) (string, error) {
 	dir, unlock, err := createDir(in)
-	if err == nil {
-		b.dirs, b.unlock = append(b.dirs, dir), append(b.unlock, unlock)
+	if err != nil {
+		return "", err
 	}
-	return dir, err
+	b.dirs, b.unlock = append(b.dirs, dir), append(b.unlock, unlock)
+	dir = filepath.Join(dir, "d")
+	return dir, os.Mkdir(dir, 0o700)
 }
 
 // serve starts a process of txnode serve, and waits until it serves.

@@ -92,6 +92,13 @@ func Prove(f rdma.Fabric, b rdma.BladeID) (err error) {
 // CreateDir makes a directory for blades of a benchmark.
 var CreateDir = createDir
 
+// BladesDir makes a directory for the daemons of a benchmark, until end is called.
+func BladesDir(in string) (dir string, end func() error, err error) {
+	b := &ownBlades{}
+	dir, err = b.makeDir(in)
+	return dir, b.end, err
+}
+
 // ReportShared has a daemon with a log on w tell what a server of shared memory reports.
 func ReportShared(w io.Writer, err error) {
 	o := &serveOptions{Shm: "/dev/shm/blades", LogFormat: "json", LogLevel: "info"}

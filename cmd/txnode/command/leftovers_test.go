@@ -73,3 +73,34 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(p), err)
 	}
 }
+
+// TestBladesDir: the daemons of a benchmark can lock the directory of their sockets while the benchmark keeps others from taking it for left,
+// and nothing stays.
+func TestBladesDir(t *testing.T) {
+	tmp := socketDir(t)
+	dir, end, err := command.BladesDir(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Errorf("a daemon waits in vain: %v", err)
+	}
+	d.Close()
+	made, unlock, err := command.CreateDir(tmp) // removes what is left
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(os.Remove(made), unlock(), end()); err != nil {
+		t.Error(err)
+	}
+	if all, err := os.ReadDir(tmp); err != nil || len(all) > 0 {
+		t.Errorf("%v are left: %v", all, err)
+	}
+}
