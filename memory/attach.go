@@ -163,7 +163,7 @@ func (s *store) beside(alive []uint32, known bool) error {
 	var why string
 	switch {
 	case l.Mender(MendAlone) != 0:
-		why = fmt.Sprintf("process %d is alone with it: it opens it, or drops a table, builds an index or restores a backup", l.Mender(MendAlone))
+		why = fmt.Sprintf("process %d is alone with it: it opens it, or restores a backup", l.Mender(MendAlone))
 	case !l.Formatted:
 		why = fmt.Sprintf("process %d creates it", alive[0])
 	case !known:

@@ -55,6 +55,7 @@ func (db *DB) listenOnce(c *rdma.Coro, renewAt *int64) int64 {
 		return tendPauseNs
 	}
 	db.acknowledge()
+	db.restSoon()
 	db.lookForGaps()
 	return tendPauseNs
 }
