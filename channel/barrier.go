@@ -69,7 +69,7 @@ func (b *Barrier) join(ctx context.Context, c *rdma.Coro, m *Member, name string
 	return nil
 }
 
-// Round is how many rounds this member has begun.
+// Round is how many rounds this member has begun, of this incarnation of the barrier.
 func (b *Barrier) Round() uint64 { return b.count }
 
 // Wait returns when all parties have called Wait as often as this member. If it ends with the error of

@@ -87,3 +87,14 @@ func (v *KV[K, V]) Audit(c *rdma.Coro) (keys, used int, err error) {
 	}
 	return len(seen), len(linked), err
 }
+
+// SetCount has a mutex that is free count on from a token.
+func (l *Mutex) SetCount(c *rdma.Coro, count uint64) error {
+	l.m.t.PutWord(l.buf, count)
+	l.b.Reset()
+	l.stageWrite(&l.b, mutexWord, l.buf, 8)
+	return l.m.Do(c, &l.b)
+}
+
+// MaxCount is the greatest count of a token.
+const MaxCount = maxCount

@@ -18,6 +18,7 @@ type guard struct {
 	local  uint32 // guardBytes of arena: two masks, and the word as it was read
 	tokens bool
 	held   bool
+	anew   bool   // this member is the first that holds a lock which was made anew: it was abandoned, though its word does not say so
 	word   uint64 // {abandoned, token} as this member has got them
 	free   uint64 // what the word is, as far as this member knows, if the lock is free
 	// A holder finds n bytes of the object, from on, at to in the arena, as they were when it held the
@@ -37,7 +38,16 @@ const (
 // got notes that the lock is held.
 func (g *guard) got(word uint64) Held {
 	g.held, g.word = true, word&^memberMask
-	return Held{Token: word&tokenMask + 1, Abandoned: word&abandoned != 0}
+	g.anew = g.tokens && g.o.place.Anew && g.word == 0
+	return Held{Token: word&tokenMask + 1, Abandoned: g.mark() != 0}
+}
+
+// mark is that of a lock that is abandoned, of one that is held.
+func (g *guard) mark() uint64 {
+	if g.anew {
+		return abandoned
+	}
+	return g.word & abandoned
 }
 
 // me is the number of this member in the word.
@@ -196,7 +206,7 @@ func (g *guard) take(ctx context.Context, c *rdma.Coro) (Held, error) {
 func (g *guard) giveBack(c *rdma.Coro) error {
 	g.held = false
 	old, next := g.words()
-	return g.leave(c, old, next|g.word&abandoned)
+	return g.leave(c, old, next|g.mark())
 }
 
 // release gives the lock back, unless that has happened.

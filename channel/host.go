@@ -54,10 +54,12 @@ type Spec struct {
 type Place struct {
 	Blade rdma.BladeID
 	Off   uint64 // from the start of the blade's region, a multiple of 64
-	// Incarnation is another number each time that an object of this name is made.
+	// Incarnation is a greater number each time that an object is made, of any name. It is the upper part of the tokens of a lock.
 	Incarnation uint32
 	// Life is that of the blade when the object was made: rdma.BladeInfo.Incarnation.
 	Life uint64
+	// Anew: an object of this name was there before, and is lost. What it has told its members is not known any more.
+	Anew bool `json:",omitempty"`
 }
 
 // Host is what the layer above provides: a catalog of objects, memory on blades, and the power to
@@ -73,7 +75,7 @@ type Host interface {
 	// Declare returns the place of the object called name, and makes the object if there is none.
 	// Its memory is then spec.Bytes zero bytes on one blade. A *SpecError if the object exists with
 	// another specification. If the blade has begun anew since the object was made, Declare makes
-	// another incarnation. ErrUnsettled, and nothing is done, while a member may use an earlier incarnation of an object that it would find gone if
+	// another incarnation, when no verb that was posted by a view which has the earlier one takes effect any more. ErrUnsettled, and nothing is done, while a member may use an earlier incarnation of an object that it would find gone if
 	// it called Refresh: it may be on a blade that was declared dead and is alive. Later the call succeeds.
 	Declare(c *rdma.Coro, name string, spec Spec) (Place, error)
 	// Forget ends an incarnation of an object. Later calls of Declare make another one. It moves the

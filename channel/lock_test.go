@@ -324,3 +324,44 @@ func TestLockAll(t *testing.T) {
 		}
 	})
 }
+
+// TestTokensUsedUp: a mutex gives no token that is not greater than all before: when its count is used up it is locked by no member, and
+// stays free. Forgotten, and opened again, it goes on with greater tokens.
+func TestTokensUsedUp(t *testing.T) {
+	f := disorderly(1)
+	w := channeltest.NewWorld(t, f)
+	f.Run(1, func(int) {
+		ctx := context.Background()
+		m, c := w.Join(0)
+		l, err := channel.OpenMutex(ctx, c, m.Scope("s"), "l")
+		if err == nil {
+			err = l.SetCount(c, channel.MaxCount-1)
+		}
+		last, lerr := l.Lock(ctx, c)
+		if err := errors.Join(err, lerr, l.Unlock(c)); err != nil {
+			t.Error(err)
+			return
+		}
+		for range 2 {
+			if h, err := l.Lock(ctx, c); !errors.Is(err, channel.ErrTooLarge) {
+				t.Errorf("locked behind the last token: %+v, %v", h, err)
+			}
+		}
+		h := w.Catalog.Host()
+		_, err = h.Enroll(c, "other")
+		if err := errors.Join(err, h.Forget(c, l.Name(), l.Incarnation())); err != nil {
+			t.Error(err)
+		}
+		l.Close()
+		if l, err = channel.OpenMutex(ctx, c, m.Scope("s"), "l"); err != nil {
+			t.Error(err)
+			return
+		}
+		if next, err := l.Lock(ctx, c); err != nil || next.Token <= last.Token || next.Abandoned {
+			t.Errorf("%+v behind %+v: %v", next, last, err)
+		}
+		if err := errors.Join(l.Unlock(c), m.Thread().Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

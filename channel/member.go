@@ -267,20 +267,24 @@ func (m *Member) refresh(c *rdma.Coro) error {
 	if err := m.living(m.host.Refresh(c)); err != nil {
 		return err
 	}
-	m.viewed()
-	return nil
+	return m.viewed()
 }
 
-// viewed notes what a new view says of keys and objects.
-func (m *Member) viewed() {
+// viewed notes what a new view says of keys and objects. A member that holds a lock which is gone is dead: another member may hold the lock by
+// now, and what this one has still to post under it would be posted with the new keys.
+func (m *Member) viewed() error {
 	for _, o := range m.objects {
 		m.t.Rekeyed(o.place.Blade, m.host.Key(o.place.Blade))
 		if o.gone == nil {
 			if err := m.host.Valid(o.name, o.place); err != nil {
 				o.gone = fmt.Errorf("channel: %v %q, incarnation %d: %w", o.spec.Kind, o.name, o.place.Incarnation, err)
+				if m.dead == nil && o.holds != nil && o.holds() {
+					m.dead = fmt.Errorf("member %d: it holds %v %q, incarnation %d, which is gone, and others may hold by now: %w", m.id, o.spec.Kind, o.name, o.place.Incarnation, ErrFenced)
+				}
 			}
 		}
 	}
+	return m.dead
 }
 
 // Do posts what was appended to b and waits: one doorbell per blade, one round trip. It is what the
@@ -408,7 +412,9 @@ func (m *Member) counts(b *rdma.Batch, err error) error {
 	if err := m.living(err); err != nil {
 		return err
 	}
-	m.viewed()
+	if err := m.viewed(); err != nil {
+		return err
+	}
 	for i := range b.Len() {
 		if err := m.within(b.WR(i)); err != nil {
 			return err

@@ -10,11 +10,11 @@ import (
 
 // Held says that a lock is held.
 type Held struct {
-	// Token is greater than that of every holder before. A resource that no access key protects
-	// compares it, and refuses a smaller one than it has seen.
+	// Token is greater than that of every holder before, also when the lock was lost with its blade or forgotten, and made anew: its upper 24
+	// bits are the incarnation of the lock. A resource that no access key protects compares it, and refuses a smaller one than it has seen.
 	Token uint64
-	// Abandoned: a holder before has died with the lock. Its state may be half changed, and is to be
-	// repaired before use. A lock that is abandoned again says so again.
+	// Abandoned: a holder before has died with the lock, or the lock was lost with its blade, and may have had a holder. Its state may be half
+	// changed, and is to be repaired before use. A lock that is abandoned again says so again.
 	Abandoned bool
 }
 
@@ -53,8 +53,12 @@ func OpenMutex(ctx context.Context, c *rdma.Coro, s Scope, name string) (*Mutex,
 	if err := l.open(ctx, c, s.m, full, Spec{Kind: KindMutex, Bytes: headerBytes + 64}, guardBytes); err != nil {
 		return nil, err
 	}
+	if err := generation(&l.object); err != nil {
+		return nil, err
+	}
 	l.lock = guard{o: &l.object, off: mutexWord, local: l.buf, tokens: true}
 	l.turn.settle = l.settle
+	l.holds = func() bool { return l.lock.held || l.turn.staged != nil }
 	return l, nil
 }
 
@@ -68,7 +72,8 @@ func (l *Mutex) TryLock(c *rdma.Coro) (h Held, ok bool, err error) {
 		l.turn.leave(l.m)
 		return Held{}, false, err
 	}
-	return l.turn.got(h), true, nil
+	h, err = l.got(c, h)
+	return h, err == nil, err
 }
 
 // Lock takes the lock, and waits for it until ctx ends. If its holder is dead, that member is fenced,
@@ -86,7 +91,16 @@ func (l *Mutex) Lock(ctx context.Context, c *rdma.Coro) (Held, error) {
 		l.turn.leave(l.m)
 		return Held{}, err
 	}
-	return l.turn.got(h), nil
+	return l.got(c, h)
+}
+
+// got is behind the atomic that has taken the lock.
+func (l *Mutex) got(c *rdma.Coro, h Held) (Held, error) {
+	h, err := l.turn.got(&l.object, h)
+	if err != nil {
+		err = errors.Join(err, l.giveBack(c))
+	}
+	return h, err
 }
 
 // Unlock gives the lock back, or hands it over. What this thread has written before, on any blade, is

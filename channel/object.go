@@ -31,7 +31,8 @@ type object struct {
 	buf   uint32 // n bytes of arena
 	n     int
 	b     rdma.Batch
-	gone  error // why the object cannot be used any more
+	gone  error       // why the object cannot be used any more
+	holds func() bool // of a lock: this member holds it; nil: it is none
 }
 
 // open declares the object, and writes or compares its header. The handle gets n bytes of arena.

@@ -37,7 +37,7 @@ type SST[T any] struct {
 // Row is what a member has stored.
 type Row[T any] struct {
 	Value   T
-	Version uint64 // how often the row was stored by all that have had it; it grows
+	Version uint64 // how often the row was stored by all that have had it; it grows, within one incarnation of the table
 	owner   MemberID
 }
 

@@ -77,8 +77,12 @@ func OpenTicketLock(ctx context.Context, c *rdma.Coro, s Scope, name string) (*T
 	if err := l.open(ctx, c, s.m, full, Spec{Kind: KindTicketLock, Slots: tickets, Bytes: ticketSlots + 8*tickets}, 64); err != nil {
 		return nil, err
 	}
+	if err := generation(&l.object); err != nil {
+		return nil, err
+	}
 	l.patience = max(s.m.term/16, 8*minPause)
 	l.turn.settle = l.settle
+	l.holds = func() bool { return l.held || l.turn.staged != nil }
 	return l, nil
 }
 
@@ -88,6 +92,14 @@ func slotTurn(word uint64) uint64            { return word >> memberBits }
 func (l *TicketLock) mine() uint64           { return slotWord(l.ticket, l.m.id) }
 func over(t uint64) uint64                   { return slotWord(t+tickets, 0) }
 func servingWord(ticket, mark uint64) uint64 { return ticket<<1 | mark }
+
+// marked is the mark that a word of serving stands for: a lock that is made anew is blank, and was abandoned.
+func (l *TicketLock) marked(serving uint64) uint64 {
+	if serving == 0 && l.place.Anew {
+		return 1
+	}
+	return serving & 1
+}
 
 // Lock takes a number, waits until it is served, and holds the lock then. If ctx ends before, the number
 // is given up. A dead member in front is fenced and passed over: Held says so.
@@ -104,7 +116,10 @@ func (l *TicketLock) Lock(ctx context.Context, c *rdma.Coro) (Held, error) {
 		l.turn.leave(l.m)
 		return Held{}, err
 	}
-	return l.turn.got(h), nil
+	if h, err = l.turn.got(&l.object, h); err != nil {
+		err = errors.Join(err, l.giveBack(c))
+	}
+	return h, err
 }
 
 // lock is Lock, of the coroutine whose turn it is.
@@ -128,7 +143,7 @@ func (l *TicketLock) lock(ctx context.Context, c *rdma.Coro) (Held, error) {
 			return Held{}, err
 		}
 		l.held = true
-		return Held{Token: l.ticket + 1, Abandoned: l.mark != 0}, nil
+		return Held{Token: l.ticket + 1, Abandoned: l.marked(servingWord(l.ticket, l.mark)) != 0}, nil
 	}
 }
 
@@ -244,7 +259,7 @@ func (l *TicketLock) step(c *rdma.Coro, serving uint64, w *wait) (uint64, error)
 // see looks at the slot of a ticket that has been served for a while. It moves serving on if the ticket
 // is over, skips it if it was not announced, and passes over its member if that one is dead.
 func (l *TicketLock) see(c *rdma.Coro, serving uint64) error {
-	t, mark := serving>>1, serving&1
+	t, mark := serving>>1, l.marked(serving)
 	slot, err := l.load(c, slotOf(t))
 	if err != nil {
 		return err
@@ -281,7 +296,7 @@ func (l *TicketLock) giveUp(c *rdma.Coro) error {
 	if err != nil || serving>>1 != l.ticket {
 		return err
 	}
-	_, _, err = l.swap(c, ticketServing, serving, servingWord(l.ticket+1, serving&1))
+	_, _, err = l.swap(c, ticketServing, serving, servingWord(l.ticket+1, l.marked(serving)))
 	return err
 }
 

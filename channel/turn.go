@@ -32,7 +32,22 @@ type turn struct {
 const (
 	passBits  = 3
 	maxPasses = 1<<passBits - 1
+
+	// A token is {generation 24, count 37, passes 3}. The generation is the incarnation of the object: a lock that is made anew counts from 1
+	// again, and its tokens are greater all the same.
+	generationBits = 24
+	countBits      = 64 - generationBits - passBits
+	maxCount       = 1<<countBits - 1
 )
+
+// generation returns ErrTooLarge for a lock that was made after so many objects that no token has room for its incarnation.
+func generation(o *object) error {
+	if o.place.Incarnation < 1<<generationBits {
+		return nil
+	}
+	o.Close()
+	return fmt.Errorf("%w: lock %q is object %d of its host, and tokens have room for the numbers below %d", ErrTooLarge, o.name, o.place.Incarnation, 1<<generationBits)
+}
 
 // enter waits until it is this coroutine's turn. handed: then it holds the lock.
 func (t *turn) enter(ctx context.Context, c *rdma.Coro, o *object) (handed bool, err error) {
@@ -100,10 +115,15 @@ func (t *turn) next() {
 	t.by.Wake()
 }
 
-// got notes that the blades have given the lock.
-func (t *turn) got(h Held) Held {
+// got notes that the blades have given the lock, with a token that counts from 1 in this incarnation of the object. After an error it is to be
+// given back.
+func (t *turn) got(o *object, h Held) (Held, error) {
+	if h.Token > maxCount {
+		return Held{}, fmt.Errorf("%w: %v %q was locked %d times, and a token has no room for more: forget the lock, and open it again", ErrTooLarge, o.spec.Kind, o.name, uint64(maxCount))
+	}
+	h.Token |= uint64(o.place.Incarnation) << countBits
 	t.held, t.passes = h, 0
-	return t.holds()
+	return t.holds(), nil
 }
 
 // holds is what the present holder is told: each has a greater token.

@@ -117,7 +117,7 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 	if err := k.fabric.Provision(blade, k.next[blade], n); err != nil {
 		return channel.Place{}, err
 	}
-	place := channel.Place{Blade: blade, Off: k.next[blade], Incarnation: k.made, Life: h.lives[blade]}
+	place := channel.Place{Blade: blade, Off: k.next[blade], Incarnation: k.made, Life: h.lives[blade], Anew: ok}
 	k.next[blade] += n
 	k.entries[name] = entry{spec, place}
 	return place, nil

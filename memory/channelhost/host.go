@@ -220,6 +220,10 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return channel.Place{}, channel.ErrUnsettled
 		}
 	}
+	// What holders of a lock that is lost have posted with the keys of before ends before the next one can be.
+	if err := patient(c, h.space.EndKeys); err != nil {
+		return channel.Place{}, fmt.Errorf("channelhost: ending late verbs: %w", err)
+	}
 	var place channel.Place
 	var err error
 	for tries := 0; ; tries++ {
@@ -246,6 +250,7 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 		return place, err
 	}
 	err = h.space.ReserveExtent(extent, func(l *memory.Layout, process uint32) error {
+		anew := false
 		if r := l.Reservation(prefix + name); r != nil {
 			x, ok, err := found(l, r, name, spec)
 			if err != nil {
@@ -256,6 +261,7 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 				return nil
 			}
 			l.Discard(r.Name)
+			anew = true
 		}
 		if err := h.living(l); err != nil {
 			return err
@@ -272,7 +278,7 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 		if err != nil {
 			return err
 		}
-		place.Incarnation = x.Objects
+		place.Incarnation, place.Anew = x.Objects, anew
 		if err := reserve(l, memory.Reservation{Name: hostName}, x); err != nil {
 			return err
 		}
@@ -296,7 +302,7 @@ func found(l *memory.Layout, r *memory.Reservation, name string, spec channel.Sp
 // there reports whether an object is where it was when it was made, and has been since.
 func there(l *memory.Layout, r *memory.Reservation, x *object) bool {
 	now, err := placeOf(l, r.Addr)
-	now.Incarnation = x.Place.Incarnation
+	now.Incarnation, now.Anew = x.Place.Incarnation, x.Place.Anew
 	return err == nil && !r.Lost && now == x.Place
 }
 
