@@ -38,7 +38,8 @@ func addServer(ctx context.Context, catalog string, server Server, ended func(Bl
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = cat.Close() }() // what was changed is there
+	defer func(c memory.Catalog) { _ = c.Close() }(cat) // what was changed is there
+	cat = heed(ctx, cat)
 	servers, err := Servers(cat)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func placeOf(servers []Server, a BladeAddress) int {
 // takeIn waits until blades take part.
 func takeIn(ctx context.Context, db *txn.DB, ids []int) error {
 	for _, b := range ids {
-		if err := db.Undrain(b); err != nil {
+		if err := rdma.Await(ctx, func() error { return db.Undrain(b) }, nil); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func Connect(ctx context.Context, address string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, err := Servers(cat)
+	servers, err := Servers(heed(ctx, cat))
 	var f rdma.Fabric
 	if err == nil {
 		f, err = dialServers(ctx, servers, o)
@@ -135,6 +135,7 @@ func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
 // may be called again with the same servers, and ends what it had begun. Other errors are those of Connect, of the catalog, and of
 // memory.Open.
 func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g Geometry, o Options) error {
+	cat = heed(ctx, cat)
 	addresses = slices.Clone(addresses)
 	for i, a := range addresses {
 		var err error
@@ -198,8 +199,14 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 	}
 	if err = errors.Join(m.Validate(), m.Fit(f.Blades())); err != nil {
 		err = fmt.Errorf("%w: %w", ErrOptions, err)
+	} else if err = ctx.Err(); err != nil {
+		err = fmt.Errorf("cluster: creating the database: %w", err)
 	} else if err = write(cat, servers); err == nil {
-		if err = create(f, cat, m); err == nil {
+		err = rdma.Await(ctx, func() error { return create(f, cat, m) }, func(error) { _ = f.Close() })
+		if errors.Is(err, rdma.ErrLeft) && !errors.Is(err, memory.ErrAway) {
+			return fmt.Errorf("cluster: creating the database: %w", err) // which goes on as far as it gets
+		}
+		if err == nil {
 			err = written(cat)
 		}
 	}

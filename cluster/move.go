@@ -57,7 +57,7 @@ func with(ctx context.Context, catalog string, o Options, fn func(db *txn.DB) er
 	if err != nil {
 		return err
 	}
-	return oneLine(fn(db), db.Close(context.WithoutCancel(ctx)))
+	return oneLine(fn(db), closeSoon(ctx, db))
 }
 
 // DrainBlade moves everything that a blade has to others, while transactions run (txn.DB.Drain), and then takes its server out of the catalog, if
@@ -72,7 +72,7 @@ func DrainBlade(ctx context.Context, catalog string, blade int, progress func(tx
 	if err != nil {
 		return err
 	}
-	err = change(cat, func(x *content) (err error) {
+	err = change(heed(ctx, cat), func(x *content) (err error) {
 		all, l := x.servers, x.layout
 		for i := range all {
 			b := first(all, i)

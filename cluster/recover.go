@@ -83,14 +83,14 @@ func Recover(ctx context.Context, catalog string, trust []int, agree func(*Given
 	if err != nil {
 		return err
 	}
-	was := st.Layout
+	was, asked := st.Layout, heed(ctx, cat)
 	if len(trusted) > 0 {
-		if err = memory.Trust(cat, was, gone, trusted...); err == nil {
-			was, err = memory.LoadLayout(cat)
+		if err = memory.Trust(asked, was, gone, trusted...); err == nil {
+			was, err = memory.LoadLayout(asked)
 		}
 	}
 	if err == nil && len(gone) > 0 {
-		err = memory.GiveUp(cat, was, gone...)
+		err = memory.GiveUp(asked, was, gone...)
 	}
 	if err := oneLine(err, cat.Close()); err != nil {
 		return err
@@ -100,12 +100,12 @@ func Recover(ctx context.Context, catalog string, trust []int, agree func(*Given
 
 // EvictBlade declares a blade dead by an operator's word: txn.DB.EvictBlade. Other errors are those of Open.
 func EvictBlade(ctx context.Context, catalog string, blade int, o Options) error {
-	return with(ctx, catalog, o, func(db *txn.DB) error { return db.EvictBlade(blade) })
+	return with(ctx, catalog, o, func(db *txn.DB) error { return rdma.Await(ctx, func() error { return db.EvictBlade(blade) }, nil) })
 }
 
 // EvictProcess ends the registration of a process by an operator's word: txn.DB.EvictProcess. Other errors are those of Open.
 func EvictProcess(ctx context.Context, catalog string, process uint32, o Options) error {
-	return with(ctx, catalog, o, func(db *txn.DB) error { return db.EvictProcess(process) })
+	return with(ctx, catalog, o, func(db *txn.DB) error { return rdma.Await(ctx, func() error { return db.EvictProcess(process) }, nil) })
 }
 
 // ForgetBlade makes the place of a blade vacant that was declared dead, and will not come back: another server can take it. Its address goes out of
@@ -116,7 +116,7 @@ func ForgetBlade(ctx context.Context, catalog string, blade int, o Options) erro
 	if err != nil {
 		return err
 	}
-	l, err := memory.LoadLayout(cat)
+	l, err := memory.LoadLayout(heed(ctx, cat))
 	if err := oneLine(err, cat.Close()); err != nil {
 		return err
 	}

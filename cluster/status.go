@@ -145,7 +145,7 @@ func AskLeases(ctx context.Context, address string, o Options) (*Status, error) 
 	began := time.Now()
 	var leases members.Leases
 	hear := func() error {
-		beats, err := cat.KeepAlive(memory.Beat{})
+		beats, err := heed(ctx, cat).KeepAlive(memory.Beat{})
 		leases.Heed(beats, int64(time.Since(began)))
 		return err
 	}
@@ -180,6 +180,7 @@ const leasePause = 20 * time.Millisecond
 
 // AskOf is Ask with a catalog that is there, which stays the caller's.
 func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
+	cat = heed(ctx, cat)
 	entries, _, err := cat.Load()
 	if err != nil {
 		return nil, oneLine(err)

@@ -305,7 +305,7 @@ func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 		if err != nil {
 			return err
 		}
-		n, err := s.take(a, class, chunk, how)
+		n, err := a.taken(c, func() (int, error) { return s.take(a, class, chunk, how) })
 		if errors.Is(err, ErrNoSpace) && how != refillAhead {
 			adopted, e := s.adoptMore(class)
 			if e != nil {
@@ -331,6 +331,20 @@ func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 			return err
 		}
 	}
+}
+
+// taken is what take returns, which may have to change the catalog, and is left when the context of the coroutine ends before: the blocks are in the
+// lists of the allocator then, sooner or later.
+func (a *Allocator) taken(c *rdma.Coro, take func() (int, error)) (int, error) {
+	var n int
+	err := c.Await(func() (err error) {
+		n, err = take()
+		return err
+	}, nil)
+	if errors.Is(err, rdma.ErrLeft) {
+		return 0, err
+	}
+	return n, err
 }
 
 // moved notes a new view. Blocks in segments that are lost are dropped.

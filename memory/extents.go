@@ -149,13 +149,13 @@ func (s *allocation) NewExtent(c *rdma.Coro, size uint32) (Extent, error) {
 	for adopted := true; adopted; {
 		err := s.readAdopted(c)
 		if !s.unrevoked.Load() {
-			_ = errors.Join(s.settleOffered(), s.reclaim()) // else later: there may be room without
+			_ = c.Await(func() error { return errors.Join(s.settleOffered(), s.reclaim()) }, nil) // else later: there may be room without
 		}
 		if err == nil {
 			err = s.settleFrees(c)
 		}
 		if err == nil {
-			x, dirty, adopted, err = s.reserveExtent(n, c.Thread().Owner())
+			x, dirty, adopted, err = s.awaitExtent(c, n)
 		}
 		if err != nil {
 			return Extent{}, err
@@ -173,6 +173,30 @@ func (s *allocation) NewExtent(c *rdma.Coro, size uint32) (Extent, error) {
 		return Extent{}, fmt.Errorf("memory: allocating an extent of %d bytes at %v: %w", size, a, err)
 	}
 	return x, nil
+}
+
+// awaitExtent is reserveExtent, which may have to change the catalog. An extent that comes when the context of the coroutine has ended is offered: it goes
+// back before long.
+func (s *allocation) awaitExtent(c *rdma.Coro, n uint32) (Extent, bool, bool, error) {
+	type reserved struct {
+		x              Extent
+		dirty, adopted bool
+	}
+	r, owner := &reserved{}, c.Thread().Owner()
+	err := c.Await(func() (err error) {
+		r.x, r.dirty, r.adopted, err = s.reserveExtent(n, owner)
+		return err
+	}, func(err error) {
+		if err == nil && !r.adopted {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.extents.offered = append(s.extents.offered, r.x)
+		}
+	})
+	if err != nil {
+		return Extent{}, false, false, err
+	}
+	return r.x, r.dirty, r.adopted, nil
 }
 
 // unsettled notes that verbs to extents which are to be free have failed: that will be tried

@@ -204,6 +204,12 @@ func (s *membership) Lease(id uint32, now int64) LeaseState {
 	return s.regs.Load().lease(id, now)
 }
 
+// Lives reports whether Lease would say, without asking the catalog, that a coordinator is alive. It takes no lock, and waits for nothing.
+func (s *membership) Lives(id uint32, now int64) bool {
+	r := s.regs.Load()
+	return id < r.next && r.lease(id, now) == LeaseLive
+}
+
 func (r *registry) lease(id uint32, now int64) LeaseState {
 	i, ok := slices.BinarySearch(r.ids, id)
 	switch {

@@ -66,7 +66,7 @@ func (a *Allocator) allocOnSlow(c *rdma.Coro, class Class, blade rdma.BladeID) (
 		if a.skips(class, blade) {
 			break
 		}
-		n, err := a.space.takeOn(a, class, chunkBlocks(class), blade)
+		n, err := a.taken(c, func() (int, error) { return a.space.takeOn(a, class, chunkBlocks(class), blade) })
 		if err != nil {
 			return 0, err
 		}
@@ -94,7 +94,7 @@ func (a *Allocator) lookFurther(c *rdma.Coro, class Class) error {
 	s.mu.Unlock()
 	more, err := s.adopt(c, a, class, scanRounds, has+chunk)
 	if err == nil && !more {
-		_, err = s.take(a, class, chunk, refillAhead)
+		_, err = a.taken(c, func() (int, error) { return s.take(a, class, chunk, refillAhead) })
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package occ
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"txnode/memory"
@@ -74,9 +75,17 @@ func (tx *Tx) writing(a memory.Addr, img record.Image, bad error) bool {
 	return !tx.disowned(a, [2]uint64{uint64(version), uint64(img.Guard())}, version, guard)
 }
 
-// gone reports whether nobody will write anything more in the name of t's coordinator.
+// gone reports whether nobody will write anything more in the name of t's coordinator. It may have to ask the catalog.
 func (tx *Tx) gone(t record.TxID) bool {
-	return tx.s.eng.space.Lease(t.Coordinator(), tx.s.thread.Now()) == memory.LeaseGone
+	now := tx.s.thread.Now()
+	gone := errors.New("gone")
+	err := tx.c.Await(func() error {
+		if tx.s.eng.space.Lease(t.Coordinator(), now) == memory.LeaseGone {
+			return gone
+		}
+		return nil
+	}, nil)
+	return err == gone //nolint:errorlint // it is that, or the context has ended, and it is not known
 }
 
 // Contradicted reports whether a block that Examine has found free, and to which a slot still leads, is damaged. It is if

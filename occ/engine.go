@@ -344,7 +344,7 @@ func (s *Session) drain(c *rdma.Coro) error {
 
 // conclude closes the coordinator, or the one that the session becomes if it is broken.
 func (s *Session) conclude(c *rdma.Coro) error {
-	if s.broken == nil && s.outlived() != nil {
+	if s.broken == nil && s.outlived(c) != nil {
 		for _, tx := range s.txs {
 			clear(tx.items)
 			tx.items = tx.items[:0]

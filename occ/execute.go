@@ -241,7 +241,7 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 	}
 	space := tx.s.eng.space
 	if !space.View().Valid(a) {
-		_ = space.Follow() // another process may have added the segment; if the catalog cannot be asked, lost says so
+		_ = tx.c.Await(space.Follow, nil) // another process may have added the segment; if the catalog cannot be asked, lost says so
 	}
 	if v := space.View(); v.Epoch == tx.view.Epoch {
 		tx.view = v

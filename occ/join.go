@@ -29,13 +29,25 @@ func (s *Session) join(c memory.Coordinator) {
 // moved takes note of a new epoch, and returns its view. Blades may have come up, on
 // which the session now has log areas; or it was declared dead itself, although none of
 // its verbs has failed, and has to rejoin.
-func (s *Session) moved() (*memory.View, error) {
-	if s.alloc == nil {
-		v := s.eng.space.Current()
+func (s *Session) moved(co *rdma.Coro) (*memory.View, error) {
+	var c memory.Coordinator
+	var v *memory.View
+	space, id, none := s.eng.space, s.coord.ID, s.alloc == nil
+	err := co.Await(func() (err error) { // an epoch that another process has begun begins here, too
+		if none {
+			v = space.Current()
+			return nil
+		}
+		c, v, err = space.Coordinator(id)
+		return err
+	}, nil)
+	if errors.Is(err, rdma.ErrLeft) {
+		return nil, err
+	}
+	if none {
 		s.epoch = v.Epoch
 		return v, nil
 	}
-	c, v, err := s.eng.space.Coordinator(s.coord.ID)
 	if err != nil {
 		return nil, s.fail(fmt.Errorf("%w: after epoch %d: %w", ErrFenced, s.epoch, err))
 	}
@@ -56,11 +68,11 @@ func (s *Session) moved() (*memory.View, error) {
 
 // outlived returns nil, or breaks the session because it was declared dead while it
 // was idle.
-func (s *Session) outlived() error {
+func (s *Session) outlived(c *rdma.Coro) error {
 	if s.eng.space.Current().Epoch == s.epoch {
 		return nil
 	}
-	_, err := s.moved()
+	_, err := s.moved(c)
 	return err
 }
 

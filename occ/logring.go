@@ -50,10 +50,18 @@ func (r *logRing) at(v *memory.View, b rdma.BladeID, off uint32) rdma.RemoteAddr
 
 // growLogs takes more of the log areas into use, for records of n bytes at least. When the catalog
 // fails it can be tried again, and the session goes on with what it has.
-func (s *Session) growLogs(n int) error {
+func (s *Session) growLogs(co *rdma.Coro, n int) error {
 	r := s.ring.ring
 	for first := true; first || !r.Full() && r.Size() < n; first = false {
-		c, err := s.eng.space.GrowLogs(s.coord.ID)
+		var c memory.Coordinator
+		id := s.coord.ID
+		err := co.Await(func() (err error) {
+			c, err = s.eng.space.GrowLogs(id)
+			return err
+		}, nil)
+		if errors.Is(err, rdma.ErrLeft) {
+			return fmt.Errorf("txn: more log space: %w", err)
+		}
 		if errors.Is(err, memory.ErrNoCoordinator) {
 			return s.fail(fmt.Errorf("%w: more log space: %w", ErrFenced, err))
 		}
@@ -99,7 +107,7 @@ func (tx *Tx) reserveLog(n int) (uint32, error) {
 			}
 		}
 		if stuck == nil && !r.Full() && (tries > 0 || n > r.Size() || r.Blocked()) {
-			stuck = tx.s.growLogs(n)
+			stuck = tx.s.growLogs(tx.c, n)
 			if stuck != nil && (tx.s.broken != nil || n > r.Size()) {
 				return 0, stuck
 			}

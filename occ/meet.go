@@ -174,3 +174,17 @@ func (tx *Tx) meet(r AbortReason, it *item, g record.Guard) error {
 	tx.met = meeting{addr: it.addr, guard: g}
 	return tx.conflict(r, it)
 }
+
+// Waits reports whether Unblock may have to wait for the catalog or for blades: the transaction has met something that is not the lock of a
+// coordinator that is known to live.
+func (tx *Tx) Waits() bool {
+	m := &tx.met
+	switch {
+	case m.table != nil || m.stalled || !m.guard.Held() && m.addr != 0:
+		return true
+	case !m.guard.Held():
+		return false
+	}
+	owner := m.guard.Owner().Coordinator()
+	return owner != tx.s.coord.ID && !tx.s.eng.space.Lives(owner, tx.s.thread.Now())
+}

@@ -238,7 +238,7 @@ func (tx *Tx) Begin() error {
 	v := s.eng.space.View()
 	if v.Epoch != s.epoch {
 		var err error
-		if v, err = s.moved(); err != nil {
+		if v, err = s.moved(tx.c); err != nil {
 			return err
 		}
 	}

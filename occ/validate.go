@@ -87,7 +87,8 @@ func (tx *Tx) fresh() error {
 		return nil
 	}
 	if space.View().Epoch == tx.view.Epoch && !space.ReadOnly() { // the catalog says whether the epoch was still this one
-		err := space.Renew(tx.s.eng.leaseEnd(tx.s.thread.Now()))
+		end := tx.s.eng.leaseEnd(tx.s.thread.Now())
+		err := tx.c.Await(func() error { return space.Renew(end) }, nil)
 		if err != nil && !errors.Is(err, memory.ErrShared) { // another process is alone: this one was taken for dead, and has to rejoin
 			return tx.s.failed(err)
 		}
@@ -95,7 +96,9 @@ func (tx *Tx) fresh() error {
 			return nil
 		}
 	}
-	space.Current()
+	if err := tx.c.Await(func() error { space.Current(); return nil }, nil); err != nil {
+		return err
+	}
 	tx.aborts[AbortStale]++
 	return conflictErrors[AbortStale]
 }

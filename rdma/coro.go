@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"context"
 	"iter"
 	"math"
 	"math/bits"
@@ -17,11 +18,13 @@ type Coro struct {
 	yield func(struct{}) bool // nil: plain, waits poll
 	next  func() (struct{}, bool)
 	stop  func()
-	wake  int64  // while sleeping
-	need  int    // credits, while waiting for them
-	since uint64 // throttle.granted when it began to
-	done  bool   // fn has returned
-	child bool   // of an Each
+	wake  int64           // while sleeping
+	need  int             // credits, while waiting for them
+	since uint64          // throttle.granted when it began to
+	done  bool            // fn has returned
+	child bool            // of an Each
+	heeds context.Context // see Heed; nil: none
+	ended int64           // when it was seen first that heeds has ended; 0: it was not
 	// Count is where posted verbs are counted; never nil. A caller that wants
 	// them by phase points it elsewhere, and adds up itself.
 	Count    *Counters
@@ -279,10 +282,9 @@ func (c *Coro) drain(b *Batch) error {
 }
 
 func (c *Coro) await(b *Batch) {
-	t := c.t
 	if c.yield == nil {
 		for b.pending > 0 {
-			t.wait(forever)
+			c.reap()
 		}
 		return
 	}

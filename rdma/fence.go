@@ -101,7 +101,7 @@ func (c *Coro) Fence(scope Scope, blade BladeID, batch *Batch) error {
 		}
 		for upto := q.posted; q.completed < upto; waited = true {
 			if c.yield == nil {
-				c.t.wait(forever)
+				c.reap()
 				continue
 			}
 			f.queue.push(c)

@@ -78,7 +78,7 @@ func (th *throttle) acquire(c *Coro, n int) {
 		th.take(n)
 	case c.yield == nil:
 		for t.live == 0 && !th.fits(n) {
-			t.wait(forever)
+			c.reap()
 		}
 		th.take(n)
 	default:

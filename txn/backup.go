@@ -83,11 +83,11 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	if db.isClosed() {
 		return info, ErrClosed
 	}
-	worker, err := db.NewWorker()
+	worker, err := db.ownWorker(ctx)
 	if err != nil {
 		return info, err
 	}
-	defer func() { err = errors.Join(err, worker.Close()) }()
+	defer func() { err = errors.Join(err, worker.dismiss(ctx)) }()
 	for !db.dropMu.TryRLock() {
 		if ctx.Err() != nil {
 			return info, canceled(ctx)

@@ -77,7 +77,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	}()
 	// The session was declared dead by the cut, like all others. It does not find that out by verbs alone.
 	w.session.Break(rdma.ErrStaleKey)
-	if err := w.settle(nil); err != nil {
+	if err := w.settle(ctx, nil); err != nil {
 		return info, err
 	}
 	if err := s.tables(cut.Tables); err != nil {

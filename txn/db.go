@@ -27,8 +27,10 @@ type DB struct {
 	fabric  rdma.Fabric
 	space   *memory.Space
 	engine  *occ.Engine
-	owned   io.Closer // fabric, catalog and space, when Open made them
-	rests   bool      // see Worker.rest
+	owned   io.Closer               // fabric, catalog and space, when Open made them
+	rests   bool                    // see Worker.rest
+	closing atomic.Pointer[closing] // see Close; nil: nothing is to be waited for
+	heeds   bool                    // something may be silent: see hears
 	threads threadNumbers
 	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
@@ -67,10 +69,34 @@ type DB struct {
 }
 
 // Open opens a database, or creates it. It first recovers what a process that died has left, and
-// ctx does not interrupt that. Recovery reads all of the data: about a quarter of a second for a
+// ctx does not interrupt that. If ctx ends before, and Fabric has no virtual time, Open returns, and the opening goes on until it can be
+// ended in order. Fabric and Catalog are in use until then: have Closer end them. Recovery reads all of the data: about a quarter of a second for a
 // million records. With DurabilityPower it also compares the copies and builds the indexes anew:
 // about a second, and 16 bytes of memory for each record.
-func Open(ctx context.Context, o Options) (db *DB, err error) {
+func Open(ctx context.Context, o Options) (*DB, error) {
+	if o.Fabric == nil || !o.Fabric.Caps().RealTime || ctx.Done() == nil || ctx.Err() != nil {
+		return open(ctx, o)
+	}
+	var db *DB
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		db, err = open(ctx, o)
+	}()
+	if !rdma.Outlives(ctx, done) {
+		return db, err
+	}
+	go func() {
+		if <-done; err == nil {
+			_ = db.Close(context.Background()) // it is said in the log what has gone wrong
+		}
+	}()
+	return nil, fmt.Errorf("txn: opening the database: %w", canceled(ctx))
+}
+
+// open is Open.
+func open(ctx context.Context, o Options) (db *DB, err error) {
 	opened := false // DB.Close ends everything
 	defer func() {
 		if !opened && o.Closer != nil {
@@ -278,6 +304,7 @@ func (db *DB) start() error {
 			db.opts.LatencySample = cheapLatencySample
 		}
 	}
+	db.heeds = db.owned == nil && db.fabric.Caps().RealTime && (db.space.Shared() || db.rests)
 	if err := db.recover(); err != nil {
 		return err
 	}
@@ -371,10 +398,14 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	}
 	w.ticks++
 	w.time()
-	if err := w.begin(); err != nil {
-		w.gaveUp(err)
-		w.began = untimed
-		db.put(w)
+	w.heed(ctx)
+	if err := w.begin(ctx); err != nil {
+		if w.left == nil {
+			w.heed(nil)
+			w.gaveUp(err)
+			w.began = untimed
+		}
+		db.putIn(ctx, w)
 		return nil, err
 	}
 	return &Tx{w: w, o: w.o, open: db, ctx: ctx, readOnly: readOnly || db.opts.ReadOnly, borrowed: true}, nil
@@ -387,7 +418,7 @@ func (db *DB) NewWorker() (*Worker, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
 	}
-	return db.newWorker(false)
+	return db.newWorker(nil, false)
 }
 
 // Run runs fn in threads x coroutines workers. It returns when all have returned, with the first
@@ -423,7 +454,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 		cancel(err)
 	}
 	db.fabric.Run(threads, func(i int) {
-		t, s, err := db.newSession(false)
+		t, s, err := db.newSession(ctx, false)
 		if err != nil {
 			report(err)
 			return
@@ -446,6 +477,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 				s.Unwound(errGoexit)
 			}
 			for _, w := range workers {
+				report(w.regain(context.Background()))
 				w.retire()
 			}
 			report(db.endSession(t, s, false))

@@ -78,17 +78,17 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 	if db.readOnly() {
 		return fmt.Errorf("%w: table %q can not be dropped", ErrReadOnly, name)
 	}
-	w, err := db.NewWorker()
+	w, err := db.ownWorker(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
+	defer func() { err = errors.Join(err, w.dismiss(ctx)) }()
 	end, err := db.beginDrop(ctx, w)
 	if err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	defer end()
-	if err := mark(); err != nil {
+	if err := db.ask(ctx, mark); err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	if err := db.finishDrops(ctx, w, 0, which); err != nil {
@@ -261,7 +261,7 @@ func (db *DB) resumeDrops(ctx context.Context) {
 }
 
 func (db *DB) resumeEnding(ctx context.Context) error {
-	w, err := db.NewWorker()
+	w, err := db.ownWorker(ctx)
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (db *DB) resumeEnding(ctx context.Context) error {
 		err = db.finishDrops(ctx, w, dropRestNs, func(*memory.Table) bool { return true })
 		db.space.EndMend(memory.MendDrop)
 	}
-	return errors.Join(err, w.Close())
+	return errors.Join(err, w.dismiss(ctx))
 }
 
 // markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may have been committed,

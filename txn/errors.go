@@ -32,6 +32,8 @@ var (
 	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
 	// ErrClosed: the database was closed, or the worker.
 	ErrClosed = errors.New("txn: database is closed")
+	// ErrClosing: the context of Close has ended, and closing goes on: see DB.Close.
+	ErrClosing = errors.New("txn: the database closes itself when the blades and the catalog answer; call Close again to wait for that")
 	// ErrNoWorker: Update, View or Begin found all workers in use, and waited for one for
 	// Options.WorkerWait. Or the caller's own transaction holds one, and every other worker is held
 	// by such a caller. Nothing has happened.

@@ -46,11 +46,11 @@ func (t *Table[K, V]) Load(ctx context.Context, seq iter.Seq2[K, V], o LoadOptio
 	if err := faults.Err(ErrOptions); err != nil {
 		return 0, err
 	}
-	w, err := t.db.NewWorker()
+	w, err := t.db.ownWorker(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }() // also when seq panics
+	defer func() { err = errors.Join(err, w.dismiss(ctx)) }() // also when seq panics
 	l := loader{ctx: ctx, w: w, progress: o.Progress, rows: cmp.Or(o.Batch, loadRecords), size: loadBytes}
 	if o.Batch > 0 {
 		l.size = math.MaxInt // what is too large is halved

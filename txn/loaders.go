@@ -46,7 +46,7 @@ func (db *DB) newLoaders(ctx context.Context, progress func(uint64)) (*loaders, 
 	s := &loaders{progress: progress, free: make(chan *loaded, 2*n), seed: maphash.MakeSeed()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	for range n {
-		w, err := db.NewWorker()
+		w, err := db.ownWorker(ctx)
 		if errors.Is(err, memory.ErrNoSpace) && len(s.all) > 0 { // for the log of one more: the others do
 			break
 		}

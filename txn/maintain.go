@@ -292,7 +292,10 @@ func (w *Worker) Maintain() error {
 	if w.o.Active() {
 		return w.inUse()
 	}
-	err := w.settle(w.maintainAll(idleMostNs))
+	if err := w.regain(context.Background()); err != nil {
+		return err
+	}
+	err := w.settle(nil, w.maintainAll(idleMostNs))
 	if errors.Is(err, ErrFenced) && w.session.Broken() == nil {
 		return nil
 	}
@@ -354,8 +357,8 @@ func (w *Worker) maintainOn(sweeper **recovery.Sweeper, x stint) error {
 // settle has the worker's session rejoin if it is broken, and returns what err has
 // become by that: nil if the transaction is committed after all, ErrFenced if it has
 // had no effect and can be tried again, ErrBroken if the session could not rejoin. The
-// attempt has ended.
-func (w *Worker) settle(err error) error {
+// attempt has ended. While the catalog is away, or a blade is cut off, it is tried again until ctx ends, as retries says; nil: once.
+func (w *Worker) settle(ctx context.Context, err error) error {
 	s := w.session
 	if err == nil && s.Broken() == nil {
 		return nil
@@ -366,7 +369,7 @@ func (w *Worker) settle(err error) error {
 	if s.Broken() == nil {
 		return err
 	}
-	if e := s.Rejoin(w.coro); e != nil {
+	if e := w.rejoin(ctx); e != nil {
 		if errors.Is(err, ErrOutcomeUnknown) {
 			return err
 		}
@@ -393,6 +396,21 @@ func (w *Worker) settle(err error) error {
 		return ErrFenced
 	}
 	return err
+}
+
+// rejoin has the session rejoin.
+func (w *Worker) rejoin(ctx context.Context) error {
+	w.why.Store(nil)
+	for p := (retries{db: w.db, ctx: ctx}); ; {
+		err := w.session.Rejoin(w.coro)
+		if err == nil {
+			w.why.Store(nil)
+			return nil
+		}
+		if w.why.Store(&err); !p.again(err) {
+			return p.over(err)
+		}
+	}
 }
 
 // verdict is what a recovery has found out about a transaction.

@@ -37,7 +37,7 @@ func (db *DB) Drain(ctx context.Context, blade int, progress func(Moving)) error
 	if err := db.isBlade(blade); err != nil {
 		return err
 	}
-	if err := db.moveBy(func() error { return db.space.Drain(rdma.BladeID(blade)) }); err != nil { //nolint:gosec // memory compares it
+	if err := db.moveBy(ctx, func() error { return db.space.Drain(rdma.BladeID(blade)) }); err != nil { //nolint:gosec // memory compares it
 		return err
 	}
 	return db.moved(ctx, progress, func(l *memory.Layout) (int, bool) {
@@ -55,7 +55,7 @@ func (db *DB) Undrain(blade int) error {
 	if err := db.isBlade(blade); err != nil {
 		return err
 	}
-	return db.moveBy(func() error {
+	return db.moveBy(context.Background(), func() error {
 		b := rdma.BladeID(blade) //nolint:gosec // isBlade has compared it
 		defer db.expecting(b)()  // its place may be vacant
 		return db.space.Stay(b)
@@ -72,7 +72,7 @@ func (db *DB) Rebalance(ctx context.Context, progress func(Moving)) (copies int,
 			return copies, err
 		}
 		n := 0
-		if err := db.moveBy(func() (err error) {
+		if err := db.moveBy(ctx, func() (err error) {
 			n, err = db.space.Spread()
 			return err
 		}); err != nil || n == 0 {
@@ -94,8 +94,12 @@ func (db *DB) settledMoves(ctx context.Context, progress func(Moving)) error {
 	})
 }
 
-// moveBy makes a change of the catalog that has copies move.
-func (db *DB) moveBy(change func() error) error {
+// moveBy makes a change of the catalog that has copies move. If ctx ends before, it may be made yet.
+func (db *DB) moveBy(ctx context.Context, change func() error) error {
+	return db.ask(ctx, func() error { return db.makeMove(change) })
+}
+
+func (db *DB) makeMove(change func() error) error {
 	if err := db.usable(); err != nil {
 		return err
 	}

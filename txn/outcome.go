@@ -52,7 +52,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			if o := v.Of(t.Seq()); o != memory.OutcomeUnknown {
 				return o, nil
 			}
-			if err := db.engine.Answer(); err != nil {
+			if err := db.ask(ctx, db.engine.Answer); err != nil {
 				return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
 			}
 			if o := db.verdict(t); o != memory.OutcomeUnknown {
@@ -60,7 +60,11 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			}
 			return 0, fmt.Errorf("%w: %v was answered before its coordinator was recovered, or had not come to its commit beside others of its thread", ErrNoOutcome, t)
 		}
-		switch state := db.space.Lease(t.Coordinator(), db.fabric.Now()); {
+		state := memory.LeaseUnknown
+		if err := db.ask(ctx, func() error { state = db.space.Lease(t.Coordinator(), db.fabric.Now()); return nil }); err != nil {
+			return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
+		}
+		switch {
 		case state == memory.LeaseGone:
 			if _, ok := db.space.Verdict(t.Coordinator()); ok {
 				continue // recovered this moment
@@ -69,7 +73,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 		case state == memory.LeaseLive && db.engine.Serving(t.Coordinator()):
 			return 0, fmt.Errorf("%w: %v is still running, or was answered", ErrNoOutcome, t)
 		case state == memory.LeaseExpired:
-			if err := db.recoverFor(t.Coordinator()); err != nil {
+			if err := db.ask(ctx, func() error { return db.recoverFor(t.Coordinator()) }); err != nil {
 				return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
 			}
 			continue

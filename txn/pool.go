@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"txnode/rdma"
 )
 
 // pool is the workers that Update, View and Begin borrow. They are made when they
@@ -101,7 +103,7 @@ func (db *DB) takeSlow(ctx context.Context) (*Worker, error) {
 		if p.created < p.limit {
 			p.created++
 			db.mu.Unlock()
-			if w, err := db.makeWorker(); w != nil || err != nil {
+			if w, err := db.makeWorker(ctx); w != nil || err != nil {
 				return w, err
 			}
 			continue
@@ -140,9 +142,31 @@ func (p *pool) hasWaited(ns int64) {
 }
 
 // makeWorker makes a worker that has been counted. When there is no space for it,
-// the pool stays as large as it is, and the caller shares it: both results are nil.
-func (db *DB) makeWorker() (*Worker, error) {
-	w, err := db.newWorker(true)
+// the pool stays as large as it is, and the caller shares it: both results are nil. A worker that is there when ctx has ended is put into the pool.
+func (db *DB) makeWorker(ctx context.Context) (*Worker, error) {
+	if !db.hears(ctx) {
+		return db.madeWorker(db.newWorker(ctx, true))
+	}
+	var w *Worker
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w, err = db.madeWorker(db.newWorker(ctx, true))
+	}()
+	if !rdma.Outlives(ctx, done) {
+		return w, err
+	}
+	go func() {
+		if <-done; w != nil {
+			db.put(w)
+		}
+	}()
+	return nil, fmt.Errorf("txn: making a worker: %w", canceled(ctx))
+}
+
+// madeWorker is the end of makeWorker.
+func (db *DB) madeWorker(w *Worker, err error) (*Worker, error) {
 	if err == nil {
 		return w, nil
 	}
@@ -168,17 +192,28 @@ func (db *DB) put(w *Worker) { db.putIn(context.Background(), w) }
 // putIn is put for a caller that waits for what the worker has posted until ctx is done, and no longer.
 func (db *DB) putIn(ctx context.Context, w *Worker) {
 	p := &db.pool
-	if p.waiting(db) && w.session.Broken() == nil {
+	if w.left == nil && p.waiting(db) && w.session.Broken() == nil {
 		w.thread.Push() // what has failed the borrower will meet
 		if p.hand(w) {
 			return
 		}
 	}
+	if left := w.left; left != nil {
+		go func() {
+			<-left
+			w.left = nil
+			db.put(w)
+		}()
+		return
+	}
 	if !w.rest(ctx) {
 		go db.put(w) // Close waits for it
 		return
 	}
-	_ = w.settle(nil)
+	if w.session.Broken() != nil && w.within(ctx, func() { _ = w.settle(nil, nil) }, nil) {
+		db.putIn(ctx, w) // behind that
+		return
+	}
 	if err := w.session.Broken(); err != nil {
 		db.opts.Logger.Error("a worker has failed", errField(err))
 		_ = w.Close() // its coordinator stays for recovery
@@ -218,13 +253,52 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed(
 // NewWorker and of Run first, and let backups end. Otherwise Close returns an error that says so,
 // and the database stays open.
 //
+// If ctx ends when no transaction is running, and a blade or the catalog is silent that closing waits for, the error is an ErrClosing: the database
+// closes itself, and Options.Closer. Until then fabric and catalog are in use. To call Close again waits on, and returns what becomes of it.
+//
 // After any other error the database is closed all the same. The next Open does what could not be
 // done in order. A second Close gets ErrClosed at once, also while the first one is running.
 func (db *DB) Close(ctx context.Context) error {
-	p := &db.pool
 	if inside(0) > 0 && openDatabases.Load() == 1 {
 		return errCloseInside
 	}
+	if x := db.closing.Swap(nil); x != nil {
+		return x.await(ctx, db)
+	}
+	if !db.hears(ctx) {
+		return db.close(ctx, nil)
+	}
+	x := &closing{done: make(chan struct{})}
+	go func() {
+		defer close(x.done)
+		x.err = db.close(ctx, &x.decided)
+	}()
+	return x.await(ctx, db)
+}
+
+// closing is a Close that may be left to its goroutine.
+type closing struct {
+	done    chan struct{}
+	err     error
+	left    bool        // a caller has left it
+	decided atomic.Bool // the first to set it: the caller leaves it, or the database stays open
+}
+
+// await waits until the database is closed, or ctx ends.
+func (x *closing) await(ctx context.Context, db *DB) error {
+	if ctx.Done() != nil && rdma.Outlives(ctx, x.done) && (x.left || x.decided.CompareAndSwap(false, true)) {
+		x.left = true
+		db.closing.Store(x)
+		return fmt.Errorf("%w: %w", ErrClosing, canceled(ctx))
+	}
+	<-x.done
+	return x.err
+}
+
+// close is Close. stays, if not nil, is to be set before the database is opened again, since transactions are running: if it is set, they
+// are waited for.
+func (db *DB) close(ctx context.Context, stays *atomic.Bool) error {
+	p := &db.pool
 	db.mu.Lock()
 	if db.isClosed() {
 		db.mu.Unlock()
@@ -245,12 +319,16 @@ func (db *DB) Close(ctx context.Context) error {
 	db.mu.Unlock()
 
 	var errs []error
-	for db.poolSize() > 0 {
+	for ended := ctx.Done(); db.poolSize() > 0; {
 		w := p.takeIdle()
 		if w == nil {
 			select {
 			case w = <-p.handed:
-			case <-ctx.Done():
+			case <-ended:
+				if stays != nil && !stays.CompareAndSwap(false, true) {
+					ended = nil
+					continue
+				}
 				db.mu.Lock()
 				db.open.Store(true)
 				p.shut = make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/occ"
 )
@@ -14,6 +15,31 @@ import (
 func isSpent(err error) bool {
 	var spent *spentError
 	return errors.As(err, &spent)
+}
+
+// became is what an error has become: see Worker.settle.
+type became struct {
+	err   error
+	again bool
+}
+
+// recoupWithin is recoup, within ctx: if the worker is left behind, that is said by its field.
+func (w *Worker) recoupWithin(ctx context.Context, err error, attempt int) (again bool, _ error) {
+	if !w.db.hears(ctx) || w.session.Broken() == nil && errors.Is(err, ErrConflict) && !errors.Is(err, index.ErrBusy) && !w.o.Waits() {
+		return w.recoup(err, attempt)
+	}
+	x := &became{}
+	if w.within(ctx, func() { x.again, x.err = w.recoup(err, attempt) }, func() {
+		if x.err != nil {
+			w.gaveUp(x.err)
+		}
+		w.end()
+		w.trail()
+		w.mend()
+	}) {
+		return false, w.leftWith(ctx, attempt+1, err)
+	}
+	return x.again, x.err
 }
 
 // recoup is what follows an attempt that has failed with err, the transaction's so many
@@ -26,7 +52,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 			w.press(err, attempt)
 		}
 	}
-	if err = w.settle(w.unblock(err)); err == nil {
+	if err = w.settle(w.tx.ctx, w.unblock(err)); err == nil {
 		w.committed++ // as it has turned out
 		return false, nil
 	}
@@ -35,6 +61,10 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		c.Backoff()
 		return false, err
 	}
+	if w.away.again(err) {
+		return true, err
+	}
+	err = w.away.over(err)
 	if errors.Is(err, ErrCorrupt) && w.tx.ctx.Err() == nil && w.mendDamage(err) && attempt < w.db.opts.Retries {
 		return true, err
 	}
@@ -44,7 +74,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrOutcomeUnknown) || isSpent(err) {
 		return false, err
 	}
-	if attempt+w.idle >= w.db.opts.Retries {
+	if attempt+w.idle-w.away.tries >= w.db.opts.Retries {
 		return false, &spentError{attempt + 1, err}
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {

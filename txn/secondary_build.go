@@ -54,11 +54,11 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	if db.readOnly() {
 		return fmt.Errorf("%w: index %q of table %q can not be built", ErrReadOnly, x.name, t.t.Name)
 	}
-	w, err := db.NewWorker()
+	w, err := db.ownWorker(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
+	defer func() { err = errors.Join(err, w.dismiss(ctx)) }()
 	if err := db.keepsFrom(ctx, w, t.t.Name, x.name); err != nil {
 		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
 	}

@@ -46,11 +46,11 @@ func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (su
 	if o.Repair && db.readOnly() {
 		return sum, fmt.Errorf("%w: indexes of table %q cannot be repaired", ErrReadOnly, t.t.Name)
 	}
-	w, err := db.NewWorker()
+	w, err := db.ownWorker(ctx)
 	if err != nil {
 		return sum, err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }() // also when Report panics
+	defer func() { err = errors.Join(err, w.dismiss(ctx)) }() // also when Report panics
 	c := comparison[K, V]{ctx: ctx, w: w, t: t, progress: o.Progress, mend: o.Repair, spares: true}
 	for _, x := range t.indexes {
 		name := x.options().Name

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -11,8 +12,8 @@ import (
 
 // newSession makes a thread and its coordinator. One that is not the pool's keeps the
 // database open from now on, until endSession. It may be the first that meets a blade
-// which does not answer.
-func (db *DB) newSession(pooled bool) (*rdma.Thread, *occ.Session, error) {
+// which does not answer. While the catalog is away, it is tried again until ctx ends, as retries says; nil: it is not.
+func (db *DB) newSession(ctx context.Context, pooled bool) (*rdma.Thread, *occ.Session, error) {
 	if !pooled {
 		db.mu.Lock()
 		if db.isClosed() {
@@ -22,16 +23,20 @@ func (db *DB) newSession(pooled bool) (*rdma.Thread, *occ.Session, error) {
 		db.own++
 		db.mu.Unlock()
 	}
-	for tries := 0; ; tries++ {
+	for tries, p := 0, (retries{db: db, ctx: ctx}); ; tries++ {
 		t, s, again, err := db.trySession()
 		if err == nil {
 			return t, s, nil
+		}
+		if p.again(err) {
+			tries = 0
+			continue
 		}
 		if !again || tries >= maxFailovers {
 			if !pooled {
 				db.disown()
 			}
-			return nil, nil, err
+			return nil, nil, p.over(err)
 		}
 	}
 }

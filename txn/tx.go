@@ -110,7 +110,12 @@ func (tx *Tx) Execute() error {
 func (tx *Tx) stop(err error) error {
 	if tx.borrowed && tx.w.session.Broken() != nil {
 		tx.rollback()
-		err = tx.w.settle(err)
+		x, e := &became{}, err
+		tx.id = uint64(tx.o.ID()) // of a worker that is left behind
+		if tx.w.within(tx.ctx, func() { x.err = tx.w.settle(tx.ctx, e) }, nil) {
+			x.err = tx.w.leftWith(tx.ctx, 1, e)
+		}
+		err = x.err
 	}
 	tx.err, tx.open = err, nil
 	return err
@@ -234,10 +239,21 @@ func (tx *Tx) Commit() error {
 	if !tx.borrowed {
 		return tx.managed()
 	}
+	if tx.w.left != nil {
+		return tx.giveUp()
+	}
 	err := tx.commit()
 	if err != nil {
-		err = tx.w.settle(tx.w.unblock(err))
-		tx.w.mendDamage(err) // for the next attempt
+		x, e := &became{}, err
+		tx.id = uint64(tx.o.ID()) // of a worker that is left behind
+		if tx.w.within(tx.ctx, func() {
+			x.err = tx.w.settle(tx.ctx, tx.w.unblock(e))
+			tx.w.mendDamage(x.err) // for the next attempt
+		}, nil) {
+			tx.err = tx.w.leftWith(tx.ctx, 1, e)
+			return tx.giveUp()
+		}
+		err = x.err
 	}
 	if err == nil {
 		tx.w.committed++
@@ -246,6 +262,25 @@ func (tx *Tx) Commit() error {
 	}
 	tx.release(err)
 	return err
+}
+
+// giveUp ends a transaction of DB.Begin whose worker was left behind, and returns why.
+func (tx *Tx) giveUp() error {
+	w, ctx, readOnly := tx.w, tx.ctx, tx.readOnly
+	left, o := w.left, tx.o
+	tx.o, tx.open, tx.w, tx.ctx = nil, nil, nil, nil
+	over := make(chan struct{})
+	w.left = over
+	go func() {
+		defer close(over)
+		<-left
+		_ = o.Rollback() // if that was not done
+		if w.began != untimed {
+			w.timed(readOnly)
+		}
+	}()
+	w.db.putIn(ctx, w)
+	return tx.err
 }
 
 // Rollback ends a transaction of DB.Begin without effect. After Commit it does
@@ -257,6 +292,10 @@ func (tx *Tx) Rollback() error {
 	}
 	if !tx.borrowed {
 		return tx.managed()
+	}
+	if tx.w.left != nil {
+		_ = tx.giveUp() // the operation has returned why
+		return nil
 	}
 	err := tx.o.Rollback()
 	if tx.err == nil {
@@ -316,27 +355,27 @@ func (tx *Tx) rollback() { _ = tx.o.Rollback() }
 // release ends a transaction of DB.Begin for its caller, and gives the worker back.
 // err is what it has failed with.
 func (tx *Tx) release(err error) {
-	w := tx.w
-	if errors.Is(err, ErrNoSpace) {
-		w.makeRoom(tx.ctx, err) // for the next attempt
-		if w.missing {
-			w.missed()
-		}
-	}
-	w.mend()
-	if w.o.HasServed() {
-		w.mendServed()
-	}
-	if t := w.o.Owing(); t != nil {
-		w.post(t)
-	}
-	ctx := tx.ctx
+	w, ctx, readOnly := tx.w, tx.ctx, tx.readOnly
 	tx.end()
-	if w.began != untimed {
-		w.timed(tx.readOnly)
+	trail := func() {
+		if errors.Is(err, ErrNoSpace) {
+			w.makeRoom(ctx, err) // for the next attempt
+		}
+		w.mend()
+		w.trail()
+		if w.began != untimed {
+			w.timed(readOnly)
+		}
+		if w.ticks%maintainEvery == 0 || w.session.Due() {
+			w.maintain()
+		}
+		w.heed(nil)
 	}
-	if w.ticks%maintainEvery == 0 || w.session.Due() {
-		w.maintain()
+	due := err != nil || w.missing || w.session.Broken() != nil || w.o.HasServed() || w.o.Owing() != nil || w.ticks%maintainEvery == 0 || w.session.Due()
+	if !due || !w.db.hears(ctx) {
+		trail()
+	} else if !w.within(ctx, trail, nil) {
+		w.heed(nil)
 	}
 	w.db.putIn(ctx, w)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"txnode/memory"
 	"txnode/memory/catalog/catalogtest"
@@ -97,5 +98,66 @@ func TestUnheardTables(t *testing.T) {
 	cat.Away.Store(false)
 	if _, err := txn.OpenTable(cut, "t", txn.String, txn.Plain[uint64]()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAwayIsWaitedFor: while the catalog is away, for as long as a restart takes, a session that must rejoin and a worker that is to be made wait
+// for it: no error reaches the program, unless its context ends.
+func TestAwayIsWaitedFor(t *testing.T) {
+	t.Run("a session that rejoins", func(t *testing.T) { awayIsWaitedFor(t, true) })
+	t.Run("a new worker", func(t *testing.T) { awayIsWaitedFor(t, false) })
+}
+
+func awayIsWaitedFor(t *testing.T, rejoins bool) {
+	o := sharedOn(t, 2)
+	o.Workers = 1
+	near := mustOpen(t, o)
+	cat := &catalogtest.Unheard{Catalog: o.Catalog}
+	o.Catalog = cat
+	cut := mustOpen(t, o)
+	defer cat.Away.Store(false)
+	table, err := txn.CreateTable(cut, "t", txn.String, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(tx *txn.Tx) error { return table.Put(tx, "n", 1) }
+	ctx := t.Context()
+	if rejoins {
+		if err := cut.Update(ctx, put); err != nil {
+			t.Fatal(err)
+		}
+		if err := near.Space().Follow(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := near.Recover(ctx); err != nil { // as if its lease had expired
+			t.Fatal(err)
+		}
+	}
+	cat.Away.Store(true)
+	ended, cancel := context.WithCancel(ctx)
+	errs := make(chan error, 2)
+	go func() { errs <- cut.Update(ended, put) }()
+	select {
+	case err := <-errs:
+		t.Fatalf("it does not wait for the catalog: %v", err)
+	case <-time.After(50 * time.Millisecond): // what fails at once has failed
+	}
+	cancel()
+	if err := <-errs; !errors.Is(err, context.Canceled) {
+		t.Errorf("without the catalog: %v", err)
+	}
+	go func() { errs <- cut.Update(context.Background(), put) }()
+	go func() { errs <- cut.Update(ctx, put) }()
+	select {
+	case err := <-errs:
+		t.Errorf("it does not wait for the catalog: %v", err)
+		errs <- nil
+	case <-time.After(20 * time.Millisecond):
+	}
+	cat.Away.Store(false)
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Errorf("when the catalog is back: %v", err)
+		}
 	}
 }

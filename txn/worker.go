@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"txnode/internal/sentinel"
 	"txnode/memory"
@@ -40,6 +41,10 @@ type Worker struct {
 	metLock record.Guard
 	waited  int64
 	idle    int
+	away    retries // with a catalog that is away, in the transaction in progress
+
+	left chan struct{}         // not nil: a goroutine has the worker until it is closed: see within
+	why  atomic.Pointer[error] // why the session could not rejoin, the last time
 
 	maintained int64 // when maintenance was done last
 
@@ -57,8 +62,8 @@ type Worker struct {
 }
 
 // newWorker makes a worker on an own thread, for the pool or for the caller.
-func (db *DB) newWorker(pooled bool) (*Worker, error) {
-	t, s, err := db.newSession(pooled)
+func (db *DB) newWorker(ctx context.Context, pooled bool) (*Worker, error) {
+	t, s, err := db.newSession(ctx, pooled)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +100,9 @@ func (db *DB) workerOn(t *rdma.Thread, s *occ.Session, c *rdma.Coro, pooled bool
 // Close ends the worker; no transaction of it may be open. Closing it again does
 // nothing, and its transactions end with ErrClosed from then on.
 func (w *Worker) Close() error {
+	if err := w.regain(context.Background()); err != nil {
+		return err
+	}
 	if w.o.Active() {
 		if w.closed {
 			return nil
@@ -146,12 +154,17 @@ func (w *Worker) View(ctx context.Context, fn func(tx *Tx) error) error {
 }
 
 func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) (err error) {
+	if err := w.regain(ctx); err != nil {
+		return err
+	}
 	o := w.o
 	if o.Active() {
 		return w.inUse()
 	}
 	if w.ticks++; int32(w.ticks-w.asideNext) >= 0 || w.session.Due() {
-		w.aside()
+		if w.within(ctx, w.aside, nil) {
+			return w.leftWith(ctx, 0, nil)
+		}
 	}
 	if w.db.hungry.Load() != 0 {
 		w.giveWay(0)
@@ -160,23 +173,20 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	w.tx = tx
 	tx.ctx, tx.readOnly = ctx, readOnly || w.db.opts.ReadOnly
 	w.coro.BeginOp()
+	w.away = retries{db: w.db, ctx: ctx}
+	w.heed(ctx)
 	// It captures nothing but the worker, where it finds everything.
 	defer func() {
-		if w.o.Active() {
-			w.unwind()
-		}
-		w.tx.end()
-		if w.patient {
-			w.endured()
-		}
-		w.coro.EndOp()
-		if w.began != untimed {
-			w.timed(w.tx.readOnly)
+		if w.left == nil {
+			w.end()
 		}
 	}()
 	for attempt := 0; ; attempt++ {
 		if e := o.Begin(); e != nil {
-			if err = w.beginAgain(e); err != nil {
+			if err = w.beginAgain(ctx, e); err != nil {
+				if w.left != nil {
+					return err
+				}
 				w.gaveUp(err)
 				break
 			}
@@ -205,7 +215,10 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 				break
 			}
 		}
-		again, e := w.recoup(e, attempt)
+		again, e := w.recoupWithin(ctx, e, attempt)
+		if w.left != nil {
+			return e
+		}
 		if !again {
 			if err = e; err != nil && (tx.err != nil || tx.committing) {
 				w.gaveUp(err)
@@ -214,6 +227,39 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 		w.own.Retries++
 	}
+	if w.missing || w.o.HasServed() || w.o.Owing() != nil {
+		if w.within(ctx, w.trail, w.end) {
+			return err
+		}
+	}
+	if !w.pooled && !w.rest(ctx) {
+		w.session.Break(fmt.Errorf("a blade has not answered to what was committed before %w", canceled(ctx)))
+		return err // it rejoins before its next transaction, and its lease is not renewed until then
+	}
+	if w.session.Broken() != nil && w.within(ctx, w.mend, w.end) { // no commit logs any more, so the transaction is still in its log
+		return err
+	}
+	return err
+}
+
+// end is the end of a transaction of run.
+func (w *Worker) end() {
+	if w.o.Active() {
+		w.unwind()
+	}
+	w.heed(nil)
+	w.tx.end()
+	if w.patient {
+		w.endured()
+	}
+	w.coro.EndOp()
+	if w.began != untimed {
+		w.timed(w.tx.readOnly)
+	}
+}
+
+// trail is what is left to do behind a transaction that has met something: for other transactions, and for its own next ones.
+func (w *Worker) trail() {
 	if w.missing {
 		w.missed()
 	}
@@ -223,14 +269,6 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 	if t := w.o.Owing(); t != nil {
 		w.post(t)
 	}
-	if !w.pooled && !w.rest(ctx) {
-		w.session.Break(fmt.Errorf("a blade has not answered to what was committed before %w", canceled(ctx)))
-		return err // it rejoins before its next transaction, and its lease is not renewed until then
-	}
-	if w.session.Broken() != nil {
-		w.mend() // no commit logs any more, so the transaction is still in its log
-	}
-	return err
 }
 
 // rest waits until what the worker has posted has completed, where that is not the case anyway and no other coroutine of the
@@ -360,7 +398,7 @@ func (w *Worker) mend() {
 	if w.session.Broken() == nil {
 		return
 	}
-	if err := w.settle(nil); err != nil {
+	if err := w.settle(nil, nil); err != nil {
 		w.db.opts.Logger.Warn("rejoining has failed, and will be tried again", errField(err))
 	}
 }
@@ -373,18 +411,22 @@ func (w *Worker) maintain() {
 	}
 }
 
-// begin begins an attempt, after the session has rejoined if it is broken.
-func (w *Worker) begin() error {
+// begin begins an attempt, after the session has rejoined if it is broken. When ctx ends before, the worker may be left behind.
+func (w *Worker) begin(ctx context.Context) error {
 	err := w.o.Begin()
 	if err != nil {
-		err = w.beginAgain(err)
+		err = w.beginAgain(ctx, err)
 	}
 	return err
 }
 
-func (w *Worker) beginAgain(err error) error {
+func (w *Worker) beginAgain(ctx context.Context, err error) error {
 	for tries := 0; ; tries++ {
-		if err = w.settle(err); !errors.Is(err, ErrFenced) || tries >= maxRejoins {
+		x, e := &became{err: err}, err
+		if w.within(ctx, func() { x.err = w.settle(ctx, e) }, nil) {
+			return w.leftWith(ctx, 0, e)
+		}
+		if err = x.err; !errors.Is(err, ErrFenced) || tries >= maxRejoins {
 			return err
 		}
 		if err = w.o.Begin(); err == nil {
@@ -396,8 +438,23 @@ func (w *Worker) beginAgain(err error) error {
 // insist calls fn, which posts verbs outside of transactions, or by one attempt of a transaction, and may be called again from its
 // beginning: that is done when the epoch has moved meanwhile, or a blade was lost.
 func (w *Worker) insist(ctx context.Context, fn func() error) error {
+	if err := w.regain(ctx); err != nil {
+		return err
+	}
+	w.heed(ctx)
+	defer func() {
+		if w.left == nil {
+			w.heed(nil)
+		}
+	}()
 	for tries := 0; ; tries++ {
-		err := w.settle(fn())
+		x, e := &became{}, fn()
+		if e != nil || w.session.Broken() != nil {
+			if w.within(ctx, func() { x.err = w.settle(ctx, e) }, nil) {
+				return w.leftWith(ctx, tries, e)
+			}
+		}
+		err := x.err
 		if !errors.Is(err, ErrFenced) || isSpent(err) || ctx.Err() != nil || tries == maxRejoins {
 			return err
 		}

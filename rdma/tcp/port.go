@@ -158,6 +158,19 @@ func (p *port) expire() {
 	}
 }
 
+// Quit breaks the queue pairs that have something outstanding: rdma.Quitter.
+func (p *port) Quit() {
+	for i := range p.qps {
+		q := &p.qps[i]
+		if q.flush(); q.head != q.tail {
+			q.reap() // what has come counts
+		}
+		if q.head != q.tail {
+			q.sever()
+		}
+	}
+}
+
 // Now is the fabric's clock.
 func (p *port) Now() int64 { return p.f.Now() }
 

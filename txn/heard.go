@@ -1,0 +1,206 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"txnode/memory"
+	"txnode/rdma"
+)
+
+// A context that has ended is heard within 100 ms, whatever is silent: a blade, the catalog, or another process that has to answer first.
+//
+//	requests of a transaction              fail soon after that, as if the blade had not answered in time: rdma.Coro.Heed
+//	what a transaction asks the catalog    is left to a goroutine, and its answer is nobody's: rdma.Coro.Await
+//	what a worker does between attempts    is left to a goroutine with the worker itself: Worker.within. That ends what it has begun: the session rejoins,
+//	                                       or is broken, and rejoins later. The worker goes back to the pool then; one of NewWorker has its next
+//	                                       transaction wait for that
+//
+// Coroutines that share a thread hear it between their waits: none of them can be left behind. Nor is anything left behind where time is virtual, or
+// where one process alone has a database in its own memory: nothing is silent there.
+
+// hears reports whether calls are to return when ctx ends, whatever is silent.
+func (db *DB) hears(ctx context.Context) bool { return db.heeds && ctx != nil && ctx.Done() != nil }
+
+// ask calls fn, which uses no worker, and may wait. If ctx ends before, the error is one of rdma.ErrLeft, and fn goes on.
+func (db *DB) ask(ctx context.Context, fn func() error) error {
+	if !db.hears(ctx) {
+		return fn()
+	}
+	return rdma.Await(ctx, fn, nil)
+}
+
+// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; nil: not any more.
+func (w *Worker) heed(ctx context.Context) {
+	if w.db.heeds {
+		w.coro.Heed(ctx)
+	}
+}
+
+// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see dismiss.
+func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
+	if db.isClosed() {
+		return nil, ErrClosed
+	}
+	if !db.hears(ctx) {
+		return db.newWorker(ctx, false)
+	}
+	var w *Worker
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w, err = db.newWorker(ctx, false)
+	}()
+	if !rdma.Outlives(ctx, done) {
+		return w, err
+	}
+	go func() {
+		if <-done; err == nil {
+			_ = w.Close() // its coordinator is left to recovery
+		}
+	}()
+	return nil, fmt.Errorf("txn: making a worker: %w", canceled(ctx))
+}
+
+// dismiss closes a worker of ownWorker. If ctx ends before that is done, the worker closes itself, and DB.Close waits for it.
+func (w *Worker) dismiss(ctx context.Context) error {
+	db, p := w.db, &w.db.pool
+	if !db.hears(ctx) {
+		return w.Close()
+	}
+	var err error
+	done := make(chan struct{})
+	db.mu.Lock()
+	db.own-- // it is one of the pool, for which Close waits
+	p.created++
+	p.limit++
+	w.pooled = true
+	db.mu.Unlock()
+	go func() {
+		defer close(done)
+		err = w.Close()
+		db.mu.Lock()
+		p.created--
+		p.limit--
+		db.mu.Unlock()
+		p.hand(nil)
+	}()
+	if rdma.Outlives(ctx, done) {
+		return nil
+	}
+	return err
+}
+
+// within calls fn, which uses the worker between two attempts, and may wait. If ctx ends before it returns, left is true: a goroutine has the worker
+// then, calls over behind fn, if that is not nil, and comes to an end. The caller must not touch the worker any more, but to give it back.
+func (w *Worker) within(ctx context.Context, fn, over func()) (left bool) {
+	if !w.db.hears(ctx) || w.coro.Multiplexed() {
+		fn()
+		return false
+	}
+	w.heed(nil)
+	done := make(chan struct{})
+	var alone atomic.Bool // the first to set it: the caller has gone, or fn has returned
+	go func() {
+		defer close(done)
+		if fn(); !alone.CompareAndSwap(false, true) && over != nil {
+			over()
+		}
+	}()
+	if rdma.Outlives(ctx, done) && alone.CompareAndSwap(false, true) {
+		w.left = done
+		return true
+	}
+	<-done
+	w.heed(ctx) // again
+	return false
+}
+
+// regain waits until a worker that was left behind is its caller's again.
+func (w *Worker) regain(ctx context.Context) error {
+	if w.left == nil {
+		return nil
+	}
+	if ctx.Done() == nil {
+		<-w.left
+	} else if rdma.Outlives(ctx, w.left) {
+		return fmt.Errorf("txn: the worker rejoins still, since an earlier call: %w", canceled(ctx))
+	}
+	w.left = nil
+	return nil
+}
+
+// leftWith is what a call returns that has left its worker behind, after so many attempts, of which the last one has met err.
+func (w *Worker) leftWith(ctx context.Context, attempts int, err error) error {
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return err
+	}
+	why := err
+	if p := w.why.Load(); p != nil {
+		why = *p
+	}
+	if errors.Is(why, ErrCutOff) {
+		return fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %w", attempts, canceled(ctx), why)
+	}
+	last := ""
+	if why != nil {
+		last = "; the last attempt: " + why.Error() // in words alone: what has ended it is no conflict
+	}
+	return fmt.Errorf("txn: given up after %d attempts: %w%s", attempts, canceled(ctx), last)
+}
+
+// retries is how a call waits for a catalog that is away, or for a blade that is cut off: until its context ends, or, if that
+// never ends, for so many lease terms.
+type retries struct {
+	db    *DB
+	ctx   context.Context // nil: it does not wait
+	since int64
+	pause int64
+	tries int
+}
+
+const (
+	patientTerms  = 5
+	patientPause  = int64(5_000_000)
+	patientPauses = int64(100_000_000) // at most
+)
+
+// concern reports whether an error is one that can be waited for.
+func (p *retries) concern(err error) bool {
+	return p.ctx != nil && p.db.heeds && (errors.Is(err, memory.ErrAway) || errors.Is(err, ErrCutOff)) && !errors.Is(err, ErrOutcomeUnknown)
+}
+
+// over is the error of a call that is not tried again: err, and that ctx has ended if that is why.
+func (p *retries) over(err error) error {
+	if p.concern(err) && p.ctx.Err() != nil && !errors.Is(err, p.ctx.Err()) {
+		return fmt.Errorf("%w: %w", canceled(p.ctx), err)
+	}
+	return err
+}
+
+// again reports whether a call that has failed with err is to be tried again, and waits before: nothing of it has happened.
+func (p *retries) again(err error) bool {
+	if !p.concern(err) || p.db.isClosed() {
+		return false
+	}
+	now := p.db.fabric.Now()
+	if p.since == 0 {
+		p.since, p.pause = now, patientPause
+	}
+	if p.ctx.Err() != nil || p.ctx.Done() == nil && now-p.since >= patientTerms*p.db.term() {
+		return false
+	}
+	rest := time.NewTimer(time.Duration(p.pause))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-p.ctx.Done():
+	}
+	p.tries++
+	p.pause = min(2*p.pause, patientPauses)
+	return p.ctx.Err() == nil
+}
