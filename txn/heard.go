@@ -153,7 +153,7 @@ func (w *Worker) leftWith(ctx context.Context, attempts int, err error) error {
 	return fmt.Errorf("txn: given up after %d attempts: %w%s", attempts, canceled(ctx), last)
 }
 
-// retries is how a call waits for a catalog that is away, or for a blade that is cut off: until its context ends, or, if that
+// retries is how a call waits for a catalog that is away: until its context ends, or, if that
 // never ends, for so many lease terms.
 type retries struct {
 	db    *DB
@@ -171,7 +171,7 @@ const (
 
 // concern reports whether an error is one that can be waited for.
 func (p *retries) concern(err error) bool {
-	return p.ctx != nil && p.db.heeds && (errors.Is(err, memory.ErrAway) || errors.Is(err, ErrCutOff)) && !errors.Is(err, ErrOutcomeUnknown)
+	return p.ctx != nil && p.db.heeds && errors.Is(err, memory.ErrAway) && !errors.Is(err, ErrOutcomeUnknown)
 }
 
 // over is the error of a call that is not tried again: err, and that ctx has ended if that is why.

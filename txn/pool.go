@@ -254,7 +254,7 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed(
 // and the database stays open.
 //
 // If ctx ends when no transaction is running, and a blade or the catalog is silent that closing waits for, the error is an ErrClosing: the database
-// closes itself, and Options.Closer. Until then fabric and catalog are in use. To call Close again waits on, and returns what becomes of it.
+// closes itself, and Options.Closer. A context that has ended before the call bounds the wait for transactions alone. Until then fabric and catalog are in use. To call Close again waits on, and returns what becomes of it.
 //
 // After any other error the database is closed all the same. The next Open does what could not be
 // done in order. A second Close gets ErrClosed at once, also while the first one is running.
@@ -265,7 +265,7 @@ func (db *DB) Close(ctx context.Context) error {
 	if x := db.closing.Swap(nil); x != nil {
 		return x.await(ctx, db)
 	}
-	if !db.hears(ctx) {
+	if !db.hears(ctx) || ctx.Err() != nil { // it has ended before: the database is closed in order
 		return db.close(ctx, nil)
 	}
 	x := &closing{done: make(chan struct{})}

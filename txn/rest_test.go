@@ -350,7 +350,9 @@ func TestDropBesideCutOff(t *testing.T) {
 	o.Catalog = under
 	words := wordsOf(t, a, b)
 	put := func() error {
-		return b.Update(t.Context(), func(tx *txn.Tx) error { return words[1].Put(tx, 1, 2) })
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // a catalog that is away is waited for
+		defer cancel()
+		return b.Update(ctx, func(tx *txn.Tx) error { return words[1].Put(tx, 1, 2) })
 	}
 	if err := put(); err != nil {
 		t.Fatal(err)

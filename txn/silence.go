@@ -147,8 +147,9 @@ func (db *DB) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Jud
 		return nil, err
 	}
 	judged := map[rdma.BladeID]members.Judgement{}
+	listened := false
 	for until, pause := now+db.term()+db.term()/2, askPauseNs; ; pause = min(2*pause, maxAskPauseNs) {
-		waiting := false
+		waiting, gone := false, false
 		for b, says := range found {
 			if says == layout.Hears {
 				continue
@@ -157,7 +158,13 @@ func (db *DB) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Jud
 			if !s.Shared() {
 				judged[b] = alone(says)
 			}
+			gone = gone || judged[b].State == members.Gone
 			waiting = waiting || judged[b].State == members.Asked && len(judged[b].Absent) > 0
+		}
+		if gone && !listened { // whose terms are shorter than that of this process, of these it may not have heard for a term
+			if listened = true; s.Listen() == nil {
+				continue
+			}
 		}
 		if !waiting || c.Thread().Now() >= until || db.failover.ended() {
 			return judged, nil
