@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"txnode/internal/outwait"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/rdma"
@@ -99,7 +100,7 @@ func placeOf(servers []Server, a BladeAddress) int {
 // takeIn waits until blades take part.
 func takeIn(ctx context.Context, db *txn.DB, ids []int) error {
 	for _, b := range ids {
-		if err := rdma.Await(ctx, func() error { return db.Undrain(b) }, nil); err != nil {
+		if err := outwait.Await(ctx, func() error { return db.Undrain(b) }, nil); err != nil {
 			return err
 		}
 	}

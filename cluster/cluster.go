@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"txnode/internal/outwait"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/rdma"
@@ -202,7 +203,7 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 	} else if err = ctx.Err(); err != nil {
 		err = fmt.Errorf("cluster: creating the database: %w", err)
 	} else if err = write(cat, servers); err == nil {
-		err = rdma.Await(ctx, func() error { return create(f, cat, m) }, func(error) { _ = f.Close() })
+		err = outwait.Await(ctx, func() error { return create(f, cat, m) }, func(error) { _ = f.Close() })
 		if errors.Is(err, rdma.ErrLeft) && !errors.Is(err, memory.ErrAway) {
 			return fmt.Errorf("cluster: creating the database: %w", err) // which goes on as far as it gets
 		}

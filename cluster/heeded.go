@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"txnode/internal/outwait"
 	"txnode/memory"
 	"txnode/rdma"
 	"txnode/txn"
@@ -29,7 +30,7 @@ func heed(ctx context.Context, cat memory.Catalog) memory.Catalog {
 // call calls the catalog.
 func call[T any](c heeded, fn func() (T, error)) (T, error) {
 	x := new(T)
-	err := rdma.Await(c.ctx, func() (err error) {
+	err := outwait.Await(c.ctx, func() (err error) {
 		*x, err = fn()
 		return err
 	}, nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/internal/outwait"
 	"txnode/memory"
 	"txnode/rdma"
 	"txnode/txn"
@@ -100,12 +101,14 @@ func Recover(ctx context.Context, catalog string, trust []int, agree func(*Given
 
 // EvictBlade declares a blade dead by an operator's word: txn.DB.EvictBlade. Other errors are those of Open.
 func EvictBlade(ctx context.Context, catalog string, blade int, o Options) error {
-	return with(ctx, catalog, o, func(db *txn.DB) error { return rdma.Await(ctx, func() error { return db.EvictBlade(blade) }, nil) })
+	return with(ctx, catalog, o, func(db *txn.DB) error { return outwait.Await(ctx, func() error { return db.EvictBlade(blade) }, nil) })
 }
 
 // EvictProcess ends the registration of a process by an operator's word: txn.DB.EvictProcess. Other errors are those of Open.
 func EvictProcess(ctx context.Context, catalog string, process uint32, o Options) error {
-	return with(ctx, catalog, o, func(db *txn.DB) error { return rdma.Await(ctx, func() error { return db.EvictProcess(process) }, nil) })
+	return with(ctx, catalog, o, func(db *txn.DB) error {
+		return outwait.Await(ctx, func() error { return db.EvictProcess(process) }, nil)
+	})
 }
 
 // ForgetBlade makes the place of a blade vacant that was declared dead, and will not come back: another server can take it. Its address goes out of

@@ -2,27 +2,15 @@ package rdma
 
 import (
 	"context"
-	"errors"
-	"time"
+
+	"txnode/internal/outwait"
 )
 
 // A coroutine that has a thread for itself can heed a context: its caller is to hear of the end of the context, whatever is silent. Waits for
 // requests, and for functions of Await, then end soon after the context does. The requests have failed, as if their blades had not answered in time.
 
 // ErrLeft: a context has ended, and what was waited for goes on without the caller. The error of the context, and its cause, are in the error, too.
-var ErrLeft = errors.New("rdma: the context has ended, and nobody waits for it any more")
-
-// leftError is an ErrLeft.
-type leftError struct{ ctx context.Context }
-
-// Error says why the context has ended.
-func (e *leftError) Error() string { return ErrLeft.Error() + ": " + context.Cause(e.ctx).Error() }
-
-// Unwrap returns what the error is.
-func (e *leftError) Unwrap() []error { return []error{ErrLeft, e.ctx.Err(), context.Cause(e.ctx)} }
-
-// Evidence says that the error is none of a blade's.
-func (*leftError) Evidence() Evidence { return Own }
+var ErrLeft = outwait.ErrLeft
 
 // Quitter is a [Port] whose requests can be given up before their blades have had all the time that the fabric gives them.
 type Quitter interface {
@@ -34,8 +22,7 @@ type Quitter interface {
 // have failed costs all others more than that.
 const (
 	heedNs  = int64(10_000_000)
-	graceNs = int64(30_000_000)
-	lateNs  = int64(5_000_000) // what is begun behind the end of the context has this
+	graceNs = int64(outwait.Grace)
 )
 
 // Heed has the waits of the coroutine end soon after ctx, until it is called again. nil, or a context that never ends: they do not. A
@@ -55,54 +42,7 @@ func (c *Coro) Await(fn func() error, late func(err error)) error {
 	if ctx == nil {
 		return fn()
 	}
-	return Await(ctx, fn, late)
-}
-
-// Await is [Coro.Await] for a context, and for a function that may use whatever the caller leaves to it. If the context has ended before, fn
-// is not called, and the error is an ErrLeft, too; nor is late.
-func Await(ctx context.Context, fn func() error, late func(err error)) error {
-	if ctx.Done() == nil {
-		return fn()
-	}
-	if ctx.Err() != nil {
-		return &leftError{ctx}
-	}
-	done := make(chan error, 1)
-	go func() { done <- fn() }()
-	if err, ok := soon(ctx, done); ok {
-		return err
-	}
-	if late != nil {
-		go func() { late(<-done) }()
-	}
-	return &leftError{ctx}
-}
-
-// soon waits for a value until soon after a context has ended.
-func soon[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
-	wait := graceNs
-	if ctx.Err() != nil {
-		wait = lateNs
-	}
-	select {
-	case v = <-from:
-		return v, true
-	case <-ctx.Done():
-	}
-	grace := time.NewTimer(time.Duration(wait))
-	defer grace.Stop()
-	select {
-	case v = <-from:
-		return v, true
-	case <-grace.C:
-		return v, false
-	}
-}
-
-// Outlives waits until a channel is closed, or soon after ctx has ended, and reports which: true, the context has ended before.
-func Outlives(ctx context.Context, closed <-chan struct{}) bool {
-	_, ok := soon(ctx, closed)
-	return !ok
+	return outwait.Await(ctx, fn, late)
 }
 
 // reap waits for a completion on a coroutine that has its thread for itself; if the coroutine heeds a context, for a while.

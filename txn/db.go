@@ -14,6 +14,7 @@ import (
 
 	"txnode/history"
 	"txnode/internal/logsink"
+	"txnode/internal/outwait"
 	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/memory/embedded"
@@ -84,7 +85,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		defer close(done)
 		db, err = open(ctx, o)
 	}()
-	if !rdma.Outlives(ctx, done) {
+	if !outwait.Outlives(ctx, done) {
 		return db, err
 	}
 	go func() {

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"txnode/internal/outwait"
 	"txnode/memory"
-	"txnode/rdma"
 )
 
 // A context that has ended is heard within 100 ms, whatever is silent: a blade, the catalog, or another process that has to answer first.
@@ -30,7 +30,7 @@ func (db *DB) ask(ctx context.Context, fn func() error) error {
 	if !db.hears(ctx) {
 		return fn()
 	}
-	return rdma.Await(ctx, fn, nil)
+	return outwait.Await(ctx, fn, nil)
 }
 
 // heed has requests of the worker, and what its transaction asks the catalog, end with ctx; nil: not any more.
@@ -55,7 +55,7 @@ func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 		defer close(done)
 		w, err = db.newWorker(ctx, false)
 	}()
-	if !rdma.Outlives(ctx, done) {
+	if !outwait.Outlives(ctx, done) {
 		return w, err
 	}
 	go func() {
@@ -89,7 +89,7 @@ func (w *Worker) dismiss(ctx context.Context) error {
 		db.mu.Unlock()
 		p.hand(nil)
 	}()
-	if rdma.Outlives(ctx, done) {
+	if outwait.Outlives(ctx, done) {
 		return nil
 	}
 	return err
@@ -111,7 +111,7 @@ func (w *Worker) within(ctx context.Context, fn, over func()) (left bool) {
 			over()
 		}
 	}()
-	if rdma.Outlives(ctx, done) && alone.CompareAndSwap(false, true) {
+	if outwait.Outlives(ctx, done) && alone.CompareAndSwap(false, true) {
 		w.left = done
 		return true
 	}
@@ -127,7 +127,7 @@ func (w *Worker) regain(ctx context.Context) error {
 	}
 	if ctx.Done() == nil {
 		<-w.left
-	} else if rdma.Outlives(ctx, w.left) {
+	} else if outwait.Outlives(ctx, w.left) {
 		return fmt.Errorf("txn: the worker rejoins still, since an earlier call: %w", canceled(ctx))
 	}
 	w.left = nil

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"txnode/rdma"
+	"txnode/internal/outwait"
 )
 
 // pool is the workers that Update, View and Begin borrow. They are made when they
@@ -154,7 +154,7 @@ func (db *DB) makeWorker(ctx context.Context) (*Worker, error) {
 		defer close(done)
 		w, err = db.madeWorker(db.newWorker(ctx, true))
 	}()
-	if !rdma.Outlives(ctx, done) {
+	if !outwait.Outlives(ctx, done) {
 		return w, err
 	}
 	go func() {
@@ -286,7 +286,7 @@ type closing struct {
 
 // await waits until the database is closed, or ctx ends.
 func (x *closing) await(ctx context.Context, db *DB) error {
-	if ctx.Done() != nil && rdma.Outlives(ctx, x.done) && (x.left || x.decided.CompareAndSwap(false, true)) {
+	if ctx.Done() != nil && outwait.Outlives(ctx, x.done) && (x.left || x.decided.CompareAndSwap(false, true)) {
 		x.left = true
 		db.closing.Store(x)
 		return fmt.Errorf("%w: %w", ErrClosing, canceled(ctx))

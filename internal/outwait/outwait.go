@@ -1,0 +1,74 @@
+package outwait
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrLeft: a context has ended, and what was waited for goes on without the caller. The error of the context, and its cause, are in the error, too.
+var ErrLeft = errors.New("the context has ended, and nobody waits for it any more")
+
+// leftError is an ErrLeft.
+type leftError struct{ ctx context.Context }
+
+// Error says why the context has ended.
+func (e *leftError) Error() string { return ErrLeft.Error() + ": " + context.Cause(e.ctx).Error() }
+
+// Unwrap returns what the error is.
+func (e *leftError) Unwrap() []error { return []error{ErrLeft, e.ctx.Err(), context.Cause(e.ctx)} }
+
+// For how long a caller stays behind the end of its context: what it waits for mostly comes by then, and costs more when it is left. Late is that of
+// what was begun behind the end.
+const (
+	Grace = 30 * time.Millisecond
+	late  = 5 * time.Millisecond
+)
+
+// Await calls fn, and returns what it does. If ctx ends before that, Await returns an ErrLeft soon, and fn goes on on a goroutine of its
+// own, which calls over behind it, if that is not nil, with what fn has returned. What fn writes is not the caller's then. If ctx has ended before the call, fn
+// is not called, and the error is an ErrLeft, too; nor is over.
+func Await(ctx context.Context, fn func() error, over func(err error)) error {
+	if ctx.Done() == nil {
+		return fn()
+	}
+	if ctx.Err() != nil {
+		return &leftError{ctx}
+	}
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	if err, ok := soon(ctx, done); ok {
+		return err
+	}
+	if over != nil {
+		go func() { over(<-done) }()
+	}
+	return &leftError{ctx}
+}
+
+// Outlives waits until a channel is closed, or soon after ctx has ended, and reports which: true, the channel is open still.
+func Outlives(ctx context.Context, closed <-chan struct{}) bool {
+	_, ok := soon(ctx, closed)
+	return !ok
+}
+
+// soon waits for a value until soon after a context has ended.
+func soon[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
+	wait := Grace
+	if ctx.Err() != nil {
+		wait = late
+	}
+	select {
+	case v = <-from:
+		return v, true
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(wait)
+	defer grace.Stop()
+	select {
+	case v = <-from:
+		return v, true
+	case <-grace.C:
+		return v, false
+	}
+}
