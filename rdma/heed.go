@@ -9,7 +9,8 @@ import (
 // A coroutine that has a thread for itself can heed a context: its caller is to hear of the end of the context, whatever is silent. Waits for
 // requests, and for functions of Await, then end soon after the context does. The requests have failed, as if their blades had not answered in time.
 
-// ErrLeft: a context has ended, and what was waited for goes on without the caller. The error of the context, and its cause, are in the error, too.
+// ErrLeft is the error of a call whose caller has gone: a context has ended, and what was waited for goes on without the caller. The error of
+// the context, and its cause, are in the error, too.
 var ErrLeft = outwait.ErrLeft
 
 // Quitter is a [Port] whose requests can be given up before their blades have had all the time that the fabric gives them.
@@ -35,7 +36,7 @@ func (c *Coro) Heed(ctx context.Context) {
 }
 
 // Await calls fn, which does not use the thread, and may wait for a catalog, for the control path of a blade, or for a lock. If the coroutine heeds
-// a context that ends before fn returns, Await returns an ErrLeft soon after that, and fn goes on on a goroutine of
+// a context that ends before fn returns, Await returns an ErrLeft soon after that, and fn continues on a goroutine of
 // its own, which calls late behind it, if that is not nil, with what fn has returned. What fn writes is not the caller's then.
 func (c *Coro) Await(fn func() error, late func(err error)) error {
 	ctx := c.heeds

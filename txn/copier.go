@@ -148,7 +148,7 @@ func (s *copier) goesOn(err error) bool {
 		return false
 	}
 	s.w.session.Break(err)
-	return s.w.settle(nil, nil) == nil
+	return s.w.settle(once, nil) == nil
 }
 
 // stands is an error if the cut is known not to hold any more.

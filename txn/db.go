@@ -402,7 +402,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 	w.heed(ctx)
 	if err := w.begin(ctx); err != nil {
 		if w.left == nil {
-			w.heed(nil)
+			w.heed(once)
 			w.gaveUp(err)
 			w.began = untimed
 		}
@@ -419,7 +419,7 @@ func (db *DB) NewWorker() (*Worker, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
 	}
-	return db.newWorker(nil, false)
+	return db.newWorker(once, false)
 }
 
 // Run runs fn in threads x coroutines workers. It returns when all have returned, with the first

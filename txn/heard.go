@@ -33,7 +33,10 @@ func (db *DB) ask(ctx context.Context, fn func() error) error {
 	return outwait.Await(ctx, fn, nil)
 }
 
-// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; nil: not any more.
+// once is the context of what is done once, and waits as long as it takes.
+var once context.Context
+
+// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; once: not any more.
 func (w *Worker) heed(ctx context.Context) {
 	if w.db.heeds {
 		w.coro.Heed(ctx)
@@ -102,7 +105,7 @@ func (w *Worker) within(ctx context.Context, fn, over func()) (left bool) {
 		fn()
 		return false
 	}
-	w.heed(nil)
+	w.heed(once)
 	done := make(chan struct{})
 	var alone atomic.Bool // the first to set it: the caller has gone, or fn has returned
 	go func() {

@@ -295,7 +295,7 @@ func (w *Worker) Maintain() error {
 	if err := w.regain(context.Background()); err != nil {
 		return err
 	}
-	err := w.settle(nil, w.maintainAll(idleMostNs))
+	err := w.settle(once, w.maintainAll(idleMostNs))
 	if errors.Is(err, ErrFenced) && w.session.Broken() == nil {
 		return nil
 	}
@@ -357,7 +357,7 @@ func (w *Worker) maintainOn(sweeper **recovery.Sweeper, x stint) error {
 // settle has the worker's session rejoin if it is broken, and returns what err has
 // become by that: nil if the transaction is committed after all, ErrFenced if it has
 // had no effect and can be tried again, ErrBroken if the session could not rejoin. The
-// attempt has ended. While the catalog is away, it is tried again until ctx ends, as retries says; nil: once.
+// attempt has ended. While the catalog is away, it is tried again until ctx ends, as retries says; once: it is not.
 func (w *Worker) settle(ctx context.Context, err error) error {
 	s := w.session
 	if err == nil && s.Broken() == nil {

@@ -210,7 +210,7 @@ func (db *DB) putIn(ctx context.Context, w *Worker) {
 		go db.put(w) // Close waits for it
 		return
 	}
-	if w.session.Broken() != nil && w.within(ctx, func() { _ = w.settle(nil, nil) }, nil) {
+	if w.session.Broken() != nil && w.within(ctx, func() { _ = w.settle(once, nil) }, nil) {
 		db.putIn(ctx, w) // behind that
 		return
 	}
@@ -254,7 +254,8 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed(
 // and the database stays open.
 //
 // If ctx ends when no transaction is running, and a blade or the catalog is silent that closing waits for, the error is an ErrClosing: the database
-// closes itself, and Options.Closer. A context that has ended before the call bounds the wait for transactions alone. Until then fabric and catalog are in use. To call Close again waits on, and returns what becomes of it.
+// closes itself, and Options.Closer. Until then fabric and catalog are in use. To call Close again waits on, and returns what becomes of it. A
+// context that has ended before the call bounds the wait for transactions alone.
 //
 // After any other error the database is closed all the same. The next Open does what could not be
 // done in order. A second Close gets ErrClosed at once, also while the first one is running.

@@ -12,7 +12,7 @@ import (
 
 // newSession makes a thread and its coordinator. One that is not the pool's keeps the
 // database open from now on, until endSession. It may be the first that meets a blade
-// which does not answer. While the catalog is away, it is tried again until ctx ends, as retries says; nil: it is not.
+// which does not answer. While the catalog is away, it is tried again until ctx ends, as retries says; once: it is not.
 func (db *DB) newSession(ctx context.Context, pooled bool) (*rdma.Thread, *occ.Session, error) {
 	if !pooled {
 		db.mu.Lock()

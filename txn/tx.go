@@ -369,13 +369,13 @@ func (tx *Tx) release(err error) {
 		if w.ticks%maintainEvery == 0 || w.session.Due() {
 			w.maintain()
 		}
-		w.heed(nil)
+		w.heed(once)
 	}
 	due := err != nil || w.missing || w.session.Broken() != nil || w.o.HasServed() || w.o.Owing() != nil || w.ticks%maintainEvery == 0 || w.session.Due()
 	if !due || !w.db.hears(ctx) {
 		trail()
 	} else if !w.within(ctx, trail, nil) {
-		w.heed(nil)
+		w.heed(once)
 	}
 	w.db.putIn(ctx, w)
 }

@@ -247,7 +247,7 @@ func (w *Worker) end() {
 	if w.o.Active() {
 		w.unwind()
 	}
-	w.heed(nil)
+	w.heed(once)
 	w.tx.end()
 	if w.patient {
 		w.endured()
@@ -398,7 +398,7 @@ func (w *Worker) mend() {
 	if w.session.Broken() == nil {
 		return
 	}
-	if err := w.settle(nil, nil); err != nil {
+	if err := w.settle(once, nil); err != nil {
 		w.db.opts.Logger.Warn("rejoining has failed, and will be tried again", errField(err))
 	}
 }
@@ -444,7 +444,7 @@ func (w *Worker) insist(ctx context.Context, fn func() error) error {
 	w.heed(ctx)
 	defer func() {
 		if w.left == nil {
-			w.heed(nil)
+			w.heed(once)
 		}
 	}()
 	for tries := 0; ; tries++ {

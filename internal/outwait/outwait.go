@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// ErrLeft: a context has ended, and what was waited for goes on without the caller. The error of the context, and its cause, are in the error, too.
+// ErrLeft is the error of a call whose caller has gone: a context has ended, and what was waited for goes on without the caller. The error of
+// the context, and its cause, are in the error, too.
 var ErrLeft = errors.New("the context has ended, and nobody waits for it any more")
 
 // leftError is an ErrLeft.
@@ -25,7 +26,7 @@ const (
 	late  = 5 * time.Millisecond
 )
 
-// Await calls fn, and returns what it does. If ctx ends before that, Await returns an ErrLeft soon, and fn goes on on a goroutine of its
+// Await calls fn, and returns what it does. If ctx ends before that, Await returns an ErrLeft soon, and fn continues on a goroutine of its
 // own, which calls over behind it, if that is not nil, with what fn has returned. What fn writes is not the caller's then. If ctx has ended before the call, fn
 // is not called, and the error is an ErrLeft, too; nor is over.
 func Await(ctx context.Context, fn func() error, over func(err error)) error {
