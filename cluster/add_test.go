@@ -81,3 +81,23 @@ func TestAddBladeRefused(t *testing.T) {
 		t.Errorf("there is no blade 4: %v", err)
 	}
 }
+
+// TestRelativeAddresses: Init and AddBlade write the absolute paths of servers into the catalog, since other programs begin in other directories.
+func TestRelativeAddresses(t *testing.T) {
+	b := newBed(t)
+	c := b.catalog(&catalog.Mem{}, "c")
+	for _, name := range []string{"a", "d"} {
+		b.blades([]uint64{size}, name)
+	}
+	t.Chdir(b.dir)
+	if err := cluster.Init(t.Context(), c, []cluster.BladeAddress{"unix:a"}, cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 2}, cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.AddBlade(t.Context(), b.address("c"), "unix:d", cluster.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	servers, err := cluster.Servers(c)
+	if want := b.list("a", "d"); err != nil || len(servers) != 2 || servers[0].Address != want[0] || servers[1].Address != want[1] {
+		t.Errorf("%+v, %v; want %v", servers, err, want)
+	}
+}

@@ -3,16 +3,21 @@ package command_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"txnode/cluster"
 	"txnode/cmd/txnode/command"
 	"txnode/memory/catalog"
+	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 )
 
@@ -172,5 +177,79 @@ func TestAdviceOnFullDisk(t *testing.T) {
 	until(func() bool { return len(failing(t, c.catalog)) == 0 })
 	if code, out, _ := inSystem(t, "get", c.catalog, "words", "1"); code != 0 || !strings.Contains(out, "1") {
 		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+// TestAdviceOnClocks: nothing keeps the clock of this host right, and the clocks of a daemon and of a process are ahead. Each advice has commands
+// that set them. A program in the place of timedatectl takes those commands alone, and the clocks of this test are right from then on.
+func TestAdviceOnClocks(t *testing.T) {
+	dir := socketDir(t)
+	address, set := "unix:"+filepath.Join(dir, "s"), filepath.Join(dir, "set")
+	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in\n'set-ntp true') : >'%s' ;;\ntimesync-status) test -e '%s' ;;\n*) exit 1 ;;\nesac\n", set, set)
+	if err := os.WriteFile(filepath.Join(dir, "timedatectl"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	kept := func() bool { _, err := os.Stat(set); return err == nil }
+	defer command.SetClock(kept)()
+	now := func() time.Time {
+		if kept() {
+			return time.Now()
+		}
+		return time.Now().Add(time.Hour)
+	}
+	regions, err := region.New(region.Config{Regions: []region.Options{{Size: 64 << 20}}, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := regions.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := cluster.NewReporter(func() cluster.Report { return cluster.Report{Limit: 10, Time: now()} })
+	serveTCP(t, regions, &catalog.Mem{}, tcp.ServerOptions{Services: map[string]tcp.Service{cluster.ReportService: r.Answer}}, address)
+	if code, _, stderr := inSystem(t, "cluster", "init", "--catalog", address, "--blade", address); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	// advised is what doctor says to do about clocks, of which so many are wrong. It asks again, as on a busy machine reports come late.
+	advised := func(wrong int) (mends []string) {
+		t.Helper()
+		var all []check
+		for range 20 {
+			post(t, address, cluster.ProcessReport{Life: 1, Process: 7, Program: "teller", Time: now()})
+			all, mends = slices.DeleteFunc(append(doctor(t, address), doctor(t)...), func(x check) bool { return x.Check != "clock" }), nil
+			for _, x := range all {
+				if x.State != "ok" {
+					mends = append(mends, x.Mend)
+				}
+			}
+			if len(all) == 4 && len(mends) == wrong { // of the catalog, the server, the process, and this host
+				return mends
+			}
+		}
+		t.Fatalf("of 4 clocks not %d are wrong: %+v", wrong, all)
+		return nil
+	}
+	mends := advised(4)
+	slices.Sort(mends)
+	mends = slices.Compact(mends)
+	if len(mends) != 2 {
+		t.Errorf("%q", mends)
+	}
+	for _, mend := range mends {
+		if err := os.Remove(set); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		todo := regexp.MustCompile(`timedatectl [^;,]*`).FindAllString(mend, -1)
+		if len(todo) != 2 {
+			t.Fatalf("%q has %q", mend, todo)
+		}
+		for _, line := range todo {
+			if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil {
+				t.Fatalf("%q of %q: %v, %s", line, mend, err, out)
+			}
+		}
+		advised(0)
 	}
 }

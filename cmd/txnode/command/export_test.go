@@ -79,6 +79,17 @@ func SetHost(change func(openFiles, memlock *uint64, pages *string, room *func(s
 	return func() { readHost = was }
 }
 
+// SetClock has kept say whether something keeps the clock of this host right, until the function that it returns is called.
+func SetClock(kept func() bool) (restore func()) {
+	was := readHost
+	readHost = func() hostFacts {
+		h := was()
+		h.Clock = func() (bool, bool) { return kept(), true }
+		return h
+	}
+	return func() { readHost = was }
+}
+
 // Prove tests the verbs of a blade, as txnode doctor does.
 func Prove(f rdma.Fabric, b rdma.BladeID) (err error) {
 	t, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: proofArena})

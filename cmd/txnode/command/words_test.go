@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,6 +40,9 @@ func TestWords(t *testing.T) {
 		}
 	}
 	one(small+"--duration -1s --rate NaN --txns -1 --latency-sample -1", 2, []string{"--duration is -1s", "--rate is NaN", "--txns is -1", "--latency-sample is -1; it must be from 1 to 1048576, or 0 for the default"})
+	// Times beyond what a clock can add.
+	one(small+"--duration 2562047h47m16.854775807s", 2, []string{"--duration is 2562047h47m16.854775807s; at most 876000h0m0s are possible"})
+	one(small+"--duration 1000000h --warmup 2000000h", 2, []string{"--duration is 1000000h0m0s; at most", "--warmup is 2000000h0m0s; at most"})
 	one(small+"--threads 1000 --coroutines 1000", 2, []string{"--threads is 1000 and --coroutines 1000"})
 	one(small+"--hot-accounts 200", 2, []string{"from 2 to --accounts (100)"})
 	one(small+"--verify --verify-window 0", 2, []string{"--verify-window is 0"})
@@ -235,5 +239,20 @@ func TestFullOutput(t *testing.T) {
 		if code := command.Main(t.Context(), w, args); code != command.ExitFailure || stderr.String() != "txnode: it is full\n" {
 			t.Errorf("%q: exit code %d, %q", args, code, stderr.String())
 		}
+	}
+}
+
+// TestLargestFile: where a file may not be as large as a blade, the error names the limit and the flag.
+func TestLargestFile(t *testing.T) {
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 8,000,000 units of 512 bytes; a blade has 16 GiB
+	c := exec.Command("sh", "-c", `ulimit -f 8000000 && exec "$0" "$@"`, path, "bench", "smallbank", "--accounts", "100", "--duration", "20ms", "--no-save", "--dir", filepath.Join(t.TempDir(), "d"))
+	c.Env = append(os.Environ(), asProgram+"=1")
+	out, err := c.CombinedOutput()
+	if code := c.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "(ulimit -f)") || !strings.Contains(string(out), "choose a smaller --blade-size") {
+		t.Errorf("exit code %d, %v: %s", code, err, out)
 	}
 }
