@@ -144,10 +144,20 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	var r workload.VerifyReport
 	a.report(&r)
 	if err := r.Err(); err != nil {
+		if workload.Others(store) {
+			return beside(err)
+		}
 		return fmt.Errorf("tpcc: the database was damaged before this run: %w", err)
 	}
 	d.baseline = a.rows
 	return nil
+}
+
+// beside is an error of rules that were looked at beside other processes. Rows are read in many transactions: one that commits between two of
+// them breaks rules for a reader of both.
+func beside(err error) error {
+	return fmt.Errorf("tpcc: other processes have had the database open, and rows that they change while all are read look like damage; "+
+		"end them, and run the benchmark again: %w", err)
 }
 
 // sum adds the ledgers up.
@@ -198,7 +208,9 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 	sum := d.sum()
 	done, doubt := sum.committed, sum.uncertain
 	if !d.joint && workload.Others(store) {
-		err = r.Err()
+		if err = r.Err(); err != nil {
+			err = beside(err)
+		}
 		return r, err
 	}
 	books := func(rule string, at int, done, doubt, found int) {

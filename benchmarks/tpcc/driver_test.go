@@ -182,6 +182,37 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	}
 }
 
+// shared is a store that other processes have open.
+type shared struct{ workload.Store }
+
+func (shared) Others() bool { return true }
+
+// TestBesideOthers: rules that look broken while other processes may change rows are an error that says so, and what to do. The database is
+// called damaged where there are none.
+func TestBesideOthers(t *testing.T) {
+	store := storetest.AnySchema(reference.Open(reference.Options{}))
+	d := newTestDriver(t, small)
+	storetest.Load(t, d, store)
+	if _, err := d.Verify(t.Context(), shared{store}); err != nil {
+		t.Errorf("all is well, and Verify says %v", err)
+	}
+	if err := store.Run(t.Context(), 1, 1, func(ctx context.Context, _ int, w workload.Worker) error {
+		return w.Update(ctx, func(tx workload.Tx) error { return tx.Delete(Warehouse, warehouseKey(1)) })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const others, damaged = "run the benchmark again", "damaged before this run"
+	for say, store := range map[string]workload.Store{others: shared{store}, damaged: store} {
+		next := newTestDriver(t, small)
+		if _, err := next.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrInconsistent) || !strings.Contains(err.Error(), say) {
+			t.Errorf("Load says %v; want %q", err, say)
+		}
+		if _, err := d.Verify(t.Context(), store); !errors.Is(err, workload.ErrInconsistent) || strings.Contains(err.Error(), others) != (say == others) {
+			t.Errorf("Verify says %v", err)
+		}
+	}
+}
+
 // Transactions of unknown outcome are counted either way.
 func TestUncertain(t *testing.T) {
 	for _, there := range []bool{false, true} {
