@@ -26,7 +26,14 @@ func TestClientStopped(t *testing.T) {
 	p.stopped(t)
 	c.rekey(t)
 	var ws unix.WaitStatus
-	pid, err := unix.Wait4(p.cmd.Process.Pid, &ws, unix.WNOHANG, nil) // it must have ended already
+	pid, err := unix.Wait4(p.cmd.Process.Pid, &ws, unix.WNOHANG, nil)
+	for pid == 0 && err == nil { // its lock is free already, and it executes nothing: the system is about to say that it has ended
+		if stat, e := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)); e != nil || strings.Contains(string(stat), ") T ") {
+			t.Fatalf("the client that was stopped is there still: %q, %v", stat, e)
+		}
+		time.Sleep(time.Millisecond)
+		pid, err = unix.Wait4(p.cmd.Process.Pid, &ws, unix.WNOHANG, nil)
+	}
 	p.waited = pid == p.cmd.Process.Pid
 	if err != nil || pid != p.cmd.Process.Pid || !ws.Signaled() || ws.Signal() != unix.SIGKILL {
 		t.Fatalf("the client that was stopped: %d, %#x, %v; want SIGKILL", pid, ws, err)
