@@ -75,8 +75,8 @@ type Host interface {
 	// Declare returns the place of the object called name, and makes the object if there is none.
 	// Its memory is then spec.Bytes zero bytes on one blade. A *SpecError if the object exists with
 	// another specification. If the blade has begun anew since the object was made, Declare makes
-	// another incarnation, when no verb that was posted by a view which has the earlier one takes effect any more. ErrUnsettled, and nothing is done, while a member may use an earlier incarnation of an object that it would find gone if
-	// it called Refresh: it may be on a blade that was declared dead and is alive. Later the call succeeds.
+	// another incarnation, when no verb that was posted by a view which has the earlier one takes effect any more. ErrUnsettled, and nothing
+	// is done, while a member may use an earlier incarnation of an object that it would find gone if it called Refresh: it may be on a blade that was declared dead and is alive. Later the call succeeds.
 	Declare(c *rdma.Coro, name string, spec Spec) (Place, error)
 	// Forget ends an incarnation of an object. Later calls of Declare make another one. It moves the
 	// epoch, so that members which have the object open learn of it. The memory may be used again

@@ -75,7 +75,7 @@ func (tx *Tx) writing(a memory.Addr, img record.Image, bad error) bool {
 	return !tx.disowned(a, [2]uint64{uint64(version), uint64(img.Guard())}, version, guard)
 }
 
-// gone reports whether nobody will write anything more in the name of t's coordinator. It may have to ask the catalog.
+// gone reports whether t's coordinator has ended, so that nothing more is written in its name. It may have to ask the catalog.
 func (tx *Tx) gone(t record.TxID) bool {
 	now := tx.s.thread.Now()
 	gone := errors.New("gone")

@@ -11,10 +11,10 @@ import (
 	"txnode/memory"
 )
 
-// A context that has ended is heard within 100 ms, whatever is silent: a blade, the catalog, or another process that has to answer first.
+// A context that has ended is heard soon, whatever is silent: a blade, the catalog, or another process that has to answer first.
 //
 //	requests of a transaction              fail soon after that, as if the blade had not answered in time: rdma.Coro.Heed
-//	what a transaction asks the catalog    is left to a goroutine, and its answer is nobody's: rdma.Coro.Await
+//	what a transaction asks the catalog    is left to a goroutine, and its answer is dropped: rdma.Coro.Await
 //	what a worker does between attempts    is left to a goroutine with the worker itself: Worker.within. That ends what it has begun: the session rejoins,
 //	                                       or is broken, and rejoins later. The worker goes back to the pool then; one of NewWorker has its next
 //	                                       transaction wait for that

@@ -8,7 +8,7 @@ import (
 
 // ErrLeft is the error of a call whose caller has gone: a context has ended, and what was waited for goes on without the caller. The error of
 // the context, and its cause, are in the error, too.
-var ErrLeft = errors.New("the context has ended, and nobody waits for it any more")
+var ErrLeft = errors.New("the context has ended, and what was begun goes on without the caller")
 
 // leftError is an ErrLeft.
 type leftError struct{ ctx context.Context }
