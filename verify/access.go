@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/memory"
 	"txnode/rdma"
@@ -18,6 +19,7 @@ func (w *walker) read(a memory.Addr, replica int, local, n uint32) []byte {
 	if err != nil {
 		what := fmt.Sprintf("%d bytes: %v", n, err)
 		if errors.Is(err, ErrFault) {
+			w.unreadable(at.Blade)
 			part := rdma.RemoteAddr{Blade: at.Blade, Off: at.Off / faultPart}
 			if w.dark[part] {
 				return nil
@@ -37,6 +39,19 @@ func (w *walker) read(a memory.Addr, replica int, local, n uint32) []byte {
 
 // faultPart is of how many bytes of a file it is said once that something of them cannot be read.
 const faultPart = 64 << 10
+
+// unreadable notes that something of a blade's file cannot be read, which ends all repairs.
+func (w *walker) unreadable(b rdma.BladeID) {
+	w.o.Repair = false
+	if !slices.Contains(w.sum.Unreadable, b) {
+		w.sum.Unreadable = append(w.sum.Unreadable, b)
+	}
+}
+
+// proves reports whether a copy may be taken for what another one should be.
+func (w *walker) proves() bool {
+	return !w.sum.Unrecovered && !w.sum.CatalogOld && len(w.sum.Unreadable) == 0
+}
 
 // copies reads n bytes at a of all replicas, into buffers that are used again by
 // the next call with the same ones. A copy that cannot be read is nil.
@@ -136,7 +151,7 @@ func (w *walker) at(f Finding, a memory.Addr, replica int) Finding {
 // mend reports a finding, after it has applied the remedy if repairs are wanted:
 // p is written to the finding's place.
 func (w *walker) mend(f Finding, remedy string, p []byte) {
-	if !w.sum.Unrecovered && !w.sum.CatalogOld {
+	if w.proves() {
 		f.Remedy = remedy
 	}
 	if w.o.Repair && w.err == nil {

@@ -117,7 +117,7 @@ func (w *walker) strayEntry(x record.Secondary, e entryPlace) {
 
 // unsure reports whether records may be missing that the next opening brings back, or that lie on blades which are not there.
 func (w *walker) unsure() bool {
-	if w.sum.Unrecovered || w.sum.CatalogOld || len(w.sum.Strange)+len(w.sum.Missing)+w.sum.SegmentsLost > 0 {
+	if !w.proves() || len(w.sum.Strange)+len(w.sum.Missing)+w.sum.SegmentsLost > 0 {
 		return true
 	}
 	for t := range w.pending {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"txnode/occ"
+	"txnode/rdma"
 	"txnode/verify"
 )
 
@@ -21,6 +23,14 @@ func TestFault(t *testing.T) {
 	m := dissect(t, whole)
 	block := m.v.At(m.blocks[m.live(-1)].Addr, 0)
 	slot := m.v.At(m.slots[0], 0)
+	last := block // of the blocks on that blade
+	for _, c := range m.blocks {
+		for k := range m.v.Copies(c.Addr) {
+			if at := m.v.At(c.Addr, k); at.Blade == last.Blade && at.Off > last.Off {
+				last = at
+			}
+		}
+	}
 	for _, x := range []struct {
 		name  string
 		blade int
@@ -30,12 +40,21 @@ func TestFault(t *testing.T) {
 		{"the second copy of the header, and all behind it", 1, 4096},
 		{"slots", int(slot.Blade), slot.Off},
 		{"a block", int(block.Blade), block.Off},
+		{"one of the last blocks", int(last.Blade), last.Off},
 	} {
 		for _, repair := range []bool{false, true} {
 			dir := copyOf(t, whole)
 			names := []string{filepath.Join(dir, "blade-000.region"), filepath.Join(dir, "blade-001.region")}
 			other, err := os.ReadFile(names[1-x.blade])
 			if err != nil {
+				t.Fatal(err)
+			}
+			for k := range m.v.Copies(m.slots[1]) { // a slot of the other blade differs, too, and is checked before any block
+				if at := m.v.At(m.slots[1], k); int(at.Blade) != x.blade {
+					other[at.Off] ^= 1
+				}
+			}
+			if err := os.WriteFile(names[1-x.blade], other, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d, _, done := attach(t, dir, repair)
@@ -59,7 +78,7 @@ func TestFault(t *testing.T) {
 				}
 				return nil
 			}})
-			if err != nil || unreadable == 0 || sum.Clean() {
+			if err != nil || unreadable == 0 || sum.Clean() || !slices.Equal(sum.Unreadable, []rdma.BladeID{rdma.BladeID(x.blade)}) {
 				t.Errorf("%s, repair %v: %d findings that it cannot be read, %+v, %v", x.name, repair, unreadable, sum, err)
 			}
 			done()

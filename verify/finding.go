@@ -168,6 +168,11 @@ type Summary struct {
 	// CatalogOld: regions are newer than the catalog, which may be a copy of it from before.
 	// It may say where things were once, so findings may be none, and nothing was repaired.
 	CatalogOld bool `json:"catalog_old,omitempty"`
+	// Unreadable are blades of whose files something cannot be read. What is behind it may be
+	// false, too, as the rest of a page of a file that was cut off, which has zeros then; so nothing
+	// was repaired from the time when the first part was found, which is before any repair but if
+	// a disk fails meanwhile.
+	Unreadable []rdma.BladeID `json:"unreadable_blades,omitempty"`
 	// BladesDown are blades that were declared dead, and were not taken in again; what they
 	// hold is out of date, and was not looked at. CopiesMissing is how many copies segments
 	// have too few, SegmentsLost how many have none. None of that is a finding: a database

@@ -117,7 +117,7 @@ func (w *walker) relink() {
 			w.free(o)
 			continue
 		}
-		if !w.sum.Unrecovered && !w.sum.CatalogOld {
+		if w.proves() {
 			f.Remedy = fmt.Sprintf("the slot at %v, which is empty, is made to lead there", to.slot)
 		}
 		if w.o.Repair {
@@ -138,7 +138,7 @@ func (w *walker) free(o *orphan) {
 	// Its number is larger than those of what was freed as long as there was a coordinator.
 	img.PutFree(o.finding.Addr, o.version, o.table, o.class, uint64(w.l.NextCoordinator)<<memory.FreesShift)
 	f := o.finding
-	if !w.sum.Unrecovered && !w.sum.CatalogOld {
+	if w.proves() {
 		f.Remedy = "the block is made free, on all copies"
 	}
 	if w.o.Repair {

@@ -34,6 +34,25 @@ func (w *walker) regions() {
 	}
 }
 
+// files reads all that is to be checked before anything is repaired: see Summary.Unreadable.
+func (w *walker) files() {
+	if !w.o.Repair {
+		return
+	}
+	dead := make([]bool, len(w.l.Blades))
+	for id := range w.l.Segments {
+		for k := range w.l.Segments[id].Placement.N {
+			at := w.v.At(memory.MakeAddr(memory.SegmentID(id), 0), int(k))
+			for o := uint32(0); o < w.l.SegmentSize && !dead[at.Blade] && !w.stopped(); o += smallSize {
+				_, err := w.Database.read(rdma.RemoteAddr{Blade: at.Blade, Key: at.Key, Off: at.Off + uint64(o)}, w.small, min(smallSize, w.l.SegmentSize-o))
+				if dead[at.Blade] = err != nil; errors.Is(err, ErrFault) {
+					w.unreadable(at.Blade)
+				}
+			}
+		}
+	}
+}
+
 // setAside goes on as if blades were dead: what else there is of what they held is
 // checked, and nothing is repaired.
 func (w *walker) setAside(blades []rdma.BladeID) {
@@ -65,7 +84,9 @@ func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 	p, err := w.Database.read(at, w.small, memory.RegionHeaderSize)
 	if err != nil {
 		f.Kind, f.What = KindUnreadable, err.Error()
-		w.found(f)
+		if w.found(f); errors.Is(err, ErrFault) {
+			w.unreadable(b)
+		}
 		return false
 	}
 	want := w.l.HeaderOf(b)

@@ -149,7 +149,7 @@ func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error
 		name string
 		run  func()
 	}{
-		{"regions", w.regions}, {"places", w.places}, {"extents", w.extentTables}, {"logs", w.logs}, {"indexes", w.indexes}, {"blocks", w.blocks},
+		{"files", w.files}, {"regions", w.regions}, {"places", w.places}, {"extents", w.extentTables}, {"logs", w.logs}, {"indexes", w.indexes}, {"blocks", w.blocks},
 	} {
 		w.stage = s.name
 		w.advance(0)

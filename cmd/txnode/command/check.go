@@ -441,7 +441,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 			where, aside = fmt.Sprintf("%s without %s (%s)", where, p.blades(x.blades), x.why), true
 		}
 	}
-	aside = aside || s.Unrecovered || s.CatalogOld
+	aside = aside || s.Unrecovered || s.CatalogOld || len(s.Unreadable) > 0 && s.Repaired == 0
 	if aside && p.o.Repair {
 		where += ", and repaired nothing"
 	}
@@ -479,6 +479,9 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	}
 	if s.CatalogOld {
 		fmt.Fprintf(t, "catalog.db is older than the regions: bring the newest back, before anything else is done\n")
+	}
+	if n := len(s.Unreadable); n > 0 && p.o.Repair {
+		fmt.Fprintf(t, "something of %s cannot be read: see to that first, then repair\n", p.blades(s.Unreadable))
 	}
 	if s.Findings == 0 {
 		fmt.Fprintf(t, "no findings\n")
