@@ -228,13 +228,15 @@ func (x *quietBed) clusterCalls() map[string]func(ctx context.Context) error {
 	}
 }
 
-// TestHeardByClose: the end of the context is heard while the catalog is silent, and another Close waits on.
+// TestHeardByClose: the end of the context is heard while the catalog is silent, and another Close waits on. It waits, too, for a call that has been left
+// while its worker was made.
 func TestHeardByClose(t *testing.T) {
 	x := newQuietBed(t)
 	if err := x.db.Update(t.Context(), x.put(1)); err != nil {
 		t.Fatal(err)
 	}
 	heal := cut(t, x.cat)
+	returns(t, "DropTable", func(ctx context.Context) error { return x.db.DropTable(ctx, "docs") })
 	returns(t, "Close", func(ctx context.Context) error {
 		err := x.db.Close(ctx)
 		if !errors.Is(err, txn.ErrClosing) {

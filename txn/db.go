@@ -80,20 +80,14 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	}
 	var db *DB
 	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		db, err = open(ctx, o)
-	}()
-	if !outwait.Outlives(ctx, done) {
-		return db, err
-	}
-	go func() {
-		if <-done; err == nil {
+	if left := outwait.Leave(ctx, func() { db, err = open(ctx, o) }, func() {
+		if err == nil {
 			_ = db.Close(context.Background()) // it is said in the log what has gone wrong
 		}
-	}()
-	return nil, fmt.Errorf("txn: opening the database: %w", canceled(ctx))
+	}); left != nil {
+		return nil, fmt.Errorf("txn: opening the database: %w", canceled(ctx))
+	}
+	return db, err
 }
 
 // open is Open.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"txnode/internal/outwait"
@@ -43,7 +42,8 @@ func (w *Worker) heed(ctx context.Context) {
 	}
 }
 
-// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see dismiss.
+// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see dismiss. While it is made, or closes itself, it counts as one of
+// the pool, beyond the size of that: DB.Close does not refuse because of it, and waits for it.
 func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -53,49 +53,65 @@ func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 	}
 	var w *Worker
 	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w, err = db.newWorker(ctx, false)
-	}()
-	if !outwait.Outlives(ctx, done) {
-		return w, err
-	}
-	go func() {
-		if <-done; err == nil {
-			_ = w.Close() // its coordinator is left to recovery
+	db.adopt(1, nil)
+	if left := outwait.Leave(ctx, func() {
+		if w, err = db.newWorker(ctx, true); err != nil {
+			db.adopt(-1, nil)
 		}
-	}()
-	return nil, fmt.Errorf("txn: making a worker: %w", canceled(ctx))
+	}, func() {
+		if err == nil {
+			_ = w.Close() // its coordinator is left to recovery
+			db.adopt(-1, nil)
+		}
+	}); left != nil {
+		return nil, fmt.Errorf("txn: making a worker: %w", canceled(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !db.adopt(-1, w) {
+		err = errors.Join(ErrClosed, w.Close())
+		db.adopt(-1, nil)
+		return nil, err
+	}
+	return w, nil
 }
 
-// dismiss closes a worker of ownWorker. If ctx ends before that is done, the worker closes itself, and DB.Close waits for it.
-func (w *Worker) dismiss(ctx context.Context) error {
-	db, p := w.db, &w.db.pool
+// dismiss closes a worker of ownWorker. If ctx ends before that is done, the worker closes itself.
+func (w *Worker) dismiss(ctx context.Context) (err error) {
+	db := w.db
 	if !db.hears(ctx) {
 		return w.Close()
 	}
-	var err error
-	done := make(chan struct{})
-	db.mu.Lock()
-	db.own-- // it is one of the pool, for which Close waits
-	p.created++
-	p.limit++
-	w.pooled = true
-	db.mu.Unlock()
-	go func() {
-		defer close(done)
+	db.adopt(1, w)
+	if left := outwait.Leave(ctx, func() {
 		err = w.Close()
-		db.mu.Lock()
-		p.created--
-		p.limit--
-		db.mu.Unlock()
-		p.hand(nil)
-	}()
-	if outwait.Outlives(ctx, done) {
+		db.adopt(-1, nil)
+	}, nil); left != nil {
 		return nil
 	}
 	return err
+}
+
+// adopt takes a worker into the pool, beyond its size, or out of it, by n = 1 or -1. w, if not nil, is the database's own outside of the pool. false: it
+// stays in the pool, since the database is being closed, which waits for that.
+func (db *DB) adopt(n int, w *Worker) bool {
+	p := &db.pool
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if n < 0 && w != nil && db.isClosed() {
+		return false
+	}
+	p.created += n
+	p.limit += n
+	if w != nil {
+		db.own -= n
+		w.pooled = n > 0
+	}
+	if n < 0 {
+		p.hand(nil) // Close may have been waiting for it
+	}
+	return true
 }
 
 // within calls fn, which uses the worker between two attempts, and may wait. If ctx ends before it returns, left is true: a goroutine has the worker
@@ -106,19 +122,10 @@ func (w *Worker) within(ctx context.Context, fn, over func()) (left bool) {
 		return false
 	}
 	w.heed(once)
-	done := make(chan struct{})
-	var alone atomic.Bool // the first to set it: the caller has gone, or fn has returned
-	go func() {
-		defer close(done)
-		if fn(); !alone.CompareAndSwap(false, true) && over != nil {
-			over()
-		}
-	}()
-	if outwait.Outlives(ctx, done) && alone.CompareAndSwap(false, true) {
-		w.left = done
+	if left := outwait.Leave(ctx, fn, over); left != nil {
+		w.left = left
 		return true
 	}
-	<-done
 	w.heed(ctx) // again
 	return false
 }

@@ -149,20 +149,16 @@ func (db *DB) makeWorker(ctx context.Context) (*Worker, error) {
 	}
 	var w *Worker
 	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	if left := outwait.Leave(ctx, func() {
 		w, err = db.madeWorker(db.newWorker(ctx, true))
-	}()
-	if !outwait.Outlives(ctx, done) {
-		return w, err
-	}
-	go func() {
-		if <-done; w != nil {
+	}, func() {
+		if w != nil {
 			db.put(w)
 		}
-	}()
-	return nil, fmt.Errorf("txn: making a worker: %w", canceled(ctx))
+	}); left != nil {
+		return nil, fmt.Errorf("txn: making a worker: %w", canceled(ctx))
+	}
+	return w, err
 }
 
 // madeWorker is the end of makeWorker.

@@ -43,7 +43,7 @@ type Worker struct {
 	idle    int
 	away    retries // with a catalog that is away, in the transaction in progress
 
-	left chan struct{}         // not nil: a goroutine has the worker until it is closed: see within
+	left <-chan struct{}       // not nil: a goroutine has the worker until it is closed: see within
 	why  atomic.Pointer[error] // why the session could not rejoin, the last time
 
 	maintained int64 // when maintenance was done last

@@ -3,6 +3,7 @@ package outwait
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,40 +37,52 @@ func Await(ctx context.Context, fn func() error, over func(err error)) error {
 	if ctx.Err() != nil {
 		return &leftError{ctx}
 	}
-	done := make(chan error, 1)
-	go func() { done <- fn() }()
-	if err, ok := soon(ctx, done); ok {
-		return err
+	var err error
+	if left := Leave(ctx, func() { err = fn() }, func() {
+		if over != nil {
+			over(err)
+		}
+	}); left != nil {
+		return &leftError{ctx}
 	}
-	if over != nil {
-		go func() { over(<-done) }()
+	return err
+}
+
+// Leave calls fn on a goroutine, and waits for it. If ctx ends before, Leave returns soon: fn goes on, over, if it is not nil, is called behind it on the same
+// goroutine, and left is closed behind both. nil: fn has returned, and over is not called.
+func Leave(ctx context.Context, fn, over func()) (left <-chan struct{}) {
+	done := make(chan struct{})
+	var first atomic.Bool // to say that fn has returned, or that the caller has gone
+	go func() {
+		defer close(done)
+		if fn(); !first.CompareAndSwap(false, true) && over != nil {
+			over()
+		}
+	}()
+	if Outlives(ctx, done) && first.CompareAndSwap(false, true) {
+		return done
 	}
-	return &leftError{ctx}
+	<-done
+	return nil
 }
 
 // Outlives waits until a channel is closed, or soon after ctx has ended, and reports which: true, the channel is open still.
 func Outlives(ctx context.Context, closed <-chan struct{}) bool {
-	_, ok := soon(ctx, closed)
-	return !ok
-}
-
-// soon waits for a value until soon after a context has ended.
-func soon[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
 	wait := Grace
 	if ctx.Err() != nil {
 		wait = late
 	}
 	select {
-	case v = <-from:
-		return v, true
+	case <-closed:
+		return false
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(wait)
 	defer grace.Stop()
 	select {
-	case v = <-from:
-		return v, true
+	case <-closed:
+		return false
 	case <-grace.C:
-		return v, false
+		return true
 	}
 }
