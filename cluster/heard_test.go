@@ -3,6 +3,10 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +21,7 @@ import (
 type quietBed struct {
 	db     *txn.DB
 	docs   *txn.Table[uint64, uint64]
+	index  *txn.Index[uint64, uint64, uint64]
 	blades []*relay
 	cat    *relay
 	open   func(ctx context.Context) (*txn.DB, error)
@@ -80,6 +85,13 @@ func newQuietBed(t *testing.T) *quietBed {
 	if x.docs, err = txn.CreateTable(x.db, "docs", txn.Uint64, txn.Plain[uint64]()); err != nil {
 		t.Fatal(err)
 	}
+	if err := x.db.Update(t.Context(), x.put(0)); err != nil {
+		t.Fatal(err)
+	}
+	x.index = txn.NewIndex("values", txn.Uint64, func(_, v uint64) []uint64 { return []uint64{v} }) // not built: there is a record
+	if x.docs, err = txn.CreateTable(x.db, "docs", txn.Uint64, txn.Plain[uint64](), x.index); err != nil {
+		t.Fatal(err)
+	}
 	return x
 }
 
@@ -112,10 +124,23 @@ func cut(t *testing.T, relays ...*relay) (heal func()) {
 // returns demands that a call returns with the error of its context while what it waits for is silent, which it is for a minute.
 func returns(t *testing.T, what string, call func(ctx context.Context) error) {
 	t.Helper()
+	silent := make(chan struct{})
+	close(silent)
+	returnsBehind(t, what, silent, call)
+}
+
+// returnsBehind is returns of a call that has silence begin, and closes silent behind that.
+func returnsBehind(t *testing.T, what string, silent <-chan struct{}, call func(ctx context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	over := make(chan error, 1)
 	go func() { over <- call(ctx) }()
+	select {
+	case <-silent:
+	case err := <-over:
+		t.Fatalf("%s: it ended before: %v", what, err)
+	}
 	select {
 	case err := <-over:
 		t.Errorf("%s: it did not wait: %v", what, err)
@@ -174,7 +199,9 @@ func TestHeardBesideBlades(t *testing.T) {
 	})
 	returns(t, "opening", func(ctx context.Context) error { _, err := x.open(ctx); return err })
 	returns(t, "DropTable", func(ctx context.Context) error { return x.db.DropTable(ctx, "docs") })
-	returns(t, "Stats", func(ctx context.Context) error { _, err := x.docs.Stats(ctx); return err })
+	for what, call := range x.wholeCalls() {
+		returns(t, what, call)
+	}
 	heal()
 	for k := range uint64(20) {
 		if err := x.db.Update(ctx, x.put(k)); err != nil {
@@ -200,6 +227,9 @@ func TestHeardBesideCatalog(t *testing.T) {
 	returns(t, "opening", func(ctx context.Context) error { _, err := x.open(ctx); return err })
 	returns(t, "DropTable", func(ctx context.Context) error { return x.db.DropTable(ctx, "docs") })
 	returns(t, "Drain", func(ctx context.Context) error { return x.db.Drain(ctx, 0, nil) })
+	for what, call := range x.wholeCalls() {
+		returns(t, what, call)
+	}
 	for what, call := range x.clusterCalls() {
 		returns(t, what, call)
 	}
@@ -213,6 +243,84 @@ func TestHeardBesideCatalog(t *testing.T) {
 		}
 	}
 }
+
+// wholeCalls are those that read or write whole tables, with workers of their own.
+func (x *quietBed) wholeCalls() map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"Stats": func(ctx context.Context) error { _, err := x.docs.Stats(ctx); return err },
+		"Backup": func(ctx context.Context) error {
+			_, err := x.db.Backup(ctx, io.Discard, txn.BackupOptions{})
+			return err
+		},
+		"Load": func(ctx context.Context) error {
+			_, err := x.docs.Load(ctx, maps.All(map[uint64]uint64{1: 1}), txn.LoadOptions{})
+			return err
+		},
+		"Build": func(ctx context.Context) error { return x.index.Build(ctx, nil) },
+		"CheckIndexes": func(ctx context.Context) error {
+			_, err := x.docs.CheckIndexes(ctx, txn.IndexCheckOptions{})
+			return err
+		},
+		"DropIndex": func(ctx context.Context) error { return x.db.DropIndex(ctx, "docs", "values") },
+	}
+}
+
+// TestHeardByBackup: the end of the context is heard while a backup is under way, and the blades, or the catalog, become silent.
+func TestHeardByBackup(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		records bool // some are copied before
+	}{{"blades", false}, {"catalog", false}, {"blades", true}, {"catalog", true}} {
+		t.Run(fmt.Sprint(c.what, c.records), func(t *testing.T) {
+			x := newQuietBed(t)
+			if _, err := x.docs.Load(t.Context(), numbered(1000), txn.LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			from := x.blades
+			if c.what == "catalog" {
+				from = []*relay{x.cat}
+			}
+			heal, silent := func() {}, make(chan struct{})
+			silence := sync.OnceFunc(func() {
+				heal = cut(t, from...)
+				close(silent)
+			})
+			returnsBehind(t, "Backup", silent, func(ctx context.Context) error {
+				o, out := txn.BackupOptions{}, io.Discard
+				if c.records {
+					o.Progress = func(uint64) { silence() }
+				} else {
+					out = writes(silence)
+				}
+				_, err := x.db.Backup(ctx, out, o)
+				return err
+			})
+			heal()
+			if err := x.db.Update(t.Context(), x.put(1)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.db.Backup(t.Context(), io.Discard, txn.BackupOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// numbered is n records.
+func numbered(n uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(k, v uint64) bool) {
+		for k := range n {
+			if !yield(k, k) {
+				return
+			}
+		}
+	}
+}
+
+// writes is told of each Write.
+type writes func()
+
+func (w writes) Write(p []byte) (int, error) { w(); return len(p), nil }
 
 // clusterCalls are those of package cluster that ask the catalog.
 func (x *quietBed) clusterCalls() map[string]func(ctx context.Context) error {

@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -87,7 +86,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	if err != nil {
 		return info, err
 	}
-	defer func() { err = errors.Join(err, worker.dismiss(ctx)) }()
+	defer func() { err = worker.dismiss(ctx, err) }()
 	for !db.dropMu.TryRLock() {
 		if ctx.Err() != nil {
 			return info, canceled(ctx)
@@ -96,7 +95,7 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 	}
 	defer db.dropMu.RUnlock()
 	// An epoch may have begun before that, by which the worker was declared dead: it rejoins.
-	if err := worker.View(context.Background(), func(*Tx) error { return nil }); err != nil {
+	if err := worker.View(ctx, func(*Tx) error { return nil }); err != nil {
 		return info, err
 	}
 	out, err := snapshot.NewWriter(w, db.header())

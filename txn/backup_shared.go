@@ -44,11 +44,15 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	if db.opts.ReadOnly {
 		return info, fmt.Errorf("%w: a backup beside other processes keeps records in the database while it is made: open it for writing", ErrReadOnly)
 	}
-	if _, err := db.table(keptName, keptOptions(), true, 0); err != nil {
+	if err := db.ask(ctx, func() error { _, err := db.table(keptName, keptOptions(), true, 0); return err }, nil); err != nil {
 		return info, err
 	}
-	cut, err := db.makeCut(ctx)
-	if err != nil {
+	var cut *memory.Cut
+	if err := db.ask(ctx, func() (err error) { cut, err = db.makeCut(ctx); return err }, func() {
+		if cut != nil {
+			_ = db.space.EndCut(cut)
+		}
+	}); err != nil {
 		return info, err
 	}
 	s := copier{ctx: ctx, w: w, out: out, progress: o.Progress, skipDamaged: o.SkipDamaged, cut: cut.Number, tally: newTally(false)}
@@ -58,7 +62,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 			return nil
 		}
 		ended = true
-		return db.space.EndCut(cut)
+		return db.leave(ctx, func() error { return db.space.EndCut(cut) }, nil)
 	}
 	defer func() {
 		info.Skipped = total(s.skipped)
@@ -77,7 +81,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	}()
 	// The session was declared dead by the cut, like all others. It does not find that out by verbs alone.
 	w.session.Break(rdma.ErrStaleKey)
-	if err := w.settle(ctx, nil); err != nil {
+	if err := w.insist(ctx, func() error { return nil }); err != nil {
 		return info, err
 	}
 	if err := s.tables(cut.Tables); err != nil {

@@ -84,7 +84,7 @@ func (s *copier) table(t memory.Table) error {
 	if err != nil {
 		return err
 	}
-	if s.t, err = s.w.db.table(t.Name, o, false, 0); err != nil {
+	if err := s.w.db.ask(s.ctx, func() (err error) { s.t, err = s.w.db.table(t.Name, o, false, 0); return err }, nil); err != nil {
 		return err
 	}
 	return s.walk()
@@ -148,7 +148,7 @@ func (s *copier) goesOn(err error) bool {
 		return false
 	}
 	s.w.session.Break(err)
-	return s.w.settle(once, nil) == nil
+	return s.w.insist(s.ctx, func() error { return nil }) == nil
 }
 
 // stands is an error if the cut is known not to hold any more.
@@ -159,7 +159,9 @@ func (s *copier) stands() error {
 	if s.w.db.space.CutNumber() != s.cut {
 		return memory.ErrCut
 	}
-	_ = s.w.session.Renew() // nothing else may do it on a fabric without goroutines; what fails comes up by itself
+	if !s.w.db.heeds {
+		_ = s.w.session.Renew() // nothing else does it where time is virtual; what fails comes up by itself
+	}
 	return nil
 }
 

@@ -82,13 +82,13 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.dismiss(ctx)) }()
+	defer func() { err = w.dismiss(ctx, err) }()
 	end, err := db.beginDrop(ctx, w)
 	if err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	defer end()
-	if err := db.ask(ctx, mark); err != nil {
+	if err := db.ask(ctx, mark, nil); err != nil {
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	if err := db.finishDrops(ctx, w, 0, which); err != nil {
@@ -269,7 +269,7 @@ func (db *DB) resumeEnding(ctx context.Context) error {
 		err = db.finishDrops(ctx, w, dropRestNs, func(*memory.Table) bool { return true })
 		db.space.EndMend(memory.MendDrop)
 	}
-	return errors.Join(err, w.dismiss(ctx))
+	return w.dismiss(ctx, err)
 }
 
 // markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may have been committed,

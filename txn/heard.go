@@ -24,19 +24,42 @@ import (
 // hears reports whether calls are to return when ctx ends, whatever is silent.
 func (db *DB) hears(ctx context.Context) bool { return db.heeds && ctx != nil && ctx.Done() != nil }
 
-// ask calls fn, which uses no worker, and may wait. If ctx ends before, the error is one of rdma.ErrLeft, and fn goes on.
-func (db *DB) ask(ctx context.Context, fn func() error) error {
+// ask calls fn, which uses no worker, and may wait. If ctx ends before, fn goes on, and over, if not nil, is called behind it. If ctx has ended, nothing is
+// called.
+func (db *DB) ask(ctx context.Context, fn func() error, over func()) error {
+	if db.hears(ctx) && ctx.Err() != nil {
+		return fmt.Errorf("txn: %w", canceled(ctx))
+	}
+	return db.leave(ctx, fn, over)
+}
+
+// leave is ask that calls fn also when ctx has ended. DB.Close waits for what was left.
+func (db *DB) leave(ctx context.Context, fn func() error, over func()) error {
 	if !db.hears(ctx) {
 		return fn()
 	}
-	return outwait.Await(ctx, fn, nil)
+	var err error
+	db.adopt(1, nil)
+	if left := outwait.Leave(ctx, func() { err = fn() }, func() {
+		if over != nil {
+			over()
+		}
+		db.adopt(-1, nil)
+	}); left != nil {
+		return fmt.Errorf("txn: %w", canceled(ctx))
+	}
+	db.adopt(-1, nil)
+	return err
 }
 
 // once is the context of what is done once, and waits as long as it takes.
 var once context.Context
 
-// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; once: not any more.
+// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; once: with the call that has made the worker, or not any more.
 func (w *Worker) heed(ctx context.Context) {
+	if ctx == nil {
+		ctx = w.call
+	}
 	if w.db.heeds {
 		w.coro.Heed(ctx)
 	}
@@ -74,23 +97,31 @@ func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 		db.adopt(-1, nil)
 		return nil, err
 	}
+	w.call = ctx
+	w.heed(ctx)
 	return w, nil
 }
 
-// dismiss closes a worker of ownWorker. If ctx ends before that is done, the worker closes itself.
-func (w *Worker) dismiss(ctx context.Context) (err error) {
+// dismiss closes a worker of ownWorker, and returns what its call, which met err, does. If ctx ends before that is done, the worker closes itself.
+func (w *Worker) dismiss(ctx context.Context, err error) error {
 	db := w.db
 	if !db.hears(ctx) {
-		return w.Close()
+		return errors.Join(err, w.Close())
 	}
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // a blade has not answered in time, since the time was over
+		err = fmt.Errorf("%w: %w", canceled(ctx), err)
+	}
+	w.call = nil
+	w.heed(once)
 	db.adopt(1, w)
+	var closed error
 	if left := outwait.Leave(ctx, func() {
-		err = w.Close()
+		closed = w.Close()
 		db.adopt(-1, nil)
 	}, nil); left != nil {
-		return nil
+		return err
 	}
-	return err
+	return errors.Join(err, closed)
 }
 
 // adopt takes a worker into the pool, beyond its size, or out of it, by n = 1 or -1. w, if not nil, is the database's own outside of the pool. false: it
@@ -121,7 +152,7 @@ func (w *Worker) within(ctx context.Context, fn, over func()) (left bool) {
 		fn()
 		return false
 	}
-	w.heed(once)
+	w.coro.Heed(once)
 	if left := outwait.Leave(ctx, fn, over); left != nil {
 		w.left = left
 		return true

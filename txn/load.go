@@ -50,7 +50,7 @@ func (t *Table[K, V]) Load(ctx context.Context, seq iter.Seq2[K, V], o LoadOptio
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, w.dismiss(ctx)) }() // also when seq panics
+	defer func() { err = w.dismiss(ctx, err) }() // also when seq panics
 	l := loader{ctx: ctx, w: w, progress: o.Progress, rows: cmp.Or(o.Batch, loadRecords), size: loadBytes}
 	if o.Batch > 0 {
 		l.size = math.MaxInt // what is too large is halved

@@ -96,7 +96,7 @@ func (db *DB) settledMoves(ctx context.Context, progress func(Moving)) error {
 
 // moveBy makes a change of the catalog that has copies move. If ctx ends before, it may be made yet.
 func (db *DB) moveBy(ctx context.Context, change func() error) error {
-	return db.ask(ctx, func() error { return db.makeMove(change) })
+	return db.ask(ctx, func() error { return db.makeMove(change) }, nil)
 }
 
 func (db *DB) makeMove(change func() error) error {

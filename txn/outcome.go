@@ -52,7 +52,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			if o := v.Of(t.Seq()); o != memory.OutcomeUnknown {
 				return o, nil
 			}
-			if err := db.ask(ctx, db.engine.Answer); err != nil {
+			if err := db.ask(ctx, db.engine.Answer, nil); err != nil {
 				return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
 			}
 			if o := db.verdict(t); o != memory.OutcomeUnknown {
@@ -61,7 +61,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			return 0, fmt.Errorf("%w: %v was answered before its coordinator was recovered, or had not come to its commit beside others of its thread", ErrNoOutcome, t)
 		}
 		state := memory.LeaseUnknown
-		if err := db.ask(ctx, func() error { state = db.space.Lease(t.Coordinator(), db.fabric.Now()); return nil }); err != nil {
+		if err := db.ask(ctx, func() error { state = db.space.Lease(t.Coordinator(), db.fabric.Now()); return nil }, nil); err != nil {
 			return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
 		}
 		switch {
@@ -73,7 +73,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 		case state == memory.LeaseLive && db.engine.Serving(t.Coordinator()):
 			return 0, fmt.Errorf("%w: %v is still running, or was answered", ErrNoOutcome, t)
 		case state == memory.LeaseExpired:
-			if err := db.ask(ctx, func() error { return db.recoverFor(t.Coordinator()) }); err != nil {
+			if err := db.ask(ctx, func() error { return db.recoverFor(t.Coordinator()) }, nil); err != nil {
 				return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
 			}
 			continue

@@ -58,7 +58,7 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.dismiss(ctx)) }()
+	defer func() { err = w.dismiss(ctx, err) }()
 	if err := db.keepsFrom(ctx, w, t.t.Name, x.name); err != nil {
 		return fmt.Errorf("txn: building index %q of table %q: %w", x.name, t.t.Name, err)
 	}

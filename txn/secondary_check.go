@@ -50,7 +50,7 @@ func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (su
 	if err != nil {
 		return sum, err
 	}
-	defer func() { err = errors.Join(err, w.dismiss(ctx)) }() // also when Report panics
+	defer func() { err = w.dismiss(ctx, err) }() // also when Report panics
 	c := comparison[K, V]{ctx: ctx, w: w, t: t, progress: o.Progress, mend: o.Repair, spares: true}
 	for _, x := range t.indexes {
 		name := x.options().Name

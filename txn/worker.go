@@ -43,6 +43,7 @@ type Worker struct {
 	idle    int
 	away    retries // with a catalog that is away, in the transaction in progress
 
+	call context.Context       // of the call that has made the worker for itself, nil: none, or it has no end
 	left <-chan struct{}       // not nil: a goroutine has the worker until it is closed: see within
 	why  atomic.Pointer[error] // why the session could not rejoin, the last time
 
