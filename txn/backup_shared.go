@@ -11,9 +11,9 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/occ"
-	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/txn/snapshot"
+	"txnode/txn/supervisor"
 )
 
 // keptName is the name of the table in which transactions keep what they replace while a backup is made beside several processes. It
@@ -109,7 +109,7 @@ func (db *DB) makeCut(ctx context.Context) (*memory.Cut, error) {
 		if e := db.space.EndCut(cut); e != nil && !errors.Is(e, memory.ErrCut) { // perhaps it was made
 			return nil, errors.Join(err, e)
 		}
-		if !again(err) || tries == maxFailovers {
+		if !supervisor.Again(err) || tries == supervisor.MaxFailovers {
 			return nil, err
 		}
 		if ctx.Err() != nil {
@@ -120,23 +120,17 @@ func (db *DB) makeCut(ctx context.Context) (*memory.Cut, error) {
 
 // decideAll has all transactions decided, and makes a change of the catalog with that.
 func (db *DB) decideAll(ctx context.Context, change func(*memory.Layout) error) error {
-	f := &db.failover
-	db.ctlMu.Lock()
-	defer db.ctlMu.Unlock()
-	return db.withBlades(func(c *rdma.Coro) error {
-		for !f.deciding.CompareAndSwap(false, true) { // a blade does not answer
-			if ctx.Err() != nil {
-				return canceled(ctx)
-			}
-			c.Sleep(awaitPauseNs)
-		}
-		defer f.deciding.Store(false)
-		rep, err := recovery.FailOver(c, db.failOptions(), change)
+	err := db.sup.Do(func(c *rdma.Coro) error {
+		rep, err := db.sup.DecideAll(ctx, c, change)
 		if err == nil {
 			db.opts.Logger.Info("a backup begins: all transactions are decided", zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)))
 		}
 		return err
 	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return canceled(ctx)
+	}
+	return err
 }
 
 // keptTable is the table in which transactions keep what they replace, which is there since before the cut. It is opened on the

@@ -20,6 +20,7 @@ import (
 	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/rdma"
+	"txnode/txn/supervisor"
 )
 
 // DB is an open database. Safe for concurrent use. The zero value is one that is closed.
@@ -47,18 +48,15 @@ type DB struct {
 	// dropMu is held by a drop, and for reading by a backup: neither waits in Lock.
 	dropMu sync.RWMutex
 
-	pool        pool
-	maintenance maintainer
-	tending     atomic.Int32 // bodies of Tenders that run
-	failover    failover
-	resting     resting
-	waits       atomic.Pointer[memory.Restless] // see WaitsFor
-	kept        atomic.Pointer[occ.Table]       // see keptTable; nil: it was not needed yet
+	pool     pool
+	sup      *supervisor.Supervisor // nil: it was not opened
+	shortage shortage
+	resting  resting
+	waits    atomic.Pointer[memory.Restless] // see WaitsFor
+	kept     atomic.Pointer[occ.Table]       // see keptTable; nil: it was not needed yet
 
 	names      tableNames
 	known      atomic.Pointer[tableIndexes] // nil: no table that was opened has any
-	unrenew    func()                       // ends renewing; nil: it has not begun
-	renewed    atomic.Pointer[occ.Engine]   // whose sessions are renewed; nil: there are none yet
 	recoveries recoveryCounters
 
 	log *logsink.Sink // behind opts.Logger; nil: lines are written at once
@@ -141,8 +139,8 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 	db.pool.init(o.Workers)
 	db.open.Store(true)
 	if err := db.start(); err != nil {
-		if db.unrenew != nil {
-			db.unrenew()
+		if db.sup != nil {
+			err = errors.Join(err, db.sup.Close())
 		}
 		if db.owned == nil && db.space != nil && db.space.Shared() { // others need not wait until its registration expires
 			err = errors.Join(err, db.space.Close(db.ctl.Plain()))
@@ -217,59 +215,6 @@ func (db *DB) fold(m memory.Table) {
 	}
 }
 
-// renewing renews the registration of the process, and the leases of its sessions, until it is stopped, whatever else waits: opening
-// the database may take longer than a term, and so may a recovery by another process. The leases of sessions need no catalog, and are renewed while
-// the catalog is told that the process is alive, and does not answer.
-func (db *DB) renewing() (stop func()) {
-	if !db.space.Shared() || !db.fabric.Caps().RealTime {
-		return func() {}
-	}
-	ended, tell := make(chan struct{}), make(chan struct{}, 1)
-	var done sync.WaitGroup
-	done.Go(func() {
-		for told := error(nil); ; {
-			select {
-			case <-ended:
-				return
-			case <-tell:
-			}
-			now, e := db.fabric.Now(), db.renewed.Load()
-			var err error
-			if e != nil {
-				err = e.RenewAll(now)
-			} else {
-				err = db.space.Renew(now + int64(db.opts.LeaseTerm))
-			}
-			if err != nil && told == nil && !errors.Is(err, memory.ErrClosed) {
-				db.opts.Logger.Warn("the catalog has not heard that this process is alive, and is told again", errField(err))
-			}
-			told = err
-		}
-	})
-	done.Go(func() {
-		t := time.NewTicker(max(db.opts.LeaseTerm/3, minMaintenance))
-		defer t.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-t.C:
-				now := db.fabric.Now()
-				if e := db.renewed.Load(); e != nil {
-					e.Prolong(now)
-				} else {
-					db.space.Prolong(now + int64(db.opts.LeaseTerm))
-				}
-				select {
-				case tell <- struct{}{}:
-				default: // it is being told
-				}
-			}
-		}
-	})
-	return func() { close(ended); done.Wait() }
-}
-
 // start makes what runs on the fabric.
 func (db *DB) start() error {
 	var err error
@@ -284,7 +229,7 @@ func (db *DB) start() error {
 		}
 	}
 	db.space.OnTables(db.fold)
-	db.unrenew = db.renewing()
+	db.supervise()
 	flush := occ.FlushAuto
 	power := db.opts.Durability == DurabilityPower
 	if power {
@@ -308,20 +253,14 @@ func (db *DB) start() error {
 	}
 	eo := occ.Options{
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
-		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.bladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.settle, Still: db.owned != nil && db.opts.ReadOnly,
+		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.sup.BladeDown,
+		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.sup.Settle, Still: db.owned != nil && db.opts.ReadOnly,
 	}
 	if db.space.Shared() {
 		eo.Kept = db.keptTable
 	}
 	db.engine = occ.NewEngine(db.space, eo)
-	db.renewed.Store(db.engine)
-	if err := db.startFailover(); err != nil {
-		return err
-	}
-	db.startMaintenance()
-	db.startWatching()
-	return nil
+	return db.sup.Start(db.engine)
 }
 
 // logFlush is how long closing a database waits at most for its lines of the log to be written.

@@ -46,7 +46,6 @@ func TestDecidedWhenIdle(t *testing.T) {
 	if r := db.Redundancy(); r.Missing == 0 || !s.Gated() {
 		t.Fatalf("%+v", r)
 	}
-	db.LookForGaps()
 	for tries := 0; s.Gated() || db.Redundancy().Missing > 0; tries++ {
 		if tries == 2000 {
 			t.Fatalf("transactions wait to be decided: %v; %+v", s.Gated(), db.Redundancy())

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"txnode/internal/raced"
 	"txnode/memory"
-	"txnode/memory/catalog"
 	"txnode/memory/catalog/catalogtest"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -19,49 +17,6 @@ import (
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
-
-// TestDoomed: which of blades that do not answer the only process of a database declares dead. A blade that is gone is, at once. One of which
-// nothing is heard is, unless data would be lost with it, or with another one of which nothing is heard. One that it could not ask is not.
-func TestDoomed(t *testing.T) {
-	raced.Skip(t)
-	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 4 << 20, Seed: 1, Caps: atOnce})
-	db := mustOpen(t, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16})
-	table, err := txn.CreateTable(db, "words", txn.Uint64, txn.Plain[int64]())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorker(t, db)
-	for k := range uint64(3000) { // segments on all blades
-		if err := w.Update(t.Context(), func(tx *txn.Tx) error { return table.Put(tx, k, 1) }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if all := db.Space().Layout(); all.Without(0, 1).Redundancy().Lost == 0 {
-		t.Fatal("two blades have no segment in common")
-	}
-	blades := func(b ...int) []int { return b }
-	for i, x := range []struct{ gone, silent, troubled, doomed []int }{
-		{},
-		{gone: blades(0), doomed: blades(0)},
-		{gone: blades(0, 1, 2), doomed: blades(0, 1, 2)},
-		{silent: blades(0, 1, 2)},
-		{silent: blades(0, 1)},
-		{silent: blades(1), doomed: blades(1)},
-		{troubled: blades(1)},
-		{troubled: blades(0, 1, 2)},
-		{silent: blades(0), troubled: blades(1, 2), doomed: blades(0)},
-		{gone: blades(2), silent: blades(1), doomed: blades(2)}, // without both data would be lost
-		{gone: blades(2), troubled: blades(1), doomed: blades(2)},
-	} {
-		got, err := db.Doomed(x.gone, x.silent, x.troubled)
-		if none := len(x.doomed) == 0 && len(x.silent)+len(x.troubled) > 0; !slices.Equal(got, x.doomed) || errors.Is(err, txn.ErrCutOff) != none || !none && err != nil {
-			t.Errorf("%d: %v are gone, nothing is heard of %v, and %v could not be asked: %v, %v; want %v", i, x.gone, x.silent, x.troubled, got, err, x.doomed)
-		}
-	}
-	if err := errors.Join(w.Close(), db.Close(context.Background())); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // hushed is a fabric on which nothing is heard of a blade.
 type hushed struct {

@@ -389,7 +389,7 @@ func (d *dropper) sweep(since int64) {
 		d.sweeps = true
 		db.space.OweSweep(true)
 	}
-	db.hurry()
+	db.sup.Hurry()
 	w.maintain()
 }
 

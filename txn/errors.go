@@ -8,6 +8,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
+	"txnode/txn/supervisor"
 )
 
 // Errors of transactions; test with errors.Is. Errors from layers below carry their own words: what
@@ -31,7 +32,7 @@ var (
 	// transaction has happened, whatever its function returned.
 	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
 	// ErrClosed: the database was closed, or the worker.
-	ErrClosed = errors.New("txn: database is closed")
+	ErrClosed = supervisor.ErrClosed
 	// ErrClosing: the context of Close has ended, and closing goes on: see DB.Close.
 	ErrClosing = errors.New("txn: the database closes itself when the blades and the catalog answer; call Close again to wait for that")
 	// ErrNoWorker: Update, View or Begin found all workers in use, and waited for one for
@@ -74,7 +75,7 @@ var (
 	ErrLost = memory.ErrLost
 	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without
 	// them. They were not declared dead. It comes with ErrBroken.
-	ErrCutOff = errors.New("txn: they may serve others, so they are not declared dead yet; look after the way to them, or the blades, and try again")
+	ErrCutOff = supervisor.ErrCutOff
 	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the catalog. The
 	// message says where. txnode check reports all damage, and repairs what another copy proves.
 	ErrCorrupt = memory.ErrCorrupt

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"reflect"
@@ -13,31 +14,15 @@ import (
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
-	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
+	"txnode/txn/supervisor"
 )
-
-// Unanswering lists the blades that should be up, and whose failure the next transaction
-// would see to.
-func (db *DB) Unanswering() ([]rdma.BladeID, error) {
-	db.ctlMu.Lock()
-	defer db.ctlMu.Unlock()
-	dead, err := db.probe(db.ctl.Plain())
-	var all []rdma.BladeID
-	for _, x := range dead {
-		all = append(all, rdma.BladeID(x.Blade))
-	}
-	return all, err
-}
 
 // Splits is how often the index of an open table was split.
 func (db *DB) Splits(table string) uint64 {
 	return db.tables[table].Index.(*race.Index).Events().Splits
 }
-
-// LookForGaps is what ends the sight of a blade that does not answer.
-func (db *DB) LookForGaps() { db.lookForGaps() }
 
 // Lose stops a blade, declares it dead, and leaves it to others, after a millisecond, to
 // decide what was under way.
@@ -145,42 +130,20 @@ func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []memory.Table, e
 }
 
 // RestGiveBack has the process look for segments that can go back from a time of the fabric's clock on.
-func (db *DB) RestGiveBack(until int64) { db.failover.giving.lookAt.Store(until) }
-
-// Doomed are those of blades that do not answer which this process would declare dead: those that are gone, of which nothing is heard, and
-// which this process could not ask.
-func (db *DB) Doomed(gone, silent, troubled []int) (doomed []int, err error) {
-	var dead []Outage
-	for _, b := range gone {
-		dead = append(dead, Outage{Blade: b})
-	}
-	for _, b := range silent {
-		dead = append(dead, Outage{Blade: b, silent: true, says: layout.Silent})
-	}
-	for _, b := range troubled {
-		dead = append(dead, Outage{Blade: b, silent: true, says: layout.Troubled})
-	}
-	all, err := db.doomed(db.ctl.Plain(), dead)
-	for _, x := range all {
-		doomed = append(doomed, x.Blade)
-	}
-	return doomed, err
+func (db *DB) RestGiveBack(until int64) {
+	lookAt := reflect.ValueOf(db.sup).Elem().FieldByName("giving").FieldByName("lookAt")
+	(*atomic.Int64)(unsafe.Pointer(lookAt.UnsafeAddr())).Store(until)
 }
 
 // InterruptOnce has all transactions decided in a new epoch, as it is done when copies have moved.
 func (db *DB) InterruptOnce() error {
-	db.ctlMu.Lock()
-	defer db.ctlMu.Unlock()
-	return db.interrupt(db.ctl.Plain(), func(*memory.Layout) error { return nil })
+	return db.decideAll(context.Background(), func(*memory.Layout) error { return nil })
 }
 
 // Interrupt does that again and again, with pauses of at most so many nanoseconds, or of 4 times what it takes, 30 ms at most, until the function is
 // called that it returns. That returns how often it was.
 func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
-	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: keeperThread + 1, Techniques: *db.opts.Techniques, Arena: 4 << 20})
-	if err != nil {
-		return func() (int, error) { return 0, err }
-	}
+	var err error
 	stop, n := make(chan struct{}), 0
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -192,9 +155,9 @@ func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 			case <-time.After(time.Duration(r.Int64N(max(most.Load(), int64(min(4*took, 30*time.Millisecond)), 1)))):
 			}
 			from := time.Now()
-			if e := db.besideBackups(func() error { return db.interrupt(t.Plain(), func(*memory.Layout) error { return nil }) }); e == nil {
+			if e := (host{db}).BesideBackups(db.InterruptOnce); e == nil {
 				n++
-			} else if e = db.reconnect(t.Plain()); e != nil {
+			} else if !supervisor.Again(e) && !errors.Is(e, rdma.ErrStaleKey) {
 				err = errors.Join(err, e)
 			}
 			took = time.Since(from)
@@ -203,7 +166,7 @@ func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 	return func() (int, error) {
 		close(stop)
 		done.Wait()
-		return n, errors.Join(err, t.Close())
+		return n, err
 	}
 }
 
@@ -243,28 +206,5 @@ func (r *RawTable) Force(tx *Tx, key, value []byte) error {
 // RowsAtOnce is how many records a loop over Index.Rows fetches at once.
 const RowsAtOnce = rowsAtOnce
 
-// Copying is how far a copier is; Next and Metrics are its methods.
-type Copying struct{ c copying }
-
-// Next is copying.next.
-func (c Copying) Next(p memory.CopyProgress, active bool, now int64) (Copying, bool) {
-	n, say := c.c.next(p, active, now)
-	return Copying{n}, say
-}
-
-// Metrics is copying.metrics.
-func (c Copying) Metrics() CopyMetrics { return c.c.metrics() }
-
-// KeepByHand ends the goroutine that takes in blades and builds copies, and returns what does a little of its work at a call: some steps of a
-// sweep that is due, and one of a copy. It reports whether the sweep is still due, and how many bytes of copies have been compared or written.
-func (db *DB) KeepByHand() (step func() (unswept bool, copied uint64, err error)) {
-	f := &db.failover
-	f.end()
-	f.done.Wait()
-	f.stop = make(chan struct{}) // which Close closes
-	return func() (bool, uint64, error) {
-		_, err := db.keep(f.thread.Plain(), stint{steps: 1})
-		_, unswept := db.space.Unswept()
-		return unswept, f.copier.Progress().Done, err
-	}
-}
+// KeeperThread is the index of the thread of the goroutine that looks after blades and copies.
+const KeeperThread = controlThread + 1

@@ -232,7 +232,7 @@ func (p *retries) again(err error) bool {
 	if p.since == 0 {
 		p.since, p.pause = now, patientPause
 	}
-	if p.ctx.Err() != nil || p.ctx.Done() == nil && now-p.since >= patientTerms*p.db.term() {
+	if p.ctx.Err() != nil || p.ctx.Done() == nil && now-p.since >= patientTerms*p.db.sup.Term() {
 		return false
 	}
 	rest := time.NewTimer(time.Duration(p.pause))

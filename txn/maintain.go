@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
+
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
@@ -17,35 +15,7 @@ import (
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
-)
-
-// maintainer is what a database does beside its transactions: it renews leases,
-// recovers coordinators whose leases have expired, and sweeps what they have left. On a
-// fabric that runs in real time it has a goroutine for that. On one with virtual time the
-// workers do it between their transactions, and DB.Maintain does.
-type maintainer struct {
-	stop    chan struct{} // nil: there is no goroutine; never changed after Open
-	hurry   chan struct{} // has its next round begin at once
-	done    sync.WaitGroup
-	unwatch context.CancelFunc // nil: nothing watches the catalog; never changed after Open
-	sweeper *recovery.Sweeper  // of the goroutine, under DB.ctlMu
-	// damaged is what the last sweep has come to its end beside, nil: nothing.
-	damaged atomic.Pointer[damagedSweep]
-}
-
-// damagedSweep is a sweep that has found an index damaged. Another one finds the same.
-type damagedSweep struct {
-	generation uint64 // of the coordinators that had died before
-	until      int64  // when it is looked whether it is still damaged
-}
-
-// Bounds on what the goroutine does at once.
-const (
-	minMaintenance = 10 * time.Millisecond
-	sweepPart      = 64 // steps
-	sweepPause     = 2 * time.Millisecond
-	watchPause     = 100 * time.Millisecond // after the catalog has failed
-	damagePauseNs  = int64(30_000_000_000)  // between sweeps beside a damaged index
+	"txnode/txn/supervisor"
 )
 
 // Bounds on what a worker does at once of what can wait, where there is no goroutine for it: a part of the time
@@ -55,231 +25,6 @@ const (
 	maintainMostNs = 2_000_000
 	idleMostNs     = 50_000_000
 )
-
-// startWatching starts a goroutine that takes over what other processes change in the catalog: a new epoch is known
-// in milliseconds, and not when a verb has met a key that has ended. Where time is virtual, workers look at the catalog
-// between their transactions.
-func (db *DB) startWatching() {
-	if !db.fabric.Caps().RealTime {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	db.maintenance.unwatch = cancel
-	if db.space.Shared() {
-		db.startResting(ctx)
-	}
-	db.maintenance.done.Go(func() {
-		for failed := false; ; {
-			err := db.space.Await(ctx)
-			if ctx.Err() != nil || errors.Is(err, memory.ErrClosed) {
-				return
-			}
-			if err == nil {
-				failed = false
-				db.acknowledge()
-				db.restSoon()
-				db.lookForGaps()
-				if len(db.space.Questions()) > 0 {
-					db.failover.nudge()
-				}
-				if db.space.OwesSweep() { // the process that sweeps for all has come to the end
-					db.hurry()
-				}
-				continue
-			}
-			if !failed {
-				db.opts.Logger.Warn("the catalog cannot be followed, which will be tried again", errField(err))
-			}
-			failed = true
-			select {
-			case <-ctx.Done():
-			case <-time.After(watchPause):
-			}
-		}
-	})
-}
-
-// startMaintenance starts the goroutine.
-func (db *DB) startMaintenance() {
-	if !db.fabric.Caps().RealTime || db.space.ReadOnly() || db.opts.LeaseTerm < 0 {
-		return
-	}
-	m := &db.maintenance
-	m.stop, m.hurry = make(chan struct{}), make(chan struct{}, 1)
-	every := max(db.opts.LeaseTerm/3, minMaintenance)
-	m.done.Go(func() {
-		t := time.NewTimer(every)
-		defer t.Stop()
-		for {
-			select {
-			case <-m.stop:
-				return
-			case <-m.hurry:
-			case <-t.C:
-			}
-			more, err := db.maintainOnce()
-			if err != nil {
-				db.opts.Logger.Warn("maintenance has failed, and will be tried again", errField(err))
-			}
-			wait := every
-			if more && err == nil {
-				wait = min(sweepPause, every)
-			}
-			t.Reset(wait)
-		}
-	})
-}
-
-// hurry has maintenance look at once for what has expired.
-func (db *DB) hurry() {
-	select {
-	case db.maintenance.hurry <- struct{}{}:
-	default: // it will, or workers do
-	}
-}
-
-// stopMaintenance ends the goroutines.
-func (db *DB) stopMaintenance() {
-	m := &db.maintenance
-	if m.unwatch != nil {
-		m.unwatch()
-	}
-	if m.stop != nil {
-		close(m.stop)
-	}
-	m.done.Wait()
-}
-
-// maintainOnce is one round of maintenance. more: there is something left to sweep.
-func (db *DB) maintainOnce() (more bool, err error) {
-	if !db.space.Shared() { // else see renewing
-		if err := db.engine.RenewAll(db.fabric.Now()); err != nil {
-			return false, err
-		}
-	}
-	if due, err := db.maintenanceDue(); !due || err != nil {
-		return false, err
-	}
-	db.ctlMu.Lock()
-	defer db.ctlMu.Unlock()
-	if db.isClosed() {
-		return false, nil
-	}
-	return db.maintainOn(db.ctl.Plain(), db.engine.Recovery(), &db.maintenance.sweeper, stint{steps: sweepPart})
-}
-
-// maintenanceDue reports whether there is anything to be maintained.
-func (db *DB) maintenanceDue() (due bool, err error) {
-	if err := db.engine.Answer(); err != nil {
-		return false, err
-	}
-	now := db.fabric.Now()
-	_, unswept := db.space.Unswept()
-	return unswept || len(db.space.Expired(now)) > 0 || db.space.Deserted(now) || db.space.Loose() || db.space.ExtentsDue(now), nil
-}
-
-// tended reports whether maintenance is not left to workers: see Tenders.
-func (db *DB) tended() bool { return db.maintenance.stop != nil || db.tending.Load() > 0 }
-
-// stint is how much is done at once of what takes many steps: so many of them, and, but for
-// the first, none after a time of the fabric's clock. Until 0: whenever.
-type stint struct {
-	steps int
-	until int64
-}
-
-// goOn reports whether step i is to be done.
-func (x stint) goOn(c *rdma.Coro, i int) bool {
-	return i < x.steps && (i == 0 || x.until == 0 || c.Thread().Now() < x.until)
-}
-
-// maintainOn takes over what processes have left that are gone, recovers coordinators whose leases have expired, and
-// does some steps of a sweep if there is something to be swept.
-func (db *DB) maintainOn(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, x stint) (more bool, err error) {
-	defer func() {
-		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, memory.ErrUnrevoked) {
-			*sweeper = nil
-			err = errors.Join(err, db.reconnect(c))
-		}
-	}()
-	db.space.Begin(c.Thread())
-	if s := *sweeper; s != nil && s.Ended() {
-		*sweeper = nil
-	}
-	if db.space.Deserted(c.Thread().Now()) {
-		n, err := db.space.TakeOver(c.Thread().Now())
-		if err != nil {
-			return false, err
-		}
-		if n > 0 {
-			db.opts.Logger.Info("processes have closed the database, or have died, and what they had has no owner", zap.Int("processes", n))
-		}
-	}
-	if err := db.recoverExpired(c, o); err != nil {
-		return false, err
-	}
-	generation, ok := db.space.Unswept()
-	if !ok {
-		*sweeper = nil
-		_, err := recovery.FreeDeadExtents(c, o)
-		return false, err
-	}
-	if *sweeper == nil {
-		if x := db.maintenance.damaged.Load(); x != nil && x.generation == generation && c.Thread().Now() < x.until {
-			return false, nil
-		}
-		if *sweeper = recovery.DueSweep(c, o); *sweeper == nil {
-			return false, nil
-		}
-	}
-	for i := 0; x.goOn(c, i); i++ {
-		s := *sweeper
-		done, err := s.Step(c)
-		if done {
-			*sweeper = nil
-			err = errors.Join(err, db.sparedBy(s, c.Thread().Now()))
-		}
-		if done || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// sparedBy returns what a sweep that has come to its end has left, since it is damaged, and
-// has the next one wait, unless there is something else left.
-func (db *DB) sparedBy(s *recovery.Sweeper, now int64) error {
-	if s.Report.Damage == nil {
-		return nil
-	}
-	if !s.Left() {
-		db.maintenance.damaged.Store(&damagedSweep{s.Generation(), now + damagePauseNs})
-	}
-	return fmt.Errorf("txn: an index is damaged, and what the dead have left in its table stays; the rest is swept: %w", s.Report.Damage)
-}
-
-// recoverExpired recovers the coordinators whose leases have expired.
-func (db *DB) recoverExpired(c *rdma.Coro, o recovery.Options) error {
-	dead := db.space.Expired(c.Thread().Now())
-	for i, id := range dead {
-		if id == o.By {
-			dead = append(dead[:i:i], dead[i+1:]...)
-			break
-		}
-	}
-	if len(dead) == 0 {
-		return nil
-	}
-	rep, err := recovery.Recover(c, o, dead...)
-	if errors.Is(err, memory.ErrClaimed) {
-		return nil
-	}
-	if err == nil && len(rep.Coordinators) > 0 {
-		db.opts.Logger.Warn("coordinators were declared dead and recovered", zap.Uint32s("coordinators", rep.Coordinators),
-			zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)))
-	}
-	return err
-}
 
 // Maintain renews the worker's lease, recovers coordinators whose leases have expired, and sweeps
 // some of what they left. It takes an eighth of the time since its last call, or 50 ms if that is
@@ -310,17 +55,10 @@ func (w *Worker) maintainAll(most int64) error {
 	if err := w.session.Maintain(w.coro); err != nil {
 		return err
 	}
-	if w.db.maintenance.unwatch == nil && !w.db.tended() {
-		if err := w.db.space.Follow(); err != nil {
-			return err
-		}
-		w.db.acknowledge()
-		w.db.restSoon()
-		if err := w.db.heedQuestions(w.coro); err != nil {
-			return err
-		}
+	if err := w.db.sup.Follow(w.coro); err != nil {
+		return err
 	}
-	if w.db.tended() {
+	if w.db.sup.Tended() {
 		return nil // a goroutine does what is left, and the worker waits for no catalog
 	}
 	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil || w.db.space.ReadOnly() {
@@ -331,11 +69,14 @@ func (w *Worker) maintainAll(most int64) error {
 		most = min(most, term/maintainPart) // the lease is not renewed meanwhile
 	}
 	now := w.thread.Now()
-	x := stint{math.MaxInt, max(now+min((now-w.maintained)/maintainPart, most), 1)}
-	err := w.maintainOn(&w.sweeper, x)
+	x := supervisor.Stint{Steps: math.MaxInt, Until: max(now+min((now-w.maintained)/maintainPart, most), 1)}
+	err := w.session.Chore(func() error {
+		_, err := w.db.sup.Maintain(w.coro, w.session.Recovery(), &w.sweeper, x)
+		return err
+	})
 	if err == nil {
 		err = w.session.WithSpare(func() error {
-			_, err := w.db.keep(w.coro, x)
+			_, err := w.db.sup.Keep(w.coro, x)
 			return err
 		})
 	}
@@ -344,14 +85,6 @@ func (w *Worker) maintainAll(most int64) error {
 		return w.session.Broken()
 	}
 	return err
-}
-
-// maintainOn is DB.maintainOn in the name of the worker's coordinator.
-func (w *Worker) maintainOn(sweeper **recovery.Sweeper, x stint) error {
-	return w.session.Chore(func() error {
-		_, err := w.db.maintainOn(w.coro, w.session.Recovery(), sweeper, x)
-		return err
-	})
 }
 
 // settle has the worker's session rejoin if it is broken, and returns what err has
@@ -376,7 +109,7 @@ func (w *Worker) settle(ctx context.Context, err error) error {
 		return &unjoinedError{s.Broken(), e}
 	}
 	w.own.Rejoins++
-	w.db.reached()
+	w.db.sup.Reached()
 	w.db.opts.Logger.Warn("a worker has rejoined", zap.Uint32("coordinator", s.Coordinator()), errField(err))
 	var u *occ.UnknownError
 	switch {
@@ -450,7 +183,7 @@ func (w *Worker) unblock(err error) error {
 
 // mendIndexes finishes or takes back changes of indexes whose clients are gone.
 func (db *DB) mendIndexes(c *rdma.Coro, o recovery.Options) error {
-	if err := db.recoverExpired(c, o); err != nil {
+	if err := db.sup.RecoverExpired(c, o); err != nil {
 		return err
 	}
 	return recovery.SweepIndexes(c, o)

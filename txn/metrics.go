@@ -211,8 +211,8 @@ func (db *DB) Metrics() Metrics {
 	t.Workers.Own = max(len(db.workers)-t.Workers.Open, 0) // one that is being opened counts as open already
 	db.mu.Unlock()
 	t.Recovery = db.recoveries.metrics()
-	t.Copies = db.copyMetrics()
-	if db.space != nil { // else it is the zero value
+	if db.sup != nil { // else it is the zero value
+		t.Copies, t.Recovery.Outages = db.sup.CopyMetrics(), db.sup.Losses()
 		t.Blades = bladeMetrics(db.space.Room())
 		t.Tables = db.names.metrics(t.tables)
 	}
@@ -319,7 +319,7 @@ func (n *tableNames) metrics(counts []TableCounts) []TableMetrics {
 
 // recoveryCounters count what RecoveryMetrics tells.
 type recoveryCounters struct {
-	coordinators, finished, undone, outages, damage atomic.Uint64
+	coordinators, finished, undone, damage atomic.Uint64
 }
 
 // recovered counts a recovery.
@@ -334,7 +334,7 @@ func (db *DB) recovered(r *recovery.Report) {
 func (c *recoveryCounters) metrics() RecoveryMetrics {
 	return RecoveryMetrics{
 		Coordinators: c.coordinators.Load(), Finished: c.finished.Load(), Undone: c.undone.Load(),
-		Outages: c.outages.Load(), Damage: c.damage.Load(),
+		Damage: c.damage.Load(),
 	}
 }
 

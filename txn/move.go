@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
 	"txnode/memory"
-	"txnode/occ/recovery"
 	"txnode/rdma"
+	"txnode/txn/supervisor"
 )
 
 // Blades that leave, and copies that move. The catalog says what is to be done (memory/move.go). The process with the
-// right to copy does it, step by step, beside what is missing: see keep.
+// right to copy does it, step by step, beside what is missing: see package supervisor.
 
-// movePause is how often Drain and Rebalance look how far it is.
-const movePause = 5 * time.Millisecond
+const (
+	movePause   = 5 * time.Millisecond // how often Drain and Rebalance look how far it is
+	moveSteps   = 8                    // where time is virtual: steps of a copier between two looks, and a pause
+	moveSleepNs = int64(6_250_000)
+	moveTries   = 3 // to change the catalog while epochs begin
+)
 
 // Moving is how far a move of copies is.
 type Moving struct {
@@ -56,8 +59,8 @@ func (db *DB) Undrain(blade int) error {
 		return err
 	}
 	return db.moveBy(context.Background(), func() error {
-		b := rdma.BladeID(blade) //nolint:gosec // isBlade has compared it
-		defer db.expecting(b)()  // its place may be vacant
+		b := rdma.BladeID(blade)    //nolint:gosec // isBlade has compared it
+		defer db.sup.Expecting(b)() // its place may be vacant
 		return db.space.Stay(b)
 	})
 }
@@ -104,11 +107,9 @@ func (db *DB) makeMove(change func() error) error {
 		return err
 	}
 	for tries := 0; ; tries++ {
-		db.ctlMu.Lock()
-		err := db.withBlades(func(*rdma.Coro) error { return change() })
-		db.ctlMu.Unlock()
-		if err == nil || tries > probes || !errors.Is(err, rdma.ErrStaleKey) {
-			db.failover.awaken()
+		err := db.sup.Do(func(*rdma.Coro) error { return change() })
+		if err == nil || tries > moveTries || !errors.Is(err, rdma.ErrStaleKey) {
+			db.sup.Awaken()
 			return err
 		}
 	}
@@ -145,8 +146,8 @@ func (db *DB) moved(ctx context.Context, progress func(Moving), done func(l *mem
 		left, over := done(db.space.Layout())
 		if progress != nil {
 			x := Moving{Copies: left}
-			if p := db.failover.copied.Load(); p != nil && !over {
-				x.Done, x.Total = p.Done, p.Total
+			if m := db.sup.CopyMetrics(); !over {
+				x.Done, x.Total = m.Done, m.Total
 			}
 			progress(x)
 		}
@@ -154,11 +155,12 @@ func (db *DB) moved(ctx context.Context, progress func(Moving), done func(l *mem
 			return nil
 		}
 		if !db.fabric.Caps().RealTime { // there is no goroutine for it
-			db.ctlMu.Lock()
-			_, err := db.keep(db.ctl.Plain(), stint{steps: keepSteps})
-			db.ctl.Plain().Sleep(lookPauseNs / keepSteps)
-			db.ctlMu.Unlock()
-			if err != nil && !again(err) {
+			err := host{db}.Control(func(c *rdma.Coro) error {
+				defer c.Sleep(moveSleepNs)
+				_, err := db.sup.Keep(c, supervisor.Stint{Steps: moveSteps})
+				return err
+			})
+			if err != nil && !supervisor.Again(err) {
 				return err
 			}
 			if ctx.Err() != nil {
@@ -174,83 +176,22 @@ func (db *DB) moved(ctx context.Context, progress func(Moving), done func(l *mem
 	}
 }
 
-// move does the next step of moving copies, once nothing is being built: it drops those that are not needed, has blades
-// retire that are empty, and clears the places that copies have left. All copies to be moved are built before, so that
-// transactions are interrupted as seldom as possible.
-func (db *DB) move(c *rdma.Coro) error {
-	f, s := &db.failover, db.space
-	r := s.Redundancy()
-	if r.Building > 0 || s.Gated() {
-		return nil
+// EvictBlade declares a blade dead by an operator's word, whether it answers or not: its backups take over, and copies are built on other
+// blades. If its server answers, it is taken in again, blank, so stop that before. ErrOptions: there is no such blade. memory.ErrDown: it was
+// declared dead before. memory.ErrLayout: the last copy of a segment is on it, and nothing has changed.
+func (db *DB) EvictBlade(blade int) error {
+	if err := db.isBlade(blade); err != nil {
+		return err
 	}
-	if n, primaries := s.Unsettled(); n > 0 {
-		return db.besideBackups(func() error {
-			if !primaries {
-				return settled(s.AdvanceEpoch(s.Settle(false)))
-			}
-			if err := db.interrupt(c, s.Settle(true)); err != nil {
-				return err
-			}
-			db.opts.Logger.Info("copies have moved to other blades", zap.Int("dropped", n))
-			return nil
-		})
-	}
-	for _, b := range s.Emptied() {
-		if err := db.besideBackups(func() error { return db.interrupt(c, nil, s.Retire(b)) }); err != nil { // decided before: log records are on it
-			return err
-		}
-		if !s.View().Up(b) {
-			db.opts.Logger.Info("a blade was drained and takes part no more", zap.Int("blade", int(b)))
-		}
-	}
-	if r.Dirty == 0 {
-		return nil
-	}
-	return db.besideBackups(func() error {
-		for more := true; more && !f.ended(); {
-			var err error
-			if more, err = s.Reclaim(c); err != nil {
-				return err
-			}
-			if c.Thread().Now() >= f.lookAt { // transactions wait for the worker where there is no goroutine
-				break
-			}
-		}
-		return nil
-	})
+	return db.sup.EvictBlade(rdma.BladeID(blade)) //nolint:gosec // isBlade has compared it
 }
 
-// besideBackups calls fn, which begins an epoch that can wait, unless a backup is made that would have to begin anew by that: one of this
-// process alone. Then it is nil, and fn is called later.
-func (db *DB) besideBackups(fn func() error) error {
-	if !db.space.Shared() {
-		if !db.dropMu.TryLock() {
-			return nil
-		}
-		defer db.dropMu.Unlock()
+// EvictProcess ends the registration of another process by an operator's word: what it had begun has no effect, and others decide its
+// transactions and use its memory when the leases of its workers have ended. If it lives, it registers anew. memory.ErrNoCoordinator: no such
+// process is registered, or it is this one.
+func (db *DB) EvictProcess(process uint32) error {
+	if err := db.usable(); err != nil {
+		return err
 	}
-	return fn()
-}
-
-// interrupt has all transactions decided, and makes a change of the catalog with that; nil: none. Then the next.
-func (db *DB) interrupt(c *rdma.Coro, changes ...func(*memory.Layout) error) error {
-	f := &db.failover
-	if !f.deciding.CompareAndSwap(false, true) {
-		return nil // a blade does not answer; later
-	}
-	defer f.deciding.Store(false)
-	for _, change := range changes {
-		if _, err := recovery.FailOver(c, db.failOptions(), change); err != nil {
-			return settled(err)
-		}
-	}
-	return nil
-}
-
-// settled is nil for the error of a change that another process has made.
-func settled(err error) error {
-	if errors.Is(err, memory.ErrSettled) {
-		return nil
-	}
-	return err
+	return db.sup.Do(func(*rdma.Coro) error { return db.space.Evict(process) })
 }

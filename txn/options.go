@@ -14,6 +14,7 @@ import (
 	"txnode/memory/embedded"
 	"txnode/occ"
 	"txnode/rdma"
+	"txnode/txn/supervisor"
 )
 
 // Options of a database. The zero value is a database of two blades in the memory of this process,
@@ -173,7 +174,7 @@ const (
 	DefaultBladeSize = embedded.DefaultBladeSize // bytes
 	DefaultBackups   = 1
 	DefaultRetries   = 1000
-	DefaultLeaseTerm = 2 * time.Second
+	DefaultLeaseTerm = supervisor.DefaultLeaseTerm
 	DefaultGiveBack  = 10 * time.Second
 	maxGiveBack      = 24 * time.Hour
 	maxLeaseTerm     = 365 * 24 * time.Hour

@@ -78,7 +78,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			}
 			continue
 		}
-		if db.maintenance.stop == nil {
+		if !db.sup.Maintains() {
 			return 0, fmt.Errorf("%w: %v: its coordinator is not recovered yet", ErrOutcomeUnknown, t)
 		}
 		select {
@@ -91,12 +91,10 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 
 // recoverFor recovers a coordinator whose lease has expired.
 func (db *DB) recoverFor(id uint32) error {
-	db.ctlMu.Lock()
-	defer db.ctlMu.Unlock()
-	if db.isClosed() {
-		return ErrClosed
-	}
-	err := db.withBlades(func(c *rdma.Coro) error {
+	err := db.sup.Do(func(c *rdma.Coro) error {
+		if db.isClosed() {
+			return ErrClosed
+		}
 		_, err := recovery.Recover(c, db.engine.Recovery(), id)
 		return err
 	})

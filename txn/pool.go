@@ -341,10 +341,7 @@ func (db *DB) close(ctx context.Context, stays *atomic.Bool) error {
 		}
 	}
 	openDatabases.Add(-1)
-	db.failover.end() // what maintenance waits for, it waits for no more
-	db.stopMaintenance()
-	errs = append(errs, db.stopFailover())
-	db.unrenew()
+	errs = append(errs, db.sup.Close())
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	errs = append(errs, db.answer(ctx))

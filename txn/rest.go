@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -17,8 +16,6 @@ import (
 
 // resting is what this process waits for before it says that all has ended which it had begun before such a change.
 type resting struct {
-	kick chan struct{} // has the goroutine look; nil: there is none, and workers look
-
 	mu    sync.Mutex
 	rev   memory.Revision
 	rest  *occ.Rest // of the transactions that had begun before rev was known; nil: nothing is waited for
@@ -27,8 +24,7 @@ type resting struct {
 
 // Pauses between two looks.
 const (
-	restPause    = time.Millisecond
-	restPauseNs  = int64(restPause)
+	restPauseNs  = int64(1_000_000)
 	restPausesNs = 16 * restPauseNs // at most, where the catalog is asked
 )
 
@@ -70,44 +66,10 @@ func (db *DB) lookForRest() (more bool) {
 		}
 		if len(late) > 0 {
 			db.opts.Logger.Warn("workers have been idle, or in a transaction, since before tables were changed: they are recovered, and join again", zap.Uint32s("coordinators", late))
-			db.hurry()
+			db.sup.Hurry()
 		}
 	}
 	return true
-}
-
-// restSoon has lookForRest be called soon.
-func (db *DB) restSoon() {
-	if db.resting.kick == nil {
-		db.lookForRest()
-		return
-	}
-	select {
-	case db.resting.kick <- struct{}{}:
-	default: // it will
-	}
-}
-
-// startResting starts the goroutine of lookForRest, which ends with ctx.
-func (db *DB) startResting(ctx context.Context) {
-	kick := make(chan struct{}, 1)
-	db.resting.kick = kick
-	db.maintenance.done.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-kick:
-			}
-			for db.lookForRest() {
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(restPause):
-				}
-			}
-		}
-	})
 }
 
 // awaitRest waits until everything has ended, in all processes, that had begun before a change that all must know. limit bounds it, in
@@ -117,7 +79,7 @@ func (db *DB) awaitRest(ctx context.Context, w *Worker, n memory.Notice, limit i
 	from := w.thread.Now()
 	heard, pause := from, restPauseNs
 	for {
-		db.restSoon()
+		db.sup.RestSoon()
 		left, err := db.space.Unrested(n)
 		now := w.thread.Now()
 		switch {
@@ -151,7 +113,7 @@ func (w *Worker) attend() {
 	if w.session.Broken() != nil {
 		w.mend()
 	}
-	if w.db.maintenance.stop == nil { // there is no goroutine for it
+	if !w.db.sup.Maintains() { // there is no goroutine for it
 		w.maintain()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"txnode/occ"
 	"txnode/rdma"
+	"txnode/txn/supervisor"
 )
 
 // newSession makes a thread and its coordinator. One that is not the pool's keeps the
@@ -32,7 +33,7 @@ func (db *DB) newSession(ctx context.Context, pooled bool) (*rdma.Thread, *occ.S
 			tries = 0
 			continue
 		}
-		if !again || tries >= maxFailovers {
+		if !again || tries >= supervisor.MaxFailovers {
 			if !pooled {
 				db.disown()
 			}
@@ -62,7 +63,7 @@ func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error)
 	s, err := db.engine.NewSession(t)
 	if err != nil {
 		if errors.Is(err, rdma.ErrBladeDown) {
-			e := db.bladeDown(t.Plain(), err)
+			e := db.sup.BladeDown(t.Plain(), err)
 			again = e == nil
 			err = errors.Join(err, e)
 		}

@@ -73,7 +73,7 @@ func TestLayering(t *testing.T) {
 		{"downwards is fine, and so are siblings, leaves, internals, other modules", map[string]string{
 			"cmd/tool/a.go":        `package main; import (_ "example.org/m/benchmarks/b"; _ "example.org/m/rdma"; _ "fmt")`,
 			"benchmarks/b/a.go":    `package b; import (_ "example.org/m/benchmarks/c"; _ "example.org/m/txn"; _ "example.org/m/check")`,
-			"txn/a.go":             `package txn; import (_ "example.org/m/occ"; _ "example.org/m/history"; _ "example.org/m/internal/x")`,
+			"txn/a.go":             `package txn; import (_ "example.org/m/txn/supervisor"; _ "example.org/m/occ"; _ "example.org/m/history"; _ "example.org/m/internal/x")`,
 			"occ/a.go":             `package occ; import (_ "example.org/m/index/race"; _ "example.org/m/log")`,
 			"index/race/a.go":      `package race; import _ "example.org/m/index"`,
 			"rdma/inproc/a.go":     `package inproc; import (_ "example.org/m/rdma"; _ "example.org/m/rdma/inproc/sub"; _ "example.org/mm/txn")`,
@@ -81,14 +81,15 @@ func TestLayering(t *testing.T) {
 			"check/a.go":           `package check; import _ "example.org/m/history"`,
 		}},
 		{"every layer above", map[string]string{
-			"benchmarks/b/a.go": "package b\nimport _ \"example.org/m/cmd/tool\" // want layer \"commands\" is above layer \"benchmarks\"",
-			"txn/a.go":          "package txn\nimport _ \"example.org/m/benchmarks/b\" // want above layer \"transactions\"",
-			"occ/a.go":          "package occ\nimport _ \"example.org/m/txn\" // want above layer \"protocol\"",
-			"log/a.go":          "package log\nimport _ \"example.org/m/occ/sub\" // want above layer \"log\"",
-			"index/a.go":        "package index\nimport _ \"example.org/m/log\" // want above layer \"indexes\"",
-			"memory/a.go":       "package memory\nimport _ \"example.org/m/index/race\" // want above layer \"memory\"",
-			"channel/a.go":      "package channel\nimport _ \"example.org/m/memory/catalog\" // want above layer \"channels\"",
-			"rdma/a.go":         "package rdma\nimport _ \"example.org/m/memory\" // want above layer \"verbs\"",
+			"benchmarks/b/a.go":   "package b\nimport _ \"example.org/m/cmd/tool\" // want layer \"commands\" is above layer \"benchmarks\"",
+			"txn/a.go":            "package txn\nimport _ \"example.org/m/benchmarks/b\" // want above layer \"transactions\"",
+			"txn/supervisor/a.go": "package supervisor\nimport _ \"example.org/m/occ\"\nimport _ \"example.org/m/txn\" // want above layer \"supervision\"",
+			"occ/a.go":            "package occ\nimport _ \"example.org/m/txn\" // want above layer \"protocol\"",
+			"log/a.go":            "package log\nimport _ \"example.org/m/occ/sub\" // want above layer \"log\"",
+			"index/a.go":          "package index\nimport _ \"example.org/m/log\" // want above layer \"indexes\"",
+			"memory/a.go":         "package memory\nimport _ \"example.org/m/index/race\" // want above layer \"memory\"",
+			"channel/a.go":        "package channel\nimport _ \"example.org/m/memory/catalog\" // want above layer \"channels\"",
+			"rdma/a.go":           "package rdma\nimport _ \"example.org/m/memory\" // want above layer \"verbs\"",
 		}},
 		{"a renamed import and one under a build constraint", map[string]string{
 			"log/a.go": "//go:build never\n\npackage log\n\nimport (\n\t\"fmt\"\n\tx \"example.org/m/txn\" // want log imports txn\n)\n",
@@ -277,21 +278,24 @@ func TestLoadRefusesWhatDoesNotParse(t *testing.T) {
 	}
 }
 
-// The tables must not contradict each other: no directory in two layers, none
+// The tables must not contradict each other: no directory is a root of two layers, none
 // both in a layer and a leaf, and every exception inside what it excepts from.
 func TestTables(t *testing.T) {
 	seen := map[string]string{}
 	claim := func(dir, owner string) {
 		for other, by := range seen {
-			if (within(dir, other) || within(other, dir)) && !(dir == "benchmarks" && other == "benchmarks/peers") { // the layer above has it
+			if dir == other || owner == "leaves" && (within(dir, other) || within(other, dir)) {
 				t.Errorf("%s of %s overlaps %s of %s", dir, owner, other, by)
 			}
 		}
 		seen[dir] = owner
 	}
-	for _, l := range Layers {
+	for i, l := range Layers {
 		for _, root := range l.Roots {
 			claim(root, l.Name)
+			if layerOf(root+"/sub") != i {
+				t.Errorf("%s is not of layer %s", root, l.Name)
+			}
 		}
 	}
 	for _, leaf := range Leaves {

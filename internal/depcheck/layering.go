@@ -10,7 +10,7 @@ import (
 const ruleLayering = "layering"
 
 // A Layer is one step of the stack: the packages whose directory is one of
-// Roots or lies below one.
+// Roots or lies below one, and below no longer root of another layer.
 type Layer struct {
 	Name  string
 	Roots []string
@@ -27,6 +27,7 @@ var Layers = []Layer{
 	{"benchmarks", []string{"benchmarks"}},
 	{"clusters", []string{"cluster"}},
 	{"transactions", []string{"txn", "verify"}},
+	{"supervision", []string{"txn/supervisor"}},
 	{"protocol", []string{"occ"}},
 	{"log", []string{"log"}},
 	{"indexes", []string{"index"}},
@@ -103,12 +104,13 @@ func indexWithin(dir string, roots []string) int {
 
 // layerOf returns the position of dir's layer in Layers, or -1.
 func layerOf(dir string) int {
+	layer, longest := -1, ""
 	for i, l := range Layers {
-		if indexWithin(dir, l.Roots) >= 0 {
-			return i
+		if at := indexWithin(dir, l.Roots); at >= 0 && len(l.Roots[at]) > len(longest) {
+			layer, longest = i, l.Roots[at]
 		}
 	}
-	return -1
+	return layer
 }
 
 // isInternal says whether dir belongs to the shared internals at the top of

@@ -1,4 +1,4 @@
-package txn
+package supervisor
 
 import (
 	"time"
@@ -60,28 +60,27 @@ func (c copying) metrics() (m CopyMetrics) {
 	return m
 }
 
-// copied notes how far the copier is.
-func (db *DB) copied(now int64, active bool) {
-	f := &db.failover
+// noteCopied notes how far the copier is.
+func (s *Supervisor) noteCopied(now int64, active bool) {
 	var was copying
-	if p := f.copied.Load(); p != nil {
+	if p := s.progress.Load(); p != nil {
 		was = *p
 	}
 	if !active && !was.active {
 		return
 	}
-	c, say := was.next(f.copier.Progress(), active, now)
-	f.copied.Store(&c)
+	c, say := was.next(s.copier.Progress(), active, now)
+	s.progress.Store(&c)
 	if say {
-		m, r := c.metrics(), db.space.Redundancy()
-		db.opts.Logger.Info("copies are being built", zap.Int("missing", r.Missing), zap.Int("building", r.Building), zap.Uint64("bytes", m.Done), zap.Uint64("of bytes", m.Total),
+		m, r := c.metrics(), s.space.Redundancy()
+		s.log.Info("copies are being built", zap.Int("missing", r.Missing), zap.Int("building", r.Building), zap.Uint64("bytes", m.Done), zap.Uint64("of bytes", m.Total),
 			zap.Uint64("bytes a second", m.Rate), zap.Duration("left", m.Left.Round(time.Second)))
 	}
 }
 
-// copyMetrics are those of now.
-func (db *DB) copyMetrics() CopyMetrics {
-	if p := db.failover.copied.Load(); p != nil {
+// CopyMetrics are those of now.
+func (s *Supervisor) CopyMetrics() CopyMetrics {
+	if p := s.progress.Load(); p != nil {
 		return p.metrics()
 	}
 	return CopyMetrics{}

@@ -1,4 +1,4 @@
-package txn
+package supervisor
 
 import (
 	"errors"
@@ -13,26 +13,26 @@ import (
 )
 
 // probe lists the blades that do not answer, though they should.
-func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
+func (s *Supervisor) probe(c *rdma.Coro) ([]Outage, error) {
 	var dead []Outage
-	if err := db.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) { // another process may have seen to it
+	if err := s.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) { // another process may have seen to it
 		return nil, err
 	}
-	db.lookForGaps()
-	v := db.space.Current()
+	s.lookForGaps()
+	v := s.space.Current()
 	for b := range rdma.BladeID(v.Blades()) {
 		if !v.Up(b) {
 			continue
 		}
-		x := Outage{Blade: int(b), found: db.space.Layout().Epoch, demise: db.space.Demise(b)} // this process may be paused from here on
-		silent, err := db.silence(c, b)
+		x := Outage{Blade: int(b), found: s.space.Layout().Epoch, demise: s.space.Demise(b)} // this process may be paused from here on
+		silent, err := s.silence(c, b)
 		if err != nil {
 			return nil, err
 		}
 		if silent != nil {
 			x.Cause, x.spare = silent.Error(), errors.Is(silent, errRefuses)
 			x.restarted = errors.Is(silent, errRestarted)
-			x.silent = !x.restarted && !x.spare && !db.ended(b, silent)
+			x.silent = !x.restarted && !x.spare && !s.hasEnded(b, silent)
 			x.says = layout.Silent
 			if rdma.EvidenceOf(silent) == rdma.Own {
 				x.says = layout.Troubled
@@ -43,31 +43,31 @@ func (db *DB) probe(c *rdma.Coro) ([]Outage, error) {
 	return dead, nil
 }
 
-// ended reports whether the fabric knows that a blade has ended that does not answer: the incarnation that others use, and not an earlier one.
-func (db *DB) ended(b rdma.BladeID, silent error) bool {
-	if db.fabric.Caps().Remote || errors.Is(silent, rdma.ErrSilent) {
+// hasEnded reports whether the fabric knows that a blade has ended that does not answer: the incarnation that others use, and not an earlier one.
+func (s *Supervisor) hasEnded(b rdma.BladeID, silent error) bool {
+	if s.fabric.Caps().Remote || errors.Is(silent, rdma.ErrSilent) {
 		return false
 	}
-	uses := db.space.Layout().Blades[b].Incarnation
-	return uses == 0 || db.fabric.Blades()[b].Incarnation == uses
+	uses := s.space.Layout().Blades[b].Incarnation
+	return uses == 0 || s.fabric.Blades()[b].Incarnation == uses
 }
 
 // doomed are those of blades that do not answer which are to be declared dead. That a blade has ended, or has lost its memory in a restart,
 // is known. That nothing is heard of it is what this process finds: such a blade is gone if no other member hears it either (package
 // memory/members), and it is not declared dead as long as the last copy of a segment would be lost with it: it may come back with that. If no
 // blade is doomed then, the error is ErrCutOff.
-func (db *DB) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
+func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
 	if !slices.ContainsFunc(dead, func(x Outage) bool { return x.silent }) {
 		return dead, nil
 	}
-	judged, err := db.consult(c, dead)
+	judged, err := s.consult(c, dead)
 	if err != nil {
 		return nil, err
 	}
 	var out []Outage
 	var gone []rdma.BladeID
 	var why []string
-	l := db.space.Layout()
+	l := s.space.Layout()
 	for i := range dead {
 		x, b := &dead[i], rdma.BladeID(dead[i].Blade) //nolint:gosec // there are MaxBlades
 		if !x.silent {
@@ -125,10 +125,9 @@ func inWords(ids []uint32) string {
 
 // consult says in the catalog what this process hears nothing of, and returns what all members say of it, as soon as all have answered, or
 // the leases of those have ended that have not. Blades that restarted, or whose end is known, need no question.
-func (db *DB) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Judgement, error) {
-	s := db.space
+func (s *Supervisor) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Judgement, error) {
 	found := map[rdma.BladeID]layout.Says{}
-	for _, b := range s.Questions() { // what is not among the dead answers
+	for _, b := range s.space.Questions() { // what is not among the dead answers
 		found[b] = layout.Hears
 	}
 	for _, x := range dead {
@@ -139,38 +138,38 @@ func (db *DB) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Jud
 		}
 	}
 	now := c.Thread().Now()
-	again := now >= db.failover.askAt
+	again := now >= s.askAt
 	if again {
-		db.failover.askAt = now + db.term()/2
+		s.askAt = now + s.Term()/2
 	}
-	if err := s.See(found, again); err != nil {
+	if err := s.space.See(found, again); err != nil {
 		return nil, err
 	}
 	judged := map[rdma.BladeID]members.Judgement{}
 	listened := false
-	for until, pause := now+db.term()+db.term()/2, askPauseNs; ; pause = min(2*pause, maxAskPauseNs) {
+	for until, pause := now+s.Term()+s.Term()/2, askPauseNs; ; pause = min(2*pause, maxAskPauseNs) {
 		waiting, gone := false, false
 		for b, says := range found {
 			if says == layout.Hears {
 				continue
 			}
-			judged[b] = s.Judge(b)
-			if !s.Shared() {
+			judged[b] = s.space.Judge(b)
+			if !s.space.Shared() {
 				judged[b] = alone(says)
 			}
 			gone = gone || judged[b].State == members.Gone
 			waiting = waiting || judged[b].State == members.Asked && len(judged[b].Absent) > 0
 		}
 		if gone && !listened { // whose terms are shorter than that of this process, of these it may not have heard for a term
-			if listened = true; s.Listen() == nil {
+			if listened = true; s.space.Listen() == nil {
 				continue
 			}
 		}
-		if !waiting || c.Thread().Now() >= until || db.failover.ended() {
+		if !waiting || c.Thread().Now() >= until || s.Ended() {
 			return judged, nil
 		}
 		c.Sleep(pause)
-		if err := s.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
+		if err := s.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
 			return nil, err
 		}
 	}
@@ -184,25 +183,17 @@ func alone(says layout.Says) members.Judgement {
 	return members.Judgement{State: members.Asked}
 }
 
-// term is the lease term, or the default one.
-func (db *DB) term() int64 {
-	if db.opts.LeaseTerm > 0 {
-		return int64(db.opts.LeaseTerm)
-	}
-	return int64(DefaultLeaseTerm)
-}
-
 // heedQuestions asks the blades about which other members have asked, and says in the catalog what it has found. If no member hears one, it is
 // declared dead.
-func (db *DB) heedQuestions(c *rdma.Coro) error {
-	asked := db.space.Questions()
+func (s *Supervisor) heedQuestions(c *rdma.Coro) error {
+	asked := s.space.Questions()
 	if len(asked) == 0 {
 		return nil
 	}
 	found := map[rdma.BladeID]layout.Says{}
 	lacking := false
 	for _, b := range asked {
-		switch silent, err := db.silence(c, b); {
+		switch silent, err := s.silence(c, b); {
 		case err != nil && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown), silent == nil:
 			found[b] = layout.Hears // if only to be refused
 		case rdma.EvidenceOf(silent) == rdma.Own:
@@ -211,10 +202,10 @@ func (db *DB) heedQuestions(c *rdma.Coro) error {
 			found[b], lacking = layout.Silent, true
 		}
 	}
-	if err := db.space.See(found, false); err != nil || !lacking {
+	if err := s.space.See(found, false); err != nil || !lacking {
 		return err
 	}
-	if err := db.bladeDown(c, nil); err != nil && !errors.Is(err, ErrCutOff) {
+	if err := s.BladeDown(c, nil); err != nil && !errors.Is(err, ErrCutOff) {
 		return err
 	}
 	return nil
@@ -222,62 +213,52 @@ func (db *DB) heedQuestions(c *rdma.Coro) error {
 
 // lookAround answers the questions of others, and from time to time looks by itself whether blades answer which no transaction may be
 // using: an idle database notices, too.
-func (db *DB) lookAround(c *rdma.Coro) error {
-	f, s := &db.failover, db.space
-	if !s.Shared() {
+func (s *Supervisor) lookAround(c *rdma.Coro) error {
+	if !s.space.Shared() {
 		return nil
 	}
-	if err := db.heedQuestions(c); err != nil {
+	if err := s.heedQuestions(c); err != nil {
 		return err
 	}
-	if now := c.Thread().Now(); db.fabric.Caps().Remote && now >= f.aroundAt {
-		f.aroundAt = now + db.term()/lookParts
-		v := s.Current()
+	if now := c.Thread().Now(); s.fabric.Caps().Remote && now >= s.aroundAt {
+		s.aroundAt = now + s.Term()/lookParts
+		v := s.space.Current()
 		for b := range rdma.BladeID(v.Blades()) {
 			if !v.Up(b) {
 				continue
 			}
-			if silent, err := db.silence(c, b); err == nil && silent != nil {
-				err := db.bladeDown(c, nil)
-				f.aroundAt = c.Thread().Now() + db.term()/lookParts
+			if silent, err := s.silence(c, b); err == nil && silent != nil {
+				err := s.BladeDown(c, nil)
+				s.aroundAt = c.Thread().Now() + s.Term()/lookParts
 				if errors.Is(err, ErrCutOff) {
 					return nil
 				}
 				return err
 			}
 		}
-		db.reached()
-		f.aroundAt = c.Thread().Now() + db.term()/lookParts
+		s.Reached()
+		s.aroundAt = c.Thread().Now() + s.Term()/lookParts
 	}
 	return nil
 }
 
-// reached notes that all blades that are up have been reached.
-func (db *DB) reached() {
-	if !db.space.Said() {
+// Reached notes that all blades that are up have been reached.
+func (s *Supervisor) Reached() {
+	if !s.space.Said() {
 		return
 	}
 	found := map[rdma.BladeID]layout.Says{}
-	v := db.space.Current()
+	v := s.space.Current()
 	for b := range rdma.BladeID(v.Blades()) {
 		found[b] = layout.Hears
 	}
-	_ = db.space.See(found, false) // else the next time
+	_ = s.space.See(found, false) // else the next time
 }
-
-// errRefuses is why a blade counts as dead that executes verbs.
-var errRefuses = errors.New("the blade does not change its access keys")
-
-// errSpared is why a blade is not declared dead: what is there can be read, or may be soon.
-var errSpared = fmt.Errorf("txn: the last copy of a segment would be lost with it: %w", memory.ErrLayout)
-
-// errRestarted is why a blade counts as dead that would answer.
-var errRestarted = errors.New("the blade has restarted, and has not kept what it was told")
 
 // silence asks a blade, several times if need be, and says why it is dead, nil if it answers. One
 // that has been restarted since it was last given a key has not kept what it was told: it counts
 // as dead. So does one that executes verbs and has refused for long to change its keys.
-func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
+func (s *Supervisor) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(8)
 	if err != nil {
@@ -286,17 +267,17 @@ func (db *DB) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 	defer t.Free(buf, 8)
 	var batch rdma.Batch
 	for try := 0; ; try++ {
-		if db.space.Restarted(b) {
+		if s.space.Restarted(b) {
 			return errRestarted, nil // it would answer, but not for what it had
 		}
 		if err = t.Reconnect(b); err == nil {
 			batch.Reset()
-			batch.Read(rdma.RemoteAddr{Blade: b, Key: db.space.Current().Key(b)}, buf, 8)
+			batch.Read(rdma.RemoteAddr{Blade: b, Key: s.space.Current().Key(b)}, buf, 8)
 			err = c.Do(&batch)
 		}
 		switch {
 		case err == nil, errors.Is(err, rdma.ErrStaleKey): // the epoch moves on: it is alive
-			if refuses := db.space.Refusal(b, t.Now()); refuses != nil {
+			if refuses := s.space.Refusal(b, t.Now()); refuses != nil {
 				return fmt.Errorf("%w: %w", errRefuses, refuses), nil
 			}
 			return nil, t.Reconnect(b)
