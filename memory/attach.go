@@ -113,7 +113,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		s.opts.Buried(blanks)
 	}
 	if s.first, s.process, s.until = true, own.ID, own.Until; s.opts.Shared {
-		s.note(MendAlone, 1)
+		s.note(MendAlone)
 	}
 	for b := range l.Blades {
 		if stale[b] {

@@ -65,10 +65,10 @@ func (s *membership) BeginCut() (cut *Cut, change func(*Layout) error, err error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rights[MendBackup].acts > 0 {
+	if s.acts(MendBackup) {
 		return nil, nil, fmt.Errorf("%w: this process makes a backup already: wait until that has ended", ErrShared)
 	}
-	s.note(MendBackup, 1)
+	s.note(MendBackup)
 	cut = &Cut{}
 	return cut, func(l *Layout) error {
 		if l.Process(s.process) == nil { // by a claim this process had to be registered

@@ -11,15 +11,14 @@ import (
 //
 //	a transaction that has only read       asks, behind its last READ, whether the epoch has moved and whether the
 //	                                       registration of its process has lasted: Fresh
-//	the process that declares it dead      lets no new transaction begin until each other process has changed the catalog
-//	                                       since, for which it had to learn of the epoch, or is not registered any more:
-//	                                       Claim.Outlasts
+//	the process that declares it dead      lets no new transaction begin until each other process has said that it knows the
+//	                                       epoch (Acknowledge), or is not registered any more: Claim.Outlasts
 //
 // A transaction that writes needs neither: its commit goes to blades whose keys have been ended.
 //
 // What lies on one blade alone, without logs, is made anew elsewhere when that blade is lost: objects of channels. It has no claim that could
-// wait. So a new one is made when every other process has changed the catalog since this one has seen the loss: LossKnown. A process
-// tells so at once: AcknowledgeLoss. What it does to the old one counts if it is Fresh behind that.
+// wait. So a new one is made when every other process has said that it knows of the loss: LossKnown. What a process does to the old one
+// counts if it is Fresh behind that.
 
 // Fresh reports whether what a thread has read by a view, up to now, could be read by the newest view as well: the catalog
 // had no later epoch then, as far as other processes have gone on from it. It takes no lock.
@@ -70,21 +69,13 @@ func (c *Claim) Outlasts() (bool, error) {
 	return !c.waits, nil
 }
 
-// Acknowledge renews the registration of this process for as long as last time, which tells another one that waits for it (Claim.Outlasts)
-// that it knows the epoch.
-func (s *allocation) Acknowledge() error {
-	s.mu.Lock()
-	lasts := s.lasts
-	s.mu.Unlock()
-	if lasts == 0 {
+// Acknowledge tells the other processes that this one knows the newest epoch, once: some may wait for that (Claim.Outlasts, LossKnown, Withdrawn). An
+// error is left to the next sign of life, which tells them, too.
+func (s *membership) Acknowledge() error {
+	if e := uint32(s.regs.Load().epoch); !s.opts.Shared || s.acknowledged.Swap(e) == e {
 		return nil
 	}
-	epoch := s.regs.Load().epoch
-	err := s.Renew(s.fabric.Now() + lasts)
-	if err == nil {
-		s.acknowledged.Store(uint32(epoch))
-	}
-	return err
+	return s.hear()
 }
 
 // lossOf notes in r, of a layout, which blades are down, and the last epoch in which this process has seen that one had been lost. Behind several
@@ -118,11 +109,4 @@ func (s *membership) knows(process uint32, r *registry, e Epoch) bool {
 		}
 	}
 	return true
-}
-
-// AcknowledgeLoss is Acknowledge when a blade was lost since the last one. An error is left to the next call, or to Renew.
-func (s *allocation) AcknowledgeLoss() {
-	if r := s.regs.Load(); s.opts.Shared && !s.opts.ReadOnly && r.loss > Epoch(s.acknowledged.Load()) {
-		_ = s.Acknowledge()
-	}
 }

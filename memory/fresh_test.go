@@ -42,17 +42,17 @@ func TestLossKnown(t *testing.T) {
 	check(t, two.Renew(b.fabric.Now()+int64(time.Hour)))
 	check(t, three.Renew(b.fabric.Now()+int64(time.Hour)))
 	known("both are alive, and have not heard of it", false)
-	two.AcknowledgeLoss() // likewise
+	check(t, two.Acknowledge()) // likewise
 	known("it knows nothing to acknowledge", false)
 	for _, s := range []*memory.Space{two, three} {
 		check(t, s.Follow())
-		s.AcknowledgeLoss()
+		check(t, s.Acknowledge())
 	}
 	known("both have acknowledged the loss", true)
 	before := must(b.cat.KeepAlive(memory.Beat{}))(t)
-	two.AcknowledgeLoss()
+	check(t, two.Acknowledge())
 	if now := must(b.cat.KeepAlive(memory.Beat{}))(t); !slices.Equal(now, before) {
-		t.Error("a loss is acknowledged twice")
+		t.Error("an epoch is acknowledged twice")
 	}
 
 	check(t, three.AdvanceEpoch(nil))

@@ -381,7 +381,7 @@ func (s *allocation) amend() error {
 	p := s.layout.Process(s.process)
 	next, longer := ProcessEntry{}, s.short(p)
 	if longer {
-		next = ProcessEntry{ID: p.ID, Until: s.fabric.Now() + s.lasts, Term: s.lasts}
+		next = ProcessEntry{ID: p.ID, Until: s.fabric.Now() + s.lasts, Term: s.lasts, Asks: p.Asks}
 		changes = append(changes, layout.EntryOfProcess(next))
 	}
 	if len(changes) == 0 {

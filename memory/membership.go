@@ -29,8 +29,10 @@ type membership struct {
 	process uint32
 	// first: see First.
 	first bool
-	// rights are those that acts of this process have, or are about to have, by what they are of. Under mu.
-	rights map[uint32]right
+	// rights are those that acts of this process have, or are about to have, by what they are of: the numbers of the registrations under
+	// which they were taken, 0 if the database is not shared, or they are not taken yet. The catalog says which process has a right by now, so
+	// an act has it only as long as the catalog names that registration: see keeps. Under mu.
+	rights map[uint32]uint32
 	// company is how many other processes have been registered since this one was opened. Under mu.
 	company int
 	// own is, by each open coordinator that this process has registered, until when its lease is good; 0: for ever. The catalog does not
@@ -51,7 +53,8 @@ type membership struct {
 	// rested is that up to which all that it had begun before has ended. Under mu.
 	noticed, rested Revision
 	onTables        func(t Table) // see OnTables; nil: none. Under mu
-	// acknowledged is the last epoch that Acknowledge has told others of.
+	asks            uint64        // how often Ask has tried. Under mu
+	// acknowledged is the last epoch of which Acknowledge was to tell others.
 	acknowledged atomic.Uint32
 	// claimed is, by coordinator, how long the last claim of this process was good, in nanoseconds from when it was
 	// made; 0: for ever.

@@ -12,31 +12,30 @@ import (
 // errMending: another process has the right, or another act of this one.
 var errMending = errors.New("memory: another one is at it")
 
-// right is one that acts of this process have, or are about to have. The catalog says which process has it by now, so an act has a right
-// only as long as the catalog names the registration under which the act has taken it: see keeps.
-type right struct {
-	process uint32 // the number of the registration under which it was taken; 0: the database is not shared, or it is not taken yet
-	acts    int    // how many have it: of MendAlone, one otherwise
-}
-
 // keeps returns ErrEnded if an act of this process has a right by what it was told, and has it no more: others have taken this
 // process for dead since, and go on without what was to be done. The caller holds the lock, in a change which is made under that right.
 func (s *membership) keeps(of uint32) error {
-	if r := s.rights[of]; r.acts > 0 && s.opts.Shared && s.layout.Mender(of) != r.process {
-		return fmt.Errorf("%w: process %d had the right to do this, and is ended: nothing was changed, try again", ErrEnded, r.process)
+	if process, ok := s.rights[of]; ok && s.opts.Shared && s.layout.Mender(of) != process {
+		return fmt.Errorf("%w: process %d had the right to do this, and is ended: nothing was changed, try again", ErrEnded, process)
 	}
 	return nil
 }
 
 // has reports whether an act of this process has a right. The caller holds the lock.
-func (s *membership) has(of uint32) bool { return s.rights[of].acts > 0 && s.keeps(of) == nil }
+func (s *membership) has(of uint32) bool { return s.acts(of) && s.keeps(of) == nil }
 
-// note notes that one act more has a right that was taken under the registration of this process. The caller holds the lock.
-func (s *membership) note(of uint32, acts int) {
+// acts reports whether an act of this process has a right, as far as it was told. The caller holds the lock.
+func (s *membership) acts(of uint32) bool {
+	_, ok := s.rights[of]
+	return ok
+}
+
+// note notes that an act has a right that was taken under the registration of this process. The caller holds the lock.
+func (s *membership) note(of uint32) {
 	if s.rights == nil {
-		s.rights = map[uint32]right{}
+		s.rights = map[uint32]uint32{}
 	}
-	s.rights[of] = right{s.process, acts}
+	s.rights[of] = s.process
 }
 
 // takeMend notes in the catalog that this process has a right. The caller holds the lock, in a change, and the process is registered.
@@ -82,10 +81,10 @@ func (s *allocation) BeginMend(of uint32) bool {
 	}
 	if s.update(func() error {
 		switch {
-		case s.rights[of].acts > 0:
+		case s.acts(of):
 			return errMending
 		case !s.opts.Shared:
-			s.note(of, 1)
+			s.note(of)
 			return nil
 		}
 		if err := s.writable(); err != nil {
@@ -97,7 +96,7 @@ func (s *allocation) BeginMend(of uint32) bool {
 		if err := s.takeMend(of); err != nil {
 			return err
 		}
-		s.note(of, 1)
+		s.note(of)
 		return nil
 	}) != nil {
 		return false
@@ -146,9 +145,9 @@ func (s *membership) Mending() bool { return s.menders.Load() > 0 }
 func (s *membership) First() bool { return !s.opts.Shared || s.first }
 
 // BeginAlone has this process be alone with a shared database: it is the only one that has joined, and others wait in Open
-// until EndAlone. Calls nest. ErrShared: others have joined, or have died and their registrations have not
-// expired, or their sessions are not recovered. Or others have taken this process for dead since an outer call: then neither tables nor
-// their indexes can be changed by this process until that has ended. In a database that is not shared it does nothing. Safe for concurrent use.
+// until EndAlone. ErrShared: others have joined, or have died and their registrations have not
+// expired, or their sessions are not recovered, or this process is alone already. If others take this process for dead, neither tables nor
+// their indexes can be changed by it until EndAlone. In a database that is not shared it does nothing. Safe for concurrent use.
 func (s *allocation) BeginAlone() error {
 	if !s.opts.Shared {
 		return nil
@@ -156,17 +155,15 @@ func (s *allocation) BeginAlone() error {
 	if err := s.EndKeys(); err != nil {
 		return err
 	}
-	if s.acts(MendAlone) > 0 { // there may be nothing to be changed in the catalog
-		if err := s.Follow(); err != nil {
-			return err
-		}
-	}
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
 		}
 		if err := s.alone(); err != nil {
 			return err
+		}
+		if s.acts(MendAlone) {
+			return fmt.Errorf("%w: this process is alone with it already: wait until that has ended", ErrShared)
 		}
 		if err := s.enroll(); err != nil {
 			return err
@@ -187,7 +184,7 @@ func (s *allocation) BeginAlone() error {
 		if err := s.takeMend(MendAlone); err != nil {
 			return err
 		}
-		s.note(MendAlone, s.rights[MendAlone].acts+1)
+		s.note(MendAlone)
 		return nil
 	})
 }
@@ -212,13 +209,6 @@ func (s *membership) alone() error {
 	return nil
 }
 
-// acts is how many acts of this process have a right, as far as they were told.
-func (s *membership) acts(of uint32) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rights[of].acts
-}
-
 // Alone returns ErrShared if this process has begun to be alone, and is so no more, as far as it has followed.
 func (s *membership) Alone() error {
 	s.mu.Lock()
@@ -232,34 +222,20 @@ func (s *membership) EndAlone() error {
 	if !s.opts.Shared {
 		return nil
 	}
-	var err error
-	if s.acts(MendAlone) > 1 { // else the change itself finds out
-		err = s.Follow()
-	}
 	var lost error
-	less := func() {
-		if r := s.rights[MendAlone]; r.acts > 1 {
-			s.rights[MendAlone] = right{r.process, r.acts - 1}
-		} else {
-			delete(s.rights, MendAlone)
-		}
-	}
-	if err == nil {
-		err = s.update(func() error {
-			lost = s.alone()
-			if s.rights[MendAlone].acts == 1 && lost == nil {
-				if err := s.giveMend(MendAlone); err != nil {
-					return err
-				}
+	err := s.update(func() error {
+		if lost = s.alone(); lost == nil {
+			if err := s.giveMend(MendAlone); err != nil {
+				return err
 			}
-			less()
-			return nil
-		})
-	}
+		}
+		delete(s.rights, MendAlone)
+		return nil
+	})
 	if err != nil { // giveBack does it
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		less()
+		delete(s.rights, MendAlone)
 		return err
 	}
 	return lost
@@ -269,7 +245,7 @@ func (s *membership) EndAlone() error {
 // lock, in a change.
 func (s *membership) giveBack() error {
 	for _, m := range slices.Clone(s.layout.Mends) {
-		if m.Process != s.process || s.rights[m.Of].acts > 0 || m.Of == MendSweep && s.layout.Unswept {
+		if m.Process != s.process || s.acts(m.Of) || m.Of == MendSweep && s.layout.Unswept {
 			continue
 		}
 		if err := s.giveMend(m.Of); err != nil {

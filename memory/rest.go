@@ -5,12 +5,15 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"txnode/memory/layout"
 )
 
-// Some changes have an effect only when all processes know them: a table is dropped, or gets another index. No process has to be alone
-// for them, and no epoch begins. They go in steps:
+// Some changes have an effect only when all processes know them: a table is dropped, or gets another index. For others it is enough that
+// everything has ended which had begun before: a damaged word is replaced. No process has to be alone for them, and no epoch begins. They go
+// in steps:
 //
-//	the catalog says what is coming      ChangeTables, of a table that is there
+//	the catalog says what is coming      ChangeTables, of a table that is there, or Ask
 //	a process takes over the change      OnTables is told, so that nothing which begins from then on is without it
 //	what had begun before ends           RestDue: sessions end their transactions, or are given up and recovered
 //	the process says so                  Rested: with its signs of life, Beat.Rested
@@ -49,7 +52,7 @@ func (s *membership) WithTable(id uint16, fn func(t Table)) {
 // notice notes changes that all must know which the layout has since an earlier one. The caller holds the lock.
 func (s *membership) notice(old *Layout) {
 	changed := s.layout.Renewed(old)
-	if len(changed) > 0 || s.noticed == unsure {
+	if len(changed) > 0 || s.layout.Asked(old) || s.noticed == unsure {
 		s.noticed = s.rev
 	}
 	s.tellTables(changed)
@@ -91,6 +94,33 @@ func (s *membership) Notice() (n Notice, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Notice{s.noticed, s.layout.NextCoordinator}, nil
+}
+
+// Ask is a change that all must know and that says nothing: when nothing is unrested by it, everything has ended, in all processes, that had
+// begun before the call. In a database that is not shared it does nothing.
+func (s *allocation) Ask() (n Notice, err error) {
+	if !s.opts.Shared {
+		return n, nil
+	}
+	err = s.update(func() error {
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		s.asks++
+		known, next := s.rev, *s.layout.Process(s.process)
+		next.Asks = s.asks
+		if err := s.commit(layout.EntryOfProcess(next)); err != nil {
+			return err
+		}
+		*s.layout.Process(s.process) = next
+		s.noteOwn(known, nil)
+		n = Notice{s.noticed, s.layout.NextCoordinator}
+		return nil
+	})
+	return n, err
 }
 
 // RestDue reports whether this process knows a change that all must know, and has not said yet that all has ended which it had begun before:

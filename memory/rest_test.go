@@ -72,6 +72,15 @@ func TestRestOfAll(t *testing.T) {
 	check(t, claim.Forget())
 	waits("all rest", n, nil, nil)
 
+	// A process asks all to rest: nothing else has changed.
+	n = must(one.Ask())(t)
+	waits("asked", n, []uint32{one.Process(), two.Process(), late.Process()}, nil)
+	for _, s := range []*memory.Space{two, late, one} {
+		rest(s)
+	}
+	check(t, one.Listen())
+	waits("asked, and all rest", n, nil, nil)
+
 	// Another change, which the process that waits learns of from others: none is taken for it that rests behind the one before.
 	check(t, two.ChangeTables(memory.TableChange{ID: table.ID, Options: []byte("y")}))
 	n = must(one.Notice())(t)
@@ -107,6 +116,36 @@ func TestRestUnsure(t *testing.T) {
 			t.Errorf("lie %v: it waits for %v", lie, r)
 		}
 	}
+}
+
+// TestAskTakenBack: others have learnt of a request of which the process that made it was told that it had failed. They rest once more for the next
+// one, as of everything that they had begun before that.
+func TestAskTakenBack(t *testing.T) {
+	b := newSharedBed(t, 2, 20, 1)
+	one, _ := b.open()
+	two, _ := b.open()
+	must(one.Ask())(t)
+	rest := func() {
+		t.Helper()
+		check(t, two.Follow())
+		rev, _, due := two.RestDue()
+		if !due {
+			t.Error("it is not to rest")
+		}
+		check(t, two.Rested(rev))
+	}
+	rest()
+	b.cat.fail, b.cat.lie, b.cat.deaf = true, true, true
+	if _, err := one.Ask(); err == nil {
+		t.Fatal("it was not told that the request had failed")
+	}
+	b.cat.fail, b.cat.lie, b.cat.deaf = false, false, false
+	rest()
+	n := must(one.Ask())(t)
+	if r := must(one.Unrested(n))(t); !slices.Equal(r.Processes, []uint32{one.Process(), two.Process()}) {
+		t.Errorf("it waits for %v", r)
+	}
+	rest()
 }
 
 // TestDropOrBackup: a process that drops tables, and one that makes a backup, do not go together.

@@ -633,8 +633,6 @@ func TestOthersWentOn(t *testing.T) {
 func TestAskedWithoutLock(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	s, _ := b.open()
-	check(t, s.BeginAlone())
-	check(t, s.BeginAlone())
 	asked := 0
 	b.cat.awaited = func() {
 		asked++
@@ -643,9 +641,8 @@ func TestAskedWithoutLock(t *testing.T) {
 		}
 	}
 	for what, fn := range map[string]func() error{
-		"following":       s.Follow,
-		"a change":        func() error { return s.CloseCoordinator(1 << 20) },
-		"alone no longer": s.EndAlone,
+		"following": s.Follow,
+		"a change":  func() error { return s.CloseCoordinator(1 << 20) },
 	} {
 		before := asked
 		if err := fn(); err != nil && !errors.Is(err, memory.ErrNoCoordinator) {

@@ -132,7 +132,7 @@ func (s *membership) Hold(t *rdma.Thread, of uint32, fn func() error) error {
 		return fn()
 	}
 	s.mu.Lock()
-	process := s.rights[of].process
+	process := s.rights[of]
 	s.mu.Unlock()
 	v := s.ViewOn(t) // it has a tenure
 	x := s.tenure(t)

@@ -26,30 +26,3 @@ func (tx *Tx) bury(t *Table, x index.Candidate, img record.Image) {
 		tx.s.Bury(t, img.Key(), x.Addr, x.Class, v)
 	}
 }
-
-// Rest waits for the sessions of this process to end the transactions that they had begun at a moment.
-type Rest struct {
-	calm  calm
-	since int64 // when all had said so; 0: they have not
-}
-
-// NewRest is about the transactions that coordinators of this process with smaller numbers than below (Space.NextCoordinator) have begun by
-// now, a time of the fabric's clock.
-func NewRest(now int64, below uint32) *Rest {
-	return &Rest{calm: calm{since: now, below: below, drawn: map[*Session]uint64{}}}
-}
-
-// Ended reports whether they have ended, or are recovered, at a time of the fabric's clock, and what they did is placed. It asks the
-// sessions that have not said so, which answer before their next transaction, and does not wait.
-func (r *Rest) Ended(e *Engine, now int64) bool {
-	if r.since == 0 {
-		if !e.calm(&r.calm) {
-			return false
-		}
-		r.since = max(now, 1)
-	}
-	return now-r.since > placedNs
-}
-
-// Late lists the coordinators whose sessions had not said so when Ended asked them last.
-func (r *Rest) Late() []uint32 { return r.calm.late }

@@ -1,8 +1,6 @@
 package occ
 
 import (
-	"slices"
-
 	"bytes"
 
 	"txnode/memory"
@@ -24,7 +22,7 @@ import (
 // the next reader mends it as a damaged guard.
 //
 // If the guard itself is damaged, step 2 fails. The damaged word may have been a lock, whose holder
-// is at work. MendGuard waits until every session has ended all transactions that it had begun when
+// is at work. MendGuard is called when every session, of all processes, has ended all transactions that it had begun when
 // the word was met. Whoever locked the block before has ended by then, and the word is still the
 // same. A CAS from that word to "free at V" is safe then: a later lock was released with the word
 // that it found, since no writer takes a copy whose version differs from its lock's.
@@ -110,128 +108,63 @@ func (tx *Tx) Mend(a memory.Addr) (m Mended, whole bool, err error) {
 	return m, true, nil
 }
 
-// MendGuard sets the damaged guard of a block free at the version that the intact copies have with one voice.
-// pending: it is not known yet whether every session has ended what it had begun; ask again. The
-// transaction is not open.
-func (tx *Tx) MendGuard(a memory.Addr) (m Mended, done, pending bool, err error) {
-	s := tx.s
-	space := s.eng.space
-	if s.alloc == nil || s.broken != nil || tx.open() || !space.Tidy() || space.Gated() {
-		return m, false, false, nil //nolint:nilerr // a broken session mends nothing
+// BadGuard returns the guard of a block if it is damaged: the intact copies say with one voice that it is another one. agree: they say so, or
+// that it is right. The transaction is not open.
+func (tx *Tx) BadGuard(a memory.Addr) (guard record.Guard, bad, agree bool, err error) {
+	if !tx.mends() || !tx.s.eng.space.Tidy() {
+		return 0, false, false, nil
 	}
 	x, err := tx.survey(a)
-	if err != nil || x.good == nil || x.guard == x.good.Guard() {
-		return m, err == nil && x.good != nil, false, err
+	if err != nil || x.good == nil {
+		return 0, false, false, err
 	}
-	if !tx.calmed(a, x.guard) {
-		return m, false, true, nil
+	return x.guard, x.guard != x.good.Guard(), true, nil
+}
+
+// MendGuard sets a guard that BadGuard has returned free at the version that the intact copies have with one voice, when everything has
+// ended, in all processes, that had begun before: see [Rest]. The transaction is not open.
+func (tx *Tx) MendGuard(a memory.Addr, bad record.Guard) (m Mended, done bool, err error) {
+	if !tx.mends() {
+		return m, false, nil
 	}
-	if x, err = tx.survey(a); err != nil || x.good == nil || x.guard != tx.calm.guard {
-		return m, false, false, err
+	x, err := tx.survey(a)
+	if err != nil || x.good == nil || x.guard != bad {
+		return m, false, err
 	}
 	m = x.mended()
 	m.Guard = m.Copies == 0
 	done, err = tx.casGuard(x, x.guard, x.good.Guard())
-	return m, done, false, err
+	return m, done, err
 }
 
 // MendIndex has the index of a table replace what is damaged of its primary, near an address, by what a copy has: how many
-// words. Like a guard they may have been changed on the primary and not yet on the copies, so it waits until every
-// session has ended what it had begun. pending: ask again. It does not wait for what dead coordinators have left to be swept: the
+// words. Like a guard they may have been changed on the primary and not yet on the copies, so it is called when everything has ended, in all
+// processes, that had begun when the damage was met. What dead coordinators have left need not be swept: the
 // sweep may wait for it. Each step of a split is complete on all copies before the next one begins, so a word of a copy is at most
 // one step behind. The transaction is not open.
-func (tx *Tx) MendIndex(t *Table, at memory.Addr) (words int, pending bool, err error) {
-	s := tx.s
-	space := s.eng.space
-	ix, ok := t.Index.(interface {
-		Heal(c *rdma.Coro, at memory.Addr) (words int, err error)
-	})
-	if !ok || s.alloc == nil || s.broken != nil || tx.open() || space.Gated() {
-		return 0, false, nil //nolint:nilerr // a broken session mends nothing
+func (tx *Tx) MendIndex(t *Table, at memory.Addr) (words int, err error) {
+	if !tx.CanMendIndex(t) {
+		return 0, nil
 	}
-	if !tx.calmed(at, 0) {
-		return 0, true, nil
-	}
-	words, err = ix.Heal(tx.c, at)
-	return words, false, s.failed(err)
+	words, err = t.Index.(healing).Heal(tx.c, at)
+	return words, tx.s.failed(err)
 }
 
-// calmed reports whether every session has ended all transactions that it had begun when this damage
-// was met, and what they have changed is placed.
-func (tx *Tx) calmed(a memory.Addr, guard record.Guard) bool {
-	s := tx.s
-	if tx.calm == nil || tx.calm.addr != a || tx.calm.guard != guard {
-		tx.calm = &calm{addr: a, guard: guard, since: s.thread.Now(), drawn: map[*Session]uint64{}}
-	}
-	s.queried.Store(anyQuery)
-	s.reply()
-	if !s.eng.calm(tx.calm) {
-		tx.stuck.asks = true
-		return false
-	}
-	tx.c.Sleep(placedNs) // what has completed by then is placed
-	return true
+// CanMendIndex reports whether MendIndex can do anything to the index of a table now.
+func (tx *Tx) CanMendIndex(t *Table) bool {
+	_, ok := t.Index.(healing)
+	return ok && tx.mends()
 }
 
-// calm is damage that waits for every session to end what it had begun.
-type calm struct {
-	addr  memory.Addr
-	guard record.Guard // 0: it is in an index
-	since int64
-	below uint32 // it is about coordinators of this process with smaller numbers; 0: about all, of any process
-	// drawn is how many transactions a session had begun when it answered first.
-	drawn map[*Session]uint64
-	late  []uint32 // coordinators that were asked last, and had not said so
+// healing is an index that can be mended while it is in use.
+type healing interface {
+	Heal(c *rdma.Coro, at memory.Addr) (words int, err error)
 }
 
-// calm reports whether every coordinator that it is about is a session of this engine that has ended all transactions
-// which it had begun when the guard was met. It asks those that have not said so.
-func (e *Engine) calm(x *calm) bool {
-	all, err := e.space.Coordinators()
-	if err != nil {
-		return false
-	}
-	later := func(id uint32) bool { return x.below != 0 && id >= x.below }
-	process := e.space.Process()
-	all = slices.DeleteFunc(all, func(c memory.Coordinator) bool { return later(c.ID) || x.below != 0 && c.Process != process })
-	registered := func(id uint32) bool {
-		return slices.ContainsFunc(all, func(c memory.Coordinator) bool { return c.ID == id })
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x.late = x.late[:0]
-	known, ended := 0, true
-	for s, id := range e.sessions {
-		switch {
-		case id == 0 && x.below == 0:
-			return false // it rejoins first, and is recovered
-		case id == 0:
-			continue // its coordinator is registered until that is recovered
-		}
-		if later(id) || !registered(id) {
-			continue // of one that was declared dead everything is decided, though its session may not know yet
-		}
-		known++
-		r := s.rest.Load()
-		if r != nil && r.coordinator == id && r.at > x.since {
-			if r.below > r.drawn {
-				continue
-			}
-			if drawn, ok := x.drawn[s]; !ok {
-				x.drawn[s] = r.drawn
-			} else if r.below > drawn {
-				continue
-			}
-		}
-		s.queried.Store(anyQuery)
-		x.late = append(x.late, id)
-		ended = false
-	}
-	return ended && known == len(all)
+// mends reports whether the transaction may mend what is damaged.
+func (tx *Tx) mends() bool {
+	return tx.s.alloc != nil && tx.s.broken == nil && !tx.open() && !tx.s.eng.space.Gated()
 }
-
-// anyQuery in Session.queried asks for an answer without naming a transaction.
-const anyQuery = 1
 
 // survey is what the copies of a block are.
 type survey struct {

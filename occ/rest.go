@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -36,6 +37,14 @@ func (s *Session) Reply() {
 	}
 	if s.Rest() == nil {
 		s.reply()
+	}
+}
+
+// Attend is what a coroutine does between two looks while it waits, in no transaction, for what others do: it sees to its own verbs, and
+// answers who has asked.
+func (tx *Tx) Attend() {
+	if tx.s.queried.Load() != 0 && !tx.open() && tx.drain(tx.c) == nil { // a failure breaks the session
+		tx.s.reply()
 	}
 }
 
@@ -199,4 +208,73 @@ func (tx *Tx) naming(m meeting, err error) error {
 		}
 	}
 	return err
+}
+
+// anyQuery in Session.queried asks for an answer without naming a transaction.
+const anyQuery = 1
+
+// Rest waits for the sessions of this process to end the transactions that they had begun at a moment. For those of other processes see
+// Space.Unrested.
+type Rest struct {
+	begun int64
+	below uint32
+	// drawn is how many transactions a session had begun when it answered first.
+	drawn map[*Session]uint64
+	late  []uint32 // coordinators that were asked last, and had not said so
+	since int64    // when all had said so; 0: they have not
+}
+
+// NewRest is about the transactions that coordinators of this process with smaller numbers than below (Space.NextCoordinator) have begun by
+// now, a time of the fabric's clock.
+func NewRest(now int64, below uint32) *Rest {
+	return &Rest{begun: now, below: below, drawn: map[*Session]uint64{}}
+}
+
+// Ended reports whether they have ended, or are recovered, at a time of the fabric's clock, and what they did is placed. It asks the
+// sessions that have not said so, which answer before their next transaction, and does not wait.
+func (r *Rest) Ended(e *Engine, now int64) bool {
+	if r.since == 0 {
+		if !r.ended(e) {
+			return false
+		}
+		r.since = max(now, 1)
+	}
+	return now-r.since > placedNs
+}
+
+// Late lists the coordinators whose sessions had not said so when Ended asked them last.
+func (r *Rest) Late() []uint32 { return r.late }
+
+// ended reports whether every coordinator that it is about is a session of this engine that has said so. It asks the others.
+func (r *Rest) ended(e *Engine) bool {
+	all, err := e.space.Coordinators()
+	if err != nil {
+		return false
+	}
+	process := e.space.Process()
+	all = slices.DeleteFunc(all, func(c memory.Coordinator) bool { return c.ID >= r.below || c.Process != process })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.late = r.late[:0]
+	known := 0
+	for s, id := range e.sessions {
+		if !slices.ContainsFunc(all, func(c memory.Coordinator) bool { return c.ID == id }) {
+			continue // of one that was declared dead everything is decided, though its session may not know yet
+		}
+		known++
+		said := s.rest.Load()
+		if said != nil && said.coordinator == id && said.at > r.begun {
+			if said.below > said.drawn {
+				continue
+			}
+			if drawn, ok := r.drawn[s]; !ok {
+				r.drawn[s] = said.drawn
+			} else if said.below > drawn {
+				continue
+			}
+		}
+		s.queried.Store(anyQuery)
+		r.late = append(r.late, id)
+	}
+	return len(r.late) == 0 && known == len(all)
 }

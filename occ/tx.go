@@ -157,7 +157,6 @@ type Tx struct {
 	// were read from another copy: what Mend is to look at.
 	ill    ill
 	served []memory.Addr
-	calm   *calm // a damaged guard that it waits to mend; nil: none
 
 	expected  [maxExpected]expected // of these, the first expecting: see Expect
 	expecting int

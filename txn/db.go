@@ -40,6 +40,7 @@ type DB struct {
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
 	// indexMends is how often an index was mended while the database was open.
 	indexMends atomic.Uint64
+	hopeless   hopeless
 
 	ctl *rdma.Thread // of the control path; under ctlMu
 	// ctlMu serializes what is rare: opening tables, closing.

@@ -133,19 +133,6 @@ func (db *DB) inTheWay() string {
 	return "waiting for the catalog"
 }
 
-// alone runs fn while this process is alone with the database. If others take the process for dead meanwhile, changes of tables by fn fail,
-// and its verbs do: what was done before was done alone.
-func (db *DB) alone(fn func() error) error {
-	if err := db.space.BeginAlone(); err != nil {
-		return err
-	}
-	err := fn()
-	if e := db.space.EndAlone(); e != nil && !errors.Is(e, memory.ErrEnded) {
-		err = errors.Join(err, e)
-	}
-	return err
-}
-
 // markTable does step 1 for a table and its indexes, unless that was done.
 func (db *DB) markTable(name string) error {
 	for {
@@ -220,8 +207,10 @@ func (db *DB) finishDrops(ctx context.Context, w *Worker, limit int64, which fun
 		return err
 	}
 	below := db.space.NextCoordinator() // the first coordinator that has never found them
-	if err := db.awaitRest(ctx, w, n, limit); err != nil {
-		return err
+	if db.space.Shared() {              // else what takes long is given up: see dropper.drop
+		if err := db.awaitRest(ctx, w.coro, w.attend, n, limit); err != nil {
+			return err
+		}
 	}
 	ts, err := db.space.Tables()
 	if err != nil {
@@ -331,7 +320,7 @@ func (d *dropper) drop() error {
 	d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name}
 	defer d.t.Drop()
 	if d.meta.Root != 0 && !d.meta.Ordered() {
-		ix, err := db.openIndex(w.coro, d.meta)
+		ix, err := db.openIndex(w.coro, d.meta, func() error { return nil }) // they have ended
 		if err != nil {
 			return err
 		}

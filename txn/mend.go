@@ -1,22 +1,28 @@
 package txn
 
 import (
+	"context"
 	"errors"
+
+	"sync"
 
 	"go.uber.org/zap"
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/occ"
+	"txnode/rdma"
 )
 
 // A record of which a copy is damaged is served from another copy, and the copies are mended between
 // two transactions of the worker that has met it: see occ/copies.go and occ/mend.go. A worker that
 // fails to mend leaves it to the next one.
 
-// Bounds on how long a worker waits for the other sessions before it mends a guard: some 200 ms.
+// Bounds on how long a worker waits for all others before it mends a guard or an index, and for how long nothing is tried again that was in
+// vain.
 const (
-	calmLooks   = 200
-	calmPauseNs = int64(1_000_000)
+	calmNs    = int64(300_000_000)
+	calmTerms = 4 // of a lease, more, beside other processes: one that is silent is waited for until it is ended
+	vainTerms = 8
 )
 
 // mendServed mends the blocks that have served the worker's transactions though a copy is damaged.
@@ -56,54 +62,106 @@ func (w *Worker) mendBlock(a memory.Addr) bool {
 	if w.db.space.ReadOnly() || w.session.Broken() != nil {
 		return false
 	}
-	guard := false
-	for range calmLooks {
-		m, done, pending, err := w.o.MendGuard(a)
-		if !pending {
-			if guard = done && m.Guard; guard || err != nil {
-				w.mended(m, done, err)
-			}
-			if !done {
-				return false
-			}
-			break
-		}
-		if w.o.Asks() {
-			w.db.askIdle()
-		}
-		w.coro.Sleep(calmPauseNs)
+	guard, bad, agree, err := w.o.BadGuard(a)
+	if err != nil {
+		w.mended(occ.Mended{}, false, err)
 	}
-	return w.mendTorn(a) || guard
+	if !agree || bad && !w.awaitCalm(a) {
+		return false
+	}
+	if bad {
+		m, done, err := w.o.MendGuard(a, guard)
+		if bad = done && m.Guard; bad || err != nil {
+			w.mended(m, done, err)
+		}
+		if !done {
+			return false
+		}
+	}
+	return w.mendTorn(a) || bad
 }
 
 // mendIndex mends what is damaged of a table's index near an address.
 func (w *Worker) mendIndex(t *occ.Table, at memory.Addr) bool {
-	if t == nil || w.db.space.ReadOnly() || w.session.Broken() != nil {
+	if t == nil || w.db.space.ReadOnly() || !w.o.CanMendIndex(t) || !w.awaitCalm(at) {
 		return false
 	}
-	for range calmLooks {
-		words, pending, err := w.o.MendIndex(t, at)
-		switch {
-		case err != nil && !errors.Is(err, ErrCorrupt): // which it says anyway
-			w.failed(err, "a damaged index could not be mended")
-		case !pending && words > 0:
-			w.own.Mended++
-			w.db.indexMends.Add(1)
-			w.db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", t.Name), zap.Stringer("near", at), zap.Int("words", words))
-		}
-		if !pending {
-			// Another worker that has met it may have mended it before: one more attempt tells.
-			mends := w.db.indexMends.Load()
-			again := words > 0 || w.illIndex != at || w.illMends != mends
-			w.illIndex, w.illMends = at, mends
-			return again
-		}
-		if w.o.Asks() {
-			w.db.askIdle()
-		}
-		w.coro.Sleep(calmPauseNs)
+	words, err := w.o.MendIndex(t, at)
+	switch {
+	case err != nil && !errors.Is(err, ErrCorrupt): // which it says anyway
+		w.failed(err, "a damaged index could not be mended")
+	case words > 0:
+		w.own.Mended++
+		w.db.indexMends.Add(1)
+		w.db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", t.Name), zap.Stringer("near", at), zap.Int("words", words))
 	}
-	return false
+	// Another worker that has met it may have mended it before: one more attempt tells.
+	mends := w.db.indexMends.Load()
+	again := words > 0 || w.illIndex != at || w.illMends != mends
+	w.illIndex, w.illMends = at, mends
+	if !again && w.session.Broken() == nil && w.db.space.Shared() {
+		w.db.hopeless.giveUp(at, w.thread.Now()+vainTerms*w.db.sup.Term())
+	}
+	return again
+}
+
+// awaitCalm is calm of a worker that has met damage at an address: false if everything has not ended in time, and the next worker that meets
+// the damage waits again. It is false at once for damage that could not be mended just now, since other processes would have to interrupt
+// transactions that take long, again and again.
+func (w *Worker) awaitCalm(a memory.Addr) bool {
+	db := w.db
+	if db.hopeless.vain(a, w.thread.Now()) {
+		return false
+	}
+	ctx := context.Background()
+	if w.tx != nil && w.tx.ctx != nil {
+		ctx = w.tx.ctx
+	}
+	return db.calm(ctx, w.coro, w.attend) == nil && w.session.Broken() == nil
+}
+
+// calm waits until everything has ended, in all processes, that had begun before the call, or for as long as that may take. attend is called
+// meanwhile.
+func (db *DB) calm(ctx context.Context, c *rdma.Coro, attend func()) error {
+	n, err := db.space.Ask()
+	if err != nil {
+		return err
+	}
+	limit := calmNs
+	if db.space.Shared() {
+		limit += calmTerms * db.sup.Term()
+	}
+	return db.awaitRest(ctx, c, attend, n, limit)
+}
+
+// hopeless is what a database knows of damage that could not be mended.
+type hopeless struct {
+	mu    sync.Mutex
+	vains map[memory.Addr]int64 // where it is, and until when nothing is tried again
+}
+
+// maxVains is how many places are remembered.
+const maxVains = 1024
+
+// giveUp has nothing be tried at an address until a time.
+func (d *hopeless) giveUp(a memory.Addr, until int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.vains == nil || len(d.vains) == maxVains {
+		d.vains = map[memory.Addr]int64{}
+	}
+	d.vains[a] = until
+}
+
+// vain reports whether nothing is to be tried at an address, at a time.
+func (d *hopeless) vain(a memory.Addr, now int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	until, ok := d.vains[a]
+	if ok && now > until {
+		delete(d.vains, a)
+	}
+	return ok && now <= until
 }
 
 // mended logs and counts what was mended, or why it was not.

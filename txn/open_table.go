@@ -166,7 +166,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 	var ix *race.Index
 	err = db.withBlades(func(c *rdma.Coro) (err error) {
 		if meta.Root != 0 {
-			if ix, err = db.openIndex(c, meta); err == nil {
+			if ix, err = db.openIndex(c, meta, func() error { return db.othersRest(c) }); err == nil {
 				db.equip(ix)
 			}
 			return err
@@ -200,21 +200,16 @@ func (db *DB) opened(t *occ.Table) {
 }
 
 // openIndex opens the index of a table, which no transaction uses yet. What is damaged of its primary is mended
-// from a copy.
-func (db *DB) openIndex(c *rdma.Coro, meta memory.Table) (*race.Index, error) {
+// from a copy, when others has returned nil: no transaction of another process that may change it is under way.
+func (db *DB) openIndex(c *rdma.Coro, meta memory.Table, others func() error) (*race.Index, error) {
 	ix, err := race.Open(c, db.space, meta.Root, meta.ID)
 	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() || db.space.Gated() {
 		return ix, err
 	}
-	began, words := false, 0
-	e := db.alone(func() (err error) {
-		began = true
-		words, err = race.Heal(c, db.space, meta.Root, meta.ID)
-		return err
-	})
-	if !began {
-		return ix, err // others may be changing it: it is mended when a transaction meets the damage
+	if others() != nil {
+		return ix, err // it is mended when a transaction meets the damage, or at the next opening
 	}
+	words, e := race.Heal(c, db.space, meta.Root, meta.ID)
 	if words > 0 {
 		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name), zap.Stringer("near", meta.Root), zap.Int("words", words))
 	}
@@ -222,6 +217,16 @@ func (db *DB) openIndex(c *rdma.Coro, meta memory.Table) (*race.Index, error) {
 		return nil, e
 	}
 	return race.Open(c, db.space, meta.Root, meta.ID)
+}
+
+// othersRest is calm of the control coroutine, if others have the database open. ctlMu is held, and nothing is under way on the coroutine.
+func (db *DB) othersRest(c *rdma.Coro) error {
+	if !db.space.Shared() {
+		return nil
+	}
+	db.resting.idle.Store(true)
+	defer db.resting.idle.Store(false)
+	return db.calm(context.Background(), c, func() {})
 }
 
 // equip tells an index what it needs to know of the database.

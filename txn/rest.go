@@ -5,17 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
 	"txnode/memory"
 	"txnode/occ"
+	"txnode/rdma"
 )
 
 // What a process does about changes that all must know: see memory/rest.go.
 
 // resting is what this process waits for before it says that all has ended which it had begun before such a change.
 type resting struct {
+	idle atomic.Bool // what holds ctlMu waits for others to rest, and has nothing under way
+
 	mu    sync.Mutex
 	rev   memory.Revision
 	rest  *occ.Rest // of the transactions that had begun before rev was known; nil: nothing is waited for
@@ -43,17 +47,19 @@ func (db *DB) lookForRest() (more bool) {
 		return false
 	}
 	now := db.fabric.Now()
-	if x.rest == nil || x.rev != rev {
-		if !db.ctlMu.TryLock() { // what has no session may have begun before
-			return true
+	if x.rest == nil { // else one that was asked for before, which ends first
+		if !x.idle.Load() { // else what has no session may have begun before
+			if !db.ctlMu.TryLock() {
+				return true
+			}
+			db.ctlMu.Unlock()
 		}
-		db.ctlMu.Unlock()
 		x.rest, x.rev, x.since = occ.NewRest(now, below), rev, now
 	}
 	db.askIdle()
 	if x.rest.Ended(db.engine, now) {
 		x.rest = nil
-		_ = db.space.Rested(rev) // likewise
+		_ = db.space.Rested(x.rev) // likewise
 		return true
 	}
 	if term := int64(db.opts.LeaseTerm); term > 0 && now-x.since > term {
@@ -72,44 +78,56 @@ func (db *DB) lookForRest() (more bool) {
 	return true
 }
 
-// awaitRest waits until everything has ended, in all processes, that had begun before a change that all must know. limit bounds it, in
-// nanoseconds; 0: ctx alone does. The error of a wait that ends before names what is waited for.
-func (db *DB) awaitRest(ctx context.Context, w *Worker, n memory.Notice, limit int64) (err error) {
+// awaitRest waits until everything has ended, in all processes, that had begun before a change that all must know; in a database that is not
+// shared, before the call. limit bounds it, in nanoseconds; 0: ctx alone does. The error of a wait that ends before names what is waited for.
+// attend is called between two looks.
+func (db *DB) awaitRest(ctx context.Context, c *rdma.Coro, attend func(), n memory.Notice, limit int64) (err error) {
 	defer db.waits.Store(nil)
-	from := w.thread.Now()
+	from := c.Thread().Now()
 	heard, pause := from, restPauseNs
+	var own *occ.Rest // nil: this process says like others that it rests
+	if !db.space.Shared() {
+		own = occ.NewRest(from, db.space.NextCoordinator())
+	}
+	what := "workers that have a transaction"
 	for {
-		db.sup.RestSoon()
-		left, err := db.space.Unrested(n)
-		now := w.thread.Now()
+		rested, left, err := db.allRested(n, own)
+		now := c.Thread().Now()
 		switch {
-		case err == nil && left.None():
+		case rested:
 			return nil
-		case err == nil:
-			heard = now
-			told := left // which does not change any more
-			db.waits.Store(&told)
-		case !errors.Is(err, memory.ErrAway) || now-heard > int64(db.opts.LeaseTerm):
+		case err == nil && !left.None():
+			heard, what = now, left.String()
+			db.waits.Store(&left)
+		case err != nil && (!errors.Is(err, memory.ErrAway) || now-heard > int64(db.opts.LeaseTerm)):
 			return err
-		}
-		if last := db.waits.Load(); last != nil {
-			left = *last
 		}
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("waiting for %v: %w", left, canceled(ctx))
+			return fmt.Errorf("waiting for %s: %w", what, canceled(ctx))
 		case limit > 0 && now-from > limit:
-			return fmt.Errorf("%w: waiting for %v", memory.ErrShared, left)
+			return fmt.Errorf("%w: waiting for %s", memory.ErrShared, what)
 		}
-		w.attend()
-		w.coro.Sleep(pause)
+		attend()
+		c.Sleep(pause)
 		pause = min(2*pause, restPausesNs)
 	}
 }
 
-// attend is what a worker does between two looks while it waits, in no transaction, for something that others do.
+// allRested reports whether everything has ended, of which own is of this process, and what is waited for.
+func (db *DB) allRested(n memory.Notice, own *occ.Rest) (rested bool, left memory.Restless, err error) {
+	if own != nil {
+		db.askIdle()
+		return own.Ended(db.engine, db.fabric.Now()), left, nil
+	}
+	db.sup.RestSoon()
+	left, err = db.space.Unrested(n)
+	return err == nil && left.None(), left, err
+}
+
+// attend is what a coroutine does between two looks while it waits, in no transaction, for something that others do.
 func (w *Worker) attend() {
-	w.session.Reply()
+	w.o.Attend()
 	if w.session.Broken() != nil {
 		w.mend()
 	}

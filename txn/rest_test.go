@@ -232,6 +232,17 @@ type waiting struct {
 	cancel context.CancelFunc
 }
 
+// begun is a transaction of a process, which is rolled back if the test fails before its end, since the process would not close.
+func begun(t *testing.T, db *txn.DB) *txn.Tx {
+	t.Helper()
+	tx, err := db.Begin(context.Background(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
 // waitsFor begins a call in a process that is to wait for another one, and returns when it does.
 func waitsFor(t *testing.T, db, other *txn.DB, fn func(ctx context.Context) error) waiting {
 	t.Helper()
@@ -260,11 +271,8 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 			if err := a.Update(t.Context(), func(tx *txn.Tx) error { return ours.Put(tx, 1, note{Tag: "one"}) }); err != nil {
 				t.Fatal(err)
 			}
-			tx, err := b.Begin(t.Context(), false)
-			if err == nil {
-				err = theirs.Put(tx, 2, note{Tag: "two"})
-			}
-			if err != nil {
+			tx := begun(t, b)
+			if err := theirs.Put(tx, 2, note{Tag: "two"}); err != nil {
 				t.Fatal(err)
 			}
 			byTag := tagIndex(true)
@@ -297,7 +305,7 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 			} else if err := <-w.done; err != nil {
 				t.Errorf("when it has ended: %v", err)
 			}
-			err = b.Update(t.Context(), func(tx *txn.Tx) error { return theirs.Put(tx, 3, note{Tag: "three"}) })
+			err := b.Update(t.Context(), func(tx *txn.Tx) error { return theirs.Put(tx, 3, note{Tag: "three"}) })
 			if what != "index" {
 				says(t, "what begins since", err, txn.ErrDropped)
 				if s := tableState(t, o, "notes"); s != memory.TableDropped {

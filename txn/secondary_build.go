@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"txnode/occ"
 )
 
 // begin builds the index if the table has no record yet: of one that has, Build may take long.
@@ -85,15 +83,5 @@ func (db *DB) keepsFrom(ctx context.Context, w *Worker, table, name string) erro
 	if err != nil || !db.later(table, name) {
 		return err
 	}
-	if db.space.Shared() {
-		return db.awaitRest(ctx, w, n, 0)
-	}
-	for rest := occ.NewRest(w.thread.Now(), db.space.NextCoordinator()); !rest.Ended(db.engine, w.thread.Now()); w.coro.Sleep(dropPauseNs) {
-		if ctx.Err() != nil {
-			return canceled(ctx)
-		}
-		w.session.Reply()
-		db.askIdle()
-	}
-	return nil
+	return db.awaitRest(ctx, w.coro, w.attend, n, 0)
 }

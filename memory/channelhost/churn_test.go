@@ -491,9 +491,9 @@ func (s *churn) watch(running *int) {
 			switch {
 			case s.killed[i] || space.Follow() != nil:
 			case n%16 == 0:
-				_ = space.Acknowledge()
+				_ = space.Listen()
 			default:
-				space.AcknowledgeLoss()
+				_ = space.Acknowledge()
 			}
 		}
 		c.Sleep(churnIdentity.Term / 4)

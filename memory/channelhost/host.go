@@ -472,7 +472,7 @@ func (h *host) Refresh(*rdma.Coro) error {
 		return err
 	}
 	h.view, h.layout = v, l
-	h.space.AcknowledgeLoss()
+	_ = h.space.Acknowledge() // the next sign of life does, else
 	return nil
 }
 

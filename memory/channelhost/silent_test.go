@@ -107,7 +107,7 @@ func TestSilentBlade(t *testing.T) {
 						}
 						followed = true
 						check(t, two.Follow())
-						two.AcknowledgeLoss()
+						check(t, two.Acknowledge())
 					}
 				}
 				t.Logf("the object was used %d times in its old home", used)

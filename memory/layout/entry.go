@@ -60,6 +60,9 @@ const (
 	// entryVersionLasts is the version of a process whose registration ends for others when it has not changed for a time: it
 	// has ProcessEntry.Term. A program that does not know of that would compare the clocks of two processes.
 	entryVersionLasts = 2
+	// entryVersionAsks is the version of a process with ProcessEntry.Asks, behind ProcessEntry.Term, which may be 0. A program that does not know
+	// of that would not say that it rests.
+	entryVersionAsks = 3
 	// entryVersionOrdered is the version of a table with an ordered index: it has Table.State, Nodes and MaxKey.
 	entryVersionOrdered = 3
 )
@@ -164,7 +167,7 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
 	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner || v[1] == entryVersionVacant) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean || v[1] == entryVersionTold || v[1] == entryVersionDomain) && kind == entryBlade ||
-		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || v[1] == entryVersionLasts && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
+		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || (v[1] == entryVersionLasts || v[1] == entryVersionAsks) && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
 	if v[1] != entryVersion && !later {
 		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
 	}

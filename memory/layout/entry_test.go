@@ -75,7 +75,7 @@ func randomLayout(r *rand.Rand) *Layout {
 	}
 	l.Shared = r.IntN(2) > 0
 	for n := r.IntN(3) + 1; l.Shared && len(l.Processes) < n; {
-		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3)})
+		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3), Asks: r.Uint64N(3)})
 		l.NextCoordinator += 1 + uint32(r.IntN(3))
 	}
 	for _, p := range l.Processes {

@@ -24,6 +24,9 @@ const (
 type ProcessEntry struct {
 	ID          uint32
 	Until, Term int64 // when others may end it: as those of CoordinatorEntry
+	// Asks numbers what the process has asked all to rest for last, by Space.Ask; 0: nothing. It numbers attempts: others may have heard of one
+	// that is in doubt, or is taken back.
+	Asks uint64
 }
 
 // Resigned reports whether the process has closed the database, and its registration is to be ended in a new epoch.
@@ -35,17 +38,25 @@ const Resigned = 1
 // EntryOfProcess is the entry of a process.
 func EntryOfProcess(p ProcessEntry) Entry {
 	v := binary.LittleEndian.AppendUint64(nil, uint64(p.Until))
-	if p.Term == 0 {
+	if p.Term == 0 && p.Asks == 0 {
 		return seal(KeyOf(prefixProcess, p.ID), entryProcess, v)
 	}
-	return sealAs(entryVersionLasts, KeyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(v, uint64(p.Term)))
+	v = binary.LittleEndian.AppendUint64(v, uint64(p.Term))
+	if p.Asks == 0 {
+		return sealAs(entryVersionLasts, KeyOf(prefixProcess, p.ID), entryProcess, v)
+	}
+	return sealAs(entryVersionAsks, KeyOf(prefixProcess, p.ID), entryProcess, binary.LittleEndian.AppendUint64(v, p.Asks))
 }
 
 func decodeProcess(d *payload) (p ProcessEntry) {
 	p.Until = int64(d.u64())
-	if d.version == entryVersionLasts {
+	if d.version >= entryVersionLasts {
 		p.Term = int64(d.u64())
-		d.fail = d.fail || p.Term <= 0
+		d.fail = d.fail || p.Term < 0 || p.Term == 0 && d.version == entryVersionLasts
+	}
+	if d.version == entryVersionAsks {
+		p.Asks = d.u64()
+		d.fail = d.fail || p.Asks == 0
 	}
 	d.fail = d.fail || p.Until < 0
 	return p
@@ -58,6 +69,14 @@ func (l *Layout) Process(id uint32) *ProcessEntry {
 		return nil
 	}
 	return &l.Processes[i]
+}
+
+// Asked reports whether a process has asked all to rest since an earlier layout.
+func (l *Layout) Asked(old *Layout) bool {
+	return slices.ContainsFunc(l.Processes, func(p ProcessEntry) bool {
+		was := old.Process(p.ID)
+		return p.Asks > 0 && (was == nil || was.Asks != p.Asks)
+	})
 }
 
 // Owns reports whether a process hands out what is free in a segment.

@@ -94,7 +94,7 @@ func (s *Supervisor) decidedByOthers(c *rdma.Coro) error {
 		if err := s.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
 			return err
 		}
-		s.acknowledge()
+		_ = s.space.Acknowledge()
 	}
 	return nil
 }
@@ -121,20 +121,6 @@ func (s *Supervisor) Settle(c *rdma.Coro, claim *memory.Claim, renew func() erro
 			return ErrClosed
 		}
 		c.Sleep(gatePauseNs)
-	}
-}
-
-// acknowledge tells a process that waits in Settle for this one that it knows the epoch, or one that makes anew what a lost blade had.
-func (s *Supervisor) acknowledge() {
-	if !s.space.Shared() {
-		return
-	}
-	defer s.space.AcknowledgeLoss() // if that is not done
-	if !s.space.Gated() {
-		return
-	}
-	if e := uint32(s.space.View().Epoch); s.acknowledged.Swap(e) != e {
-		_ = s.space.Acknowledge() // what fails is done when the leases are renewed
 	}
 }
 

@@ -91,15 +91,13 @@ type Supervisor struct {
 	looked   atomic.Uint32         // the epoch in which it was looked whether anything is missing
 	lookAt   int64                 // when to look next whether a blade is back
 	giving   giving
-	copying  bool         // this process has the right to take in blades and to build copies
-	useless  memory.Epoch // in which it had no use for it, and leaves it to others
-	usefulAt int64        // until then
-	rest     int64        // for how long, the last time
-	gated    memory.Epoch // in which it was seen last that transactions wait to be decided
-	gatedAt  int64        // since when
-	// acknowledged is the last epoch that other processes were told of that this one knows: see acknowledge.
-	acknowledged atomic.Uint32
-	losses       atomic.Uint64 // outages that were noted
+	copying  bool          // this process has the right to take in blades and to build copies
+	useless  memory.Epoch  // in which it had no use for it, and leaves it to others
+	usefulAt int64         // until then
+	rest     int64         // for how long, the last time
+	gated    memory.Epoch  // in which it was seen last that transactions wait to be decided
+	gatedAt  int64         // since when
+	losses   atomic.Uint64 // outages that were noted
 
 	mu       sync.Mutex
 	outages  []Outage

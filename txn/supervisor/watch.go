@@ -99,7 +99,7 @@ func (s *Supervisor) watch() {
 
 // heed does what is to be done at once when the catalog has changed.
 func (s *Supervisor) heed() {
-	s.acknowledge()
+	_ = s.space.Acknowledge()
 	s.RestSoon()
 	s.lookForGaps()
 }
@@ -150,7 +150,7 @@ func (s *Supervisor) Follow(c *rdma.Coro) error {
 	if err := s.space.Follow(); err != nil {
 		return err
 	}
-	s.acknowledge()
+	_ = s.space.Acknowledge()
 	s.RestSoon()
 	return s.heedQuestions(c)
 }
