@@ -19,6 +19,23 @@ func (s *allocation) CreateTable(name string, options []byte) (Table, error) {
 	return s.createTable(name, options, 0, 0, nil)
 }
 
+// LoadTable records a table that no process finds before ChangeTables gives it its root (TableChange.Root): until then it is
+// one that is being dropped, so that what is left of a load that was cut short is freed as the rest of such tables is. nodes and maxKey
+// are those of CreateOrderedTable, or 0. The process has the right to drop tables (MendDrop): else it is ErrEnded.
+func (s *allocation) LoadTable(name string, options []byte, nodes Class, maxKey int) (made Table, err error) {
+	err = s.update(func() error {
+		if err := s.mayAddTable(name, options); err != nil {
+			return err
+		}
+		if err := s.keeps(MendDrop); err != nil {
+			return err
+		}
+		made, err = s.addTable(Table{Name: name, Options: options, Nodes: nodes, MaxKey: uint16(maxKey), State: TableDropping}) //nolint:gosec // record.MaxKey
+		return err
+	})
+	return made, err
+}
+
 // CreateOrderedTable is CreateTable of a table whose index is ordered, with nodes in blocks of a class, which is not 0. of, if not nil, is another
 // table to which it belongs: if that is in use no more with these options, nothing is made, and that is ErrRevision.
 func (s *allocation) CreateOrderedTable(name string, options []byte, nodes Class, maxKey int, of *Table) (Table, error) {
@@ -30,23 +47,7 @@ func (s *allocation) CreateOrderedTable(name string, options []byte, nodes Class
 
 func (s *allocation) createTable(name string, options []byte, nodes Class, maxKey uint16, of *Table) (made Table, err error) {
 	err = s.update(func() error {
-		if err := s.writable(); err != nil {
-			return err
-		}
-		switch {
-		case name == "":
-			return errors.New("memory: a table needs a name")
-		case !utf8.ValidString(name):
-			return fmt.Errorf("memory: the name of a table is %q: it must be UTF-8", name)
-		case len(name) > MaxTableName:
-			return fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
-		case len(options) > MaxTableOptions:
-			return fmt.Errorf("memory: the options of table %q have %d bytes: at most %d are possible", name, len(options), MaxTableOptions)
-		}
-		if err := s.alone(); err != nil {
-			return err
-		}
-		if err := s.enroll(); err != nil { // what is no member changes nothing
+		if err := s.mayAddTable(name, options); err != nil {
 			return err
 		}
 		l := s.layout
@@ -77,19 +78,46 @@ func (s *allocation) createTable(name string, options []byte, nodes Class, maxKe
 			made = t
 			return nil
 		}
-		if len(l.Tables) == MaxTables {
-			return fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
-		}
-		t := Table{ID: uint16(len(l.Tables) + 1), Name: strings.Clone(name), Options: slices.Clone(options), Nodes: nodes, MaxKey: maxKey}
-		if err := s.commit(layout.EntryOfTable(t), l.EntryOfState(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
-			return err
-		}
-		l.Tables = append(l.Tables, t)
-		t.Options = slices.Clone(options)
-		made = t
-		return nil
+		made, err = s.addTable(Table{Name: name, Options: options, Nodes: nodes, MaxKey: maxKey})
+		return err
 	})
 	return made, err
+}
+
+// mayAddTable returns why this process cannot add a table of that name, with those options; nil: it can. The caller holds the lock.
+func (s *allocation) mayAddTable(name string, options []byte) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	switch {
+	case name == "":
+		return errors.New("memory: a table needs a name")
+	case !utf8.ValidString(name):
+		return fmt.Errorf("memory: the name of a table is %q: it must be UTF-8", name)
+	case len(name) > MaxTableName:
+		return fmt.Errorf("memory: the name of a table has %d bytes: at most %d are possible", len(name), MaxTableName)
+	case len(options) > MaxTableOptions:
+		return fmt.Errorf("memory: the options of table %q have %d bytes: at most %d are possible", name, len(options), MaxTableOptions)
+	}
+	if err := s.alone(); err != nil {
+		return err
+	}
+	return s.enroll() // what is no member changes nothing
+}
+
+// addTable gives a table its number. The caller holds the lock.
+func (s *allocation) addTable(t Table) (Table, error) {
+	l := s.layout
+	if len(l.Tables) == MaxTables {
+		return Table{}, fmt.Errorf("%w: of tables, of which a database has %d at most", ErrExhausted, MaxTables)
+	}
+	t.ID, t.Name, t.Options = uint16(len(l.Tables)+1), strings.Clone(t.Name), slices.Clone(t.Options)
+	if err := s.commit(layout.EntryOfTable(t), l.EntryOfState(len(l.Segments)-1, len(l.Tables)+1, len(l.Coordinators))); err != nil {
+		return Table{}, err
+	}
+	l.Tables = append(l.Tables, t)
+	t.Options = slices.Clone(t.Options)
+	return t, nil
 }
 
 // SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered table, of a block. In a shared
@@ -128,6 +156,9 @@ type TableChange struct {
 	Options []byte // the new ones; nil: they stay
 	Was     []byte // of these, those that they were made of; others are ErrRevision. nil: whatever they were
 	Drop    bool   // the table is being dropped from now on, and its name is free
+	// Root, if it is not 0, is that of a table that was loaded (LoadTable), which others find from now on. It is ErrTableExists if there is another
+	// one of its name.
+	Root Addr
 	// Unmade is of a table whose index could not be made: it is ErrTableExists if the table has a root all the same, which others may
 	// have found and use, or unless this process has the right to make the index (BeginMend).
 	Unmade bool
@@ -166,7 +197,7 @@ func (s *allocation) ChangeTables(changes ...TableChange) error {
 			if x.Unmade && t.State == TableLive && (t.Root != 0 || s.opts.Shared && !s.has(uint32(x.ID))) {
 				return fmt.Errorf("%w: %q: it was made, or another process makes it", ErrTableExists, t.Name)
 			}
-			if x.Drop && !x.Unmade || x.forget {
+			if x.Drop && !x.Unmade || x.forget || x.Root != 0 {
 				if err := s.keeps(MendDrop); err != nil {
 					return err
 				}
@@ -181,6 +212,15 @@ func (s *allocation) ChangeTables(changes ...TableChange) error {
 			}
 			if x.Drop {
 				t.State = max(t.State, TableDropping)
+			}
+			if x.Root != 0 {
+				if slices.ContainsFunc(l.Tables, func(o Table) bool { return o.Name == t.Name && o.State == TableLive }) {
+					return fmt.Errorf("%w: %q", ErrTableExists, t.Name)
+				}
+				t.State, t.Root = TableLive, x.Root
+				if !l.ValidRoot(&t) {
+					return fmt.Errorf("memory: root %v of table %d is in no segment of its kind", t.Root, t.ID)
+				}
 			}
 			if x.forget {
 				t.State, t.Root = TableDropped, 0

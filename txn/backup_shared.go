@@ -44,7 +44,7 @@ func (db *DB) backupShared(ctx context.Context, w *Worker, out *snapshot.Writer,
 	if db.opts.ReadOnly {
 		return info, fmt.Errorf("%w: a backup beside other processes keeps records in the database while it is made: open it for writing", ErrReadOnly)
 	}
-	if err := db.ask(ctx, func() error { _, err := db.table(keptName, keptOptions(), true, 0); return err }, nil); err != nil {
+	if err := db.ask(ctx, func() error { _, err := db.table(keptName, keptOptions(), true); return err }, nil); err != nil {
 		return info, err
 	}
 	var cut *memory.Cut

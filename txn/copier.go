@@ -84,7 +84,7 @@ func (s *copier) table(t memory.Table) error {
 	if err != nil {
 		return err
 	}
-	if err := s.w.db.ask(s.ctx, func() (err error) { s.t, err = s.w.db.table(t.Name, o, false, 0); return err }, nil); err != nil {
+	if err := s.w.db.ask(s.ctx, func() (err error) { s.t, err = s.w.db.table(t.Name, o, false); return err }, nil); err != nil {
 		return err
 	}
 	return s.walk()

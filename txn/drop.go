@@ -293,7 +293,7 @@ type dropper struct {
 	batch rdma.Batch
 	left  int // blocks of the table that a pass has met, and that are in use still
 
-	ix   *race.Index // nil: the table is ordered
+	ix   *race.Index // nil: the table is ordered, or its load was cut short
 	scan index.Scan
 	todo []index.Candidate
 	keys [][]byte // of records to be deleted
@@ -355,10 +355,8 @@ func (d *dropper) drop() error {
 			return nil // nodes lead to what a sweep unlocks: the next opening does the rest
 		}
 	}
-	if d.meta.Root != 0 || d.meta.Ordered() {
-		if err := d.empty(); err != nil { // what they have committed meanwhile
-			return err
-		}
+	if err := d.empty(); err != nil { // what they have committed meanwhile
+		return err
 	}
 	return d.forget()
 }
@@ -386,7 +384,7 @@ func (d *dropper) sweep(since int64) {
 // a sweep unlocks them.
 func (d *dropper) empty() error {
 	pass := d.pass
-	if d.meta.Ordered() {
+	if d.ix == nil {
 		pass = d.vacate
 	}
 	for before, since := -1, int64(0); ; {

@@ -63,7 +63,7 @@ func OpenAnyTable(db *DB, name string) (*RawTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := db.table(name, tableOptions{Key: i.Key, Value: i.Value, Index: i.Index}, false, 0)
+	t, err := db.table(name, tableOptions{Key: i.Key, Value: i.Value, Index: i.Index}, false)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ type loader struct {
 	progress   func(uint64)
 	rows, size int
 	far        bool // a round trip takes time
-	restores   bool // what it loads are tables and their indexes alike
+	alone      bool // no other process may use the database meanwhile
 	// put, if not nil, puts a record, whose key is staged, and keeps the indexes of its table.
 	put func(tx *Tx, key, value []byte) error
 
@@ -144,12 +144,11 @@ func (l *loader) flush() error {
 func (l *loader) load(records []pendingRecord) error {
 	return inHalves(records, func(records []pendingRecord) error {
 		err := l.w.Update(l.ctx, func(tx *Tx) error {
-			if l.restores { // others may have made tables of these names
+			if l.alone { // else another one frees what is loaded
 				if err := l.w.db.space.Alone(); err != nil {
 					return err
 				}
 			}
-			tx.o.AllowReserved(l.restores)
 			put := tx.put
 			if l.put != nil {
 				put = func(_ *occ.Table, key, value []byte) error { return l.put(tx, key, value) }

@@ -3,28 +3,28 @@ package txn
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/occ"
 )
 
-// maxLoaders is how many workers load a backup at the same time where round trips take time: an insert has some, one after the other.
+// maxLoaders is how many workers load ordered tables at the same time where round trips take time: an insert has some, one after the other.
 const maxLoaders = 8
 
-// loaders load records by several workers at the same time. Those of one key go to one of them, in the order in which they come, and so do all of
-// an ordered table, whose neighbours would be in each other's way. It belongs to one goroutine.
+// loaders load a backup into tables that nobody can find yet: hash tables in bulk, and ordered ones by several workers at the same time. All records
+// of an ordered table go to one of them, since neighbours would be in each other's way. It belongs to one goroutine.
 type loaders struct {
-	all      []*loader
+	bulk     bulk
+	all      []*loader      // of ordered tables
 	filled   []*loaded      // what is being filled for each
 	queues   []chan *loaded // to each; nil: this goroutine loads
 	free     chan *loaded
 	progress func(uint64)
-	seed     maphash.Seed
 
-	done   atomic.Uint64
+	done   atomic.Uint64 // records of ordered tables, if there are queues
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	ended  sync.WaitGroup
@@ -36,15 +36,20 @@ type loaded struct {
 	pending []pendingRecord
 }
 
-// newLoaders makes loaders with workers of their own; close ends them, whatever has happened.
-func (db *DB) newLoaders(ctx context.Context, progress func(uint64)) (*loaders, error) {
-	n, c := 1, db.fabric.Caps()
+// newLoaders makes loaders for so many ordered tables, with workers of their own; close ends them, whatever has happened.
+func (db *DB) newLoaders(ctx context.Context, ordered int, progress func(uint64)) (_ *loaders, err error) {
+	c := db.fabric.Caps()
 	far := c.RealTime && !c.Synchronous
-	if far {
-		n = maxLoaders
+	n := min(ordered, maxLoaders)
+	if !far {
+		n = min(n, 1)
 	}
-	s := &loaders{progress: progress, free: make(chan *loaded, 2*n), seed: maphash.MakeSeed()}
+	s := &loaders{progress: progress, free: make(chan *loaded, 2*n)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.bulk = bulk{ctx: s.ctx, links: map[uint16][]race.Linked{}, strays: map[uint16][]occ.Remnant{}}
+	if s.bulk.w, err = db.ownWorker(ctx); err != nil {
+		return nil, err
+	}
 	for range n {
 		w, err := db.ownWorker(ctx)
 		if errors.Is(err, memory.ErrNoSpace) && len(s.all) > 0 { // for the log of one more: the others do
@@ -53,11 +58,13 @@ func (db *DB) newLoaders(ctx context.Context, progress func(uint64)) (*loaders, 
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
-		s.all = append(s.all, &loader{ctx: s.ctx, w: w, rows: restoreRecords, size: restoreBytes, far: far, restores: true})
+		s.all = append(s.all, &loader{ctx: s.ctx, w: w, rows: restoreRecords, size: restoreBytes, far: far, alone: true})
 	}
 	s.filled = make([]*loaded, len(s.all))
-	if len(s.all) == 1 {
-		s.all[0].progress = progress
+	if !far {
+		for _, l := range s.all {
+			l.progress = func(uint64) { s.tell() }
+		}
 		return s, nil
 	}
 	for i := range s.all {
@@ -66,6 +73,18 @@ func (db *DB) newLoaders(ctx context.Context, progress func(uint64)) (*loaders, 
 		s.ended.Go(func() { s.run(s.all[i], q) })
 	}
 	return s, nil
+}
+
+// tell tells how many records are loaded.
+func (s *loaders) tell() {
+	if s.progress == nil {
+		return
+	}
+	n := s.bulk.done + s.done.Load()
+	if s.queues == nil && len(s.all) > 0 {
+		n += s.all[0].done
+	}
+	s.progress(n)
 }
 
 // run loads what comes until the queue is closed. After an error of any loader nothing more is loaded.
@@ -86,16 +105,20 @@ func (s *loaders) run(l *loader, q chan *loaded) {
 	}
 }
 
-// add adds a record of a table, which may be ordered. The bytes are copied.
-func (s *loaders) add(t *occ.Table, ordered bool, key, value []byte) error {
+// add adds a record of a table. The bytes are copied.
+func (s *loaders) add(t *occ.Table, key, value []byte) error {
+	if t.Ordered == nil {
+		before := s.bulk.done
+		err := s.bulk.add(t, key, value)
+		if s.bulk.done != before {
+			s.tell()
+		}
+		return err
+	}
 	if s.queues == nil {
 		return s.all[0].add(t, key, value)
 	}
-	i := uint64(t.ID)
-	if !ordered {
-		i = maphash.Bytes(s.seed, key)
-	}
-	i %= uint64(len(s.all))
+	i := int(t.ID) % len(s.all)
 	x := s.filled[i]
 	if len(x.pending) == restoreRecords || len(x.pending) > 0 && len(x.bytes)+len(key)+len(value) > restoreBytes {
 		if err := s.send(i); err != nil {
@@ -110,7 +133,7 @@ func (s *loaders) add(t *occ.Table, ordered bool, key, value []byte) error {
 }
 
 // send has loader i load what is filled for it.
-func (s *loaders) send(i uint64) error {
+func (s *loaders) send(i int) error {
 	select {
 	case s.queues[i] <- s.filled[i]:
 	case <-s.ctx.Done():
@@ -121,27 +144,31 @@ func (s *loaders) send(i uint64) error {
 	default:
 		s.filled[i] = &loaded{}
 	}
-	if s.progress != nil {
-		s.progress(s.done.Load())
-	}
+	s.tell()
 	return nil
 }
 
 // flush returns when all that was added is loaded. Nothing is added after it.
 func (s *loaders) flush() error {
-	if s.queues == nil {
-		return s.all[0].flush()
-	}
-	for i := range s.queues {
-		if err := s.send(uint64(i)); err != nil { //nolint:gosec // maxLoaders
+	if s.queues == nil && len(s.all) > 0 {
+		if err := s.all[0].flush(); err != nil {
 			return err
 		}
 	}
-	s.wait()
-	if s.progress != nil && s.ctx.Err() == nil {
-		s.progress(s.done.Load())
+	for i := range s.queues {
+		if err := s.send(i); err != nil {
+			return err
+		}
 	}
-	return context.Cause(s.ctx)
+	if err := s.bulk.flush(); err != nil {
+		return err
+	}
+	s.wait()
+	if err := context.Cause(s.ctx); err != nil {
+		return err
+	}
+	s.tell()
+	return nil
 }
 
 // wait returns when no loader is at work. Nothing is sent after it.
@@ -149,7 +176,7 @@ func (s *loaders) wait() {
 	for _, q := range s.queues {
 		close(q)
 	}
-	s.queues = nil
+	s.queues = s.queues[:0]
 	s.ended.Wait()
 }
 
@@ -157,6 +184,7 @@ func (s *loaders) wait() {
 func (s *loaders) close() (err error) {
 	s.cancel(nil)
 	s.wait()
+	err = s.bulk.w.Close()
 	for _, l := range s.all {
 		err = errors.Join(err, l.w.Close())
 	}

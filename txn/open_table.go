@@ -95,7 +95,7 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want 
 		return nil, err
 	}
 	want.Key, want.Value = key.Name, value.Name
-	return db.table(name, want, create, 0)
+	return db.table(name, want, create)
 }
 
 // Tables returns the names of all tables, but for those that are indexes of others, and that of backups beside
@@ -120,9 +120,8 @@ func (db *DB) Tables() ([]string, error) {
 	return names, nil
 }
 
-// table returns a table. If it has to be created, its index is made for so many records: no larger than
-// their inserts would make it, since the blades may have room for no more.
-func (db *DB) table(name string, want tableOptions, create bool, records uint64) (t *occ.Table, err error) {
+// table returns a table.
+func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, err error) {
 	var w *Worker // makes an ordered index, whose nodes are committed
 	if create && want.Index == indexOrdered && !db.readOnly() {
 		if _, e := db.findTable(name, want, false); errors.Is(e, ErrNoTable) {
@@ -174,11 +173,7 @@ func (db *DB) table(name string, want tableOptions, create bool, records uint64)
 		// Created now, or by a process that stopped here: the index is made first, then
 		// recorded.
 		var root memory.Addr
-		o := race.Options{Groups: db.opts.IndexGroups, Keys: race.KeysAtLeast(records)}
-		if o.Validate() != nil {
-			o.Keys = 0 // more than it can have: Put says so
-		}
-		if root, ix, err = race.Create(c, db.space, meta.ID, o); err == nil {
+		if root, ix, err = race.Create(c, db.space, meta.ID, race.Options{Groups: db.opts.IndexGroups}); err == nil {
 			db.equip(ix)
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
@@ -327,13 +322,7 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 		if w == nil {
 			return nil, ErrReadOnly
 		}
-		var root memory.Addr
-		err := w.insist(context.Background(), func() (err error) {
-			if root, err = w.o.NewOrdered(t, meta.Nodes, tree.Empty); errors.Is(err, ErrConflict) {
-				err = ErrFenced // only the epoch is in its way
-			}
-			return err
-		})
+		root, err := w.newOrdered(t, meta.Nodes)
 		if err == nil {
 			err = db.space.SetTableRoot(meta.ID, root)
 		}
@@ -348,6 +337,22 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 		}
 		meta.Root = root
 	}
+	return db.withTree(t, meta)
+}
+
+// newOrdered makes the first nodes of an ordered table.
+func (w *Worker) newOrdered(t *occ.Table, nodes memory.Class) (root memory.Addr, err error) {
+	err = w.insist(context.Background(), func() (err error) {
+		if root, err = w.o.NewOrdered(t, nodes, tree.Empty); errors.Is(err, ErrConflict) {
+			err = ErrFenced // only the epoch is in its way
+		}
+		return err
+	})
+	return root, err
+}
+
+// withTree gives an ordered table its index.
+func (db *DB) withTree(t *occ.Table, meta memory.Table) (*occ.Table, error) {
 	g := tree.GeometryOf(&meta)
 	g.MaxEntries = db.opts.NodeEntries
 	ix, err := tree.New(db.space, g, meta.ID, meta.Root)

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -13,10 +14,12 @@ import (
 	"slices"
 	"strings"
 
+	"txnode/index/tree"
 	"txnode/internal/owndir"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/occ"
+	"txnode/rdma"
 	"txnode/txn/snapshot"
 )
 
@@ -318,6 +321,8 @@ func syncFiles(dir string) error {
 	return embedded.Sync(dir)
 }
 
+// restore loads a backup. Until all of its tables are there they are such as are being dropped: after a crash, or an error, the next opening of the
+// database frees what there is of them, or the next restore.
 func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) (err error) {
 	if db.isClosed() {
 		return ErrClosed
@@ -332,36 +337,105 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	case len(names) > 0:
 		return fmt.Errorf("the database has tables already: restore into a new one")
 	}
-	tables, ordered, left := map[uint16]*occ.Table{}, map[uint16]bool{}, leftOut(r.Tables())
-	for _, t := range r.Tables() { // each is a change of the catalog
-		if ctx.Err() != nil {
-			return canceled(ctx)
-		}
-		want, err := decodeTableOptions(t.Options)
-		if err != nil {
+	left, ordered := leftOut(r.Tables()), 0
+	options := make([]tableOptions, len(r.Tables()))
+	for i, t := range r.Tables() {
+		if options[i], err = decodeTableOptions(t.Options); err != nil {
 			return fmt.Errorf("table %q: %w", t.Name, err)
 		}
-		for i := range want.Indexes {
-			left.index(&want, t.Name, &want.Indexes[i])
+		for k := range options[i].Indexes {
+			left.index(&options[i], t.Name, &options[i].Indexes[k])
 		}
-		ordered[t.ID] = want.Index == indexOrdered
-		if tables[t.ID], err = db.table(t.Name, want, true, r.Count(t.ID)); err != nil {
-			return err
+		if options[i].Index == indexOrdered {
+			ordered++
 		}
 	}
-	l, err := db.newLoaders(ctx, o.Progress)
+	l, err := db.newLoaders(ctx, ordered, o.Progress)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }() // also when o.Progress panics
-	add := func(table uint16, key, value []byte) error { return l.add(tables[table], ordered[table], key, value) }
+	w := l.bulk.w
+	end, err := db.beginDrop(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := db.finishDrops(ctx, w, 0, func(*memory.Table) bool { return true }); err != nil {
+		return fmt.Errorf("freeing what a restore before has left: %w", err)
+	}
+	tables := map[uint16]*occ.Table{}
+	for i, t := range r.Tables() { // each is a change of the catalog
+		if ctx.Err() != nil {
+			return canceled(ctx)
+		}
+		if tables[t.ID], err = db.loadTable(w, t.Name, options[i]); err != nil {
+			return fmt.Errorf("table %q: %w", t.Name, err)
+		}
+	}
+	add := func(table uint16, key, value []byte) error { return l.add(tables[table], key, value) }
 	if err := r.Records(nil, add); err != nil {
 		return err
 	}
-	if err := l.flush(); err != nil || len(left) == 0 {
+	if err := l.flush(); err != nil {
 		return err
 	}
-	return db.dropStrays(ctx, l.all[0].w, r.Tables(), left, tables)
+	var changes []memory.TableChange
+	for _, of := range r.Tables() {
+		t, root := tables[of.ID], memory.Addr(0)
+		if t.Ordered != nil {
+			root = t.Ordered.Root()
+		} else if root, err = l.bulk.index(t); err != nil {
+			return err
+		}
+		changes = append(changes, memory.TableChange{ID: t.ID, Root: root})
+	}
+	if db.opts.Durability == DurabilityPower { // no log has what was written in bulk
+		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, memory.KindBlocks, memory.KindIndex) }
+		db.ctlMu.Lock()
+		err := db.withBlades(flush)
+		db.ctlMu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	if err := db.space.ChangeTables(changes...); err != nil || len(left) == 0 {
+		return err
+	}
+	for i, t := range r.Tables() {
+		if tables[t.ID], err = db.table(t.Name, options[i], false); err != nil {
+			return err
+		}
+	}
+	return db.dropStrays(ctx, w, r.Tables(), left, tables)
+}
+
+// loadTable makes a table that nobody can find yet.
+func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, error) {
+	options, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	nodes := memory.Class(0)
+	switch o.Index {
+	case indexHash:
+		o.MaxKey = 0
+	case indexOrdered:
+		if nodes, err = tree.Fit(o.MaxKey); err != nil {
+			return nil, fmt.Errorf("%w: its MaxKey is %d: %w", ErrOptions, o.MaxKey, err)
+		}
+	default:
+		return nil, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType, o.Index)
+	}
+	meta, err := db.space.LoadTable(name, options, nodes, o.MaxKey)
+	t := &occ.Table{ID: meta.ID, Name: name}
+	if err != nil || o.Index == indexHash {
+		return t, err
+	}
+	if meta.Root, err = w.newOrdered(t, nodes); err != nil {
+		return nil, err
+	}
+	return db.withTree(t, meta)
 }
 
 // restoring is where in a directory that was there a restore is made.

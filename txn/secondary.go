@@ -119,7 +119,7 @@ func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 	if create = create || !t.db.built(t.t.Name, x.name) && !t.db.readOnly(); create {
 		want.MaxKey = indexMaxKey
 	}
-	ts, err := t.db.table(name, want, create, 0)
+	ts, err := t.db.table(name, want, create)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ func (w *walker) indexes() {
 		}
 		t := &w.l.Tables[i]
 		if t.Root == 0 {
-			continue // whoever created the table did not come further; the next who opens it does
+			w.sum.Tables[i].Unwalked = t.State == memory.TableDropping // a load was cut short: its blocks are to be freed
+			continue                                                   // whoever created the table did not come further; the next who opens it does
 		}
 		if t.Ordered() {
 			w.sum.Tables[i].Unwalked = !w.tree(t, &w.sum.Tables[i])

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"txnode/index"
 	"txnode/memory"
 	"txnode/rdma"
 )
@@ -30,10 +29,10 @@ func (l Linked) Block() memory.Addr { return l.slot.Addr() }
 // So there are never more sub-tables than after any order of inserts: an index that fits its
 // blades, or has its largest size, can be built again.
 //
-// The blocks are placed; Build changes their order. Of two whose hashes are equal, same says
-// whether their keys are; then Build fails with an index.ErrDuplicate. A failure leaves nothing
-// behind.
-func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same func(a, b memory.Addr) (bool, error)) (memory.Addr, *Index, error) {
+// The blocks are placed; Build changes their order. Of two whose hashes are equal, twice says which
+// one to leave out, since their keys are equal too, 0: they are not. It may be asked about them more
+// than once. A failure leaves nothing behind.
+func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, twice func(a, b memory.Addr) (memory.Addr, error)) (memory.Addr, *Index, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
 		return 0, nil, err
@@ -44,7 +43,7 @@ func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, same
 		return 0, nil, noExtent("the root of an index", table, err)
 	}
 	ix := newIndex(c, s, root.Addr, g)
-	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), same: same, extents: []memory.Extent{root}}
+	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), twice: twice, extents: []memory.Extent{root}}
 	defer ix.put(b.s)
 	var d *directory
 	if err = b.part(blocks, 0, 0); err == nil {
@@ -66,7 +65,7 @@ type builder struct {
 	c       *rdma.Coro
 	s       *scratch
 	planned uint8 // the least depth of a sub-table
-	same    func(a, b memory.Addr) (bool, error)
+	twice   func(a, b memory.Addr) (memory.Addr, error)
 	made    []made
 	extents []memory.Extent // that were allocated
 
@@ -161,8 +160,14 @@ func (b *builder) put(l *Linked) (bool, error) {
 				default:
 					used[k]++
 					if w.Fingerprint() == l.slot.Fingerprint() && b.hashes[off/8] == l.Hash {
-						if err := b.differ(w.Addr(), l.Block()); err != nil {
+						switch out, err := b.twice(w.Addr(), l.Block()); {
+						case err != nil:
 							return false, err
+						case out == l.Block():
+							return true, nil
+						case out == w.Addr():
+							b.set(off, l.slot, l.Hash)
+							return true, nil
 						}
 					}
 				}
@@ -255,15 +260,6 @@ func (b *builder) displace(hash uint64) uint32 {
 		b.via[line/lineSize] = 0
 	}
 	return at
-}
-
-// differ fails if two blocks have the same key.
-func (b *builder) differ(x, y memory.Addr) error {
-	same, err := b.same(x, y)
-	if err == nil && same {
-		err = fmt.Errorf("index: blocks %v and %v have the same key of table %d: %w", x, y, b.ix.geo.Table, index.ErrDuplicate)
-	}
-	return err
 }
 
 // write writes the image to a new sub-table, or makes an empty one; it is placed when write returns.

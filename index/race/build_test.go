@@ -14,7 +14,7 @@ import (
 )
 
 // never says that no two blocks have the same key.
-func never(memory.Addr, memory.Addr) (bool, error) { return false, nil }
+func never(memory.Addr, memory.Addr) (memory.Addr, error) { return 0, nil }
 
 // filled is an index with n keys, one insert after the other, and what Build needs for another one
 // with the same.
@@ -127,13 +127,13 @@ func TestBuildAsInserted(t *testing.T) {
 	}
 }
 
-// TestBuildRefuses: two blocks of one key are a duplicate, two keys of one hash are not; when there is no room nothing is left behind.
+// TestBuildRefuses: of two blocks with one hash Build asks which to leave out; when that cannot be told, or there is no room, nothing is left behind.
 func TestBuildRefuses(t *testing.T) {
 	m, _, k, links := filled(t, Options{Groups: 8}, 100)
 	size, given := int64(0), m.Freed()
-	refused := func(want error, tables int64, o Options, links []Linked, same func(a, b memory.Addr) (bool, error)) {
+	refused := func(want error, tables int64, o Options, links []Linked, twice func(a, b memory.Addr) (memory.Addr, error)) {
 		t.Helper()
-		_, _, err := Build(k.C, m, 7, o, links, same)
+		_, _, err := Build(k.C, m, 7, o, links, twice)
 		if !errors.Is(err, want) {
 			t.Errorf("%v instead of %v", err, want)
 		}
@@ -145,18 +145,56 @@ func TestBuildRefuses(t *testing.T) {
 	twin := links[41]
 	twin.slot = MakeSlot(twin.slot.Fingerprint(), 0, links[7].Block())
 	var asked []memory.Addr
-	refused(index.ErrDuplicate, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (bool, error) {
+	failed := errors.New("cannot be read")
+	refused(failed, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (memory.Addr, error) {
 		asked = append(asked, a, b)
-		return true, nil
+		return 0, failed
 	})
 	if len(asked) != 2 || asked[0] != links[41].Block() || asked[1] != links[7].Block() {
 		t.Errorf("%v was asked for", asked)
 	}
-	failed := errors.New("cannot be read")
-	refused(failed, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (bool, error) { return false, failed })
 	refused(index.ErrFull, 1, Options{Groups: 2, MaxDepth: 1}, lopsided(84), never)
 	if _, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100], twin), never); err != nil {
 		t.Errorf("two keys of one hash: %v", err)
+	}
+}
+
+// TestBuildTwice: of two blocks of one key the one that is to be left out has no slot, whichever it is, and the other one has.
+func TestBuildTwice(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		m, _, k, links := filled(t, Options{Groups: 8}, 100)
+		twin := links[41]
+		twin.slot = MakeSlot(twin.slot.Fingerprint(), 0, memory.MakeAddr(1, 1<<19))
+		out, in := twin.Block(), links[41].Block()
+		if first {
+			out, in = in, out
+		}
+		root, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (memory.Addr, error) {
+			if a != out && b != out {
+				t.Errorf("blocks %v and %v have one key", a, b)
+			}
+			return out, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ix, err := Open(k.C, m, root, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		met := map[memory.Addr]int{}
+		for s, more := ix.NewScan(), true; more; {
+			var cs []index.Candidate
+			if cs, more, err = s.Next(k.C, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range cs {
+				met[c.Addr]++
+			}
+		}
+		if len(met) != 100 || met[in] != 1 || met[out] != 0 {
+			t.Errorf("the first left out, %v: %d blocks, %d times the one, %d times the other", first, len(met), met[in], met[out])
+		}
 	}
 }
 

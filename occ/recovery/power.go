@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"txnode/index"
@@ -206,10 +205,7 @@ func (p *power) rebuild(c *rdma.Coro) error {
 		if t.Root == 0 || t.Ordered() {
 			continue
 		}
-		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.same)
-		if errors.Is(err, index.ErrDuplicate) {
-			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-		}
+		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.twice)
 		if err != nil {
 			return fmt.Errorf("recovery: a new index for table %q: %w", t.Name, err)
 		}
@@ -376,11 +372,15 @@ func (p *power) ordered(image record.Image) bool {
 	return id > 0 && id <= len(p.tables) && p.tables[id-1].Ordered()
 }
 
-// dropped reports whether an image is of a table of which nothing is left. The catalog was on disk when that was said, and
+// dropped reports whether an image is of a table of which nothing is left, or of one whose load was cut short. The catalog was on disk when that was said, and
 // blocks that were freed before may not have been.
 func (b *builder) dropped(image record.Image) bool {
 	id := int(image.Meta().Table())
-	return id > 0 && id <= len(b.tables) && b.tables[id-1].State == memory.TableDropped
+	if id == 0 || id > len(b.tables) {
+		return false
+	}
+	t := &b.tables[id-1]
+	return t.State == memory.TableDropped || t.State == memory.TableDropping && t.Root == 0 && !t.Ordered()
 }
 
 // blank makes a block one that was never used.
@@ -452,8 +452,8 @@ func (b *builder) count(l *memory.Layout) error {
 	return nil
 }
 
-// same reports whether two blocks, which have their records, have the same key.
-func (b *builder) same(x, y memory.Addr) (bool, error) {
+// twice returns ErrCorrupt if two blocks, which have their records, have the same key.
+func (b *builder) twice(x, y memory.Addr) (memory.Addr, error) {
 	v, l := b.o.Space.View(), b.o.Space.Layout()
 	var keys [2][]byte
 	b.batch.Reset()
@@ -461,14 +461,17 @@ func (b *builder) same(x, y memory.Addr) (bool, error) {
 		b.batch.Read(v.At(a, 0), b.bufs[i], l.Segments[a.Segment()].Class.Size())
 	}
 	if err := b.c.Do(&b.batch); err != nil {
-		return false, fmt.Errorf("recovery: reading blocks: %w", err)
+		return 0, fmt.Errorf("recovery: reading blocks: %w", err)
 	}
 	for i, a := range [2]memory.Addr{x, y} {
 		image := record.Image(b.t.Bytes(b.bufs[i], l.Segments[a.Segment()].Class.Size()))
 		if _, err := image.Check(a); err != nil {
-			return false, fmt.Errorf("%w: block %v: %w", ErrCorrupt, a, err)
+			return 0, fmt.Errorf("%w: block %v: %w", ErrCorrupt, a, err)
 		}
 		keys[i] = image.Key()
 	}
-	return bytes.Equal(keys[0], keys[1]), nil
+	if bytes.Equal(keys[0], keys[1]) {
+		return 0, fmt.Errorf("%w: blocks %v and %v have the same key", ErrCorrupt, x, y)
+	}
+	return 0, nil
 }
