@@ -36,8 +36,9 @@ type loaded struct {
 	pending []pendingRecord
 }
 
-// newLoaders makes loaders for so many ordered tables, with workers of their own; close ends them, whatever has happened.
-func (db *DB) newLoaders(ctx context.Context, ordered int, progress func(uint64)) (_ *loaders, err error) {
+// newLoaders makes loaders for so many ordered tables, with workers of their own, and one that loads in bulk with w; close ends them, whatever
+// has happened.
+func (db *DB) newLoaders(ctx context.Context, w *Worker, ordered int, progress func(uint64)) (*loaders, error) {
 	c := db.fabric.Caps()
 	far := c.RealTime && !c.Synchronous
 	n := min(ordered, maxLoaders)
@@ -46,10 +47,7 @@ func (db *DB) newLoaders(ctx context.Context, ordered int, progress func(uint64)
 	}
 	s := &loaders{progress: progress, free: make(chan *loaded, 2*n)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.bulk = bulk{ctx: s.ctx, links: map[uint16][]race.Linked{}, strays: map[uint16][]occ.Remnant{}}
-	if s.bulk.w, err = db.ownWorker(ctx); err != nil {
-		return nil, err
-	}
+	s.bulk = bulk{ctx: s.ctx, w: w, links: map[uint16][]race.Linked{}, strays: map[uint16][]occ.Remnant{}}
 	for range n {
 		w, err := db.ownWorker(ctx)
 		if errors.Is(err, memory.ErrNoSpace) && len(s.all) > 0 { // for the log of one more: the others do
@@ -180,11 +178,10 @@ func (s *loaders) wait() {
 	s.ended.Wait()
 }
 
-// close ends the loaders and their workers.
+// close ends the loaders and the workers of ordered tables.
 func (s *loaders) close() (err error) {
 	s.cancel(nil)
 	s.wait()
-	err = s.bulk.w.Close()
 	for _, l := range s.all {
 		err = errors.Join(err, l.w.Close())
 	}

@@ -350,12 +350,11 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 			ordered++
 		}
 	}
-	l, err := db.newLoaders(ctx, ordered, o.Progress)
+	w, err := db.ownWorker(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }() // also when o.Progress panics
-	w := l.bulk.w
+	defer func() { err = errors.Join(err, w.Close()) }() // also when o.Progress panics
 	end, err := db.beginDrop(ctx, w)
 	if err != nil {
 		return err
@@ -364,6 +363,11 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	if err := db.finishDrops(ctx, w, 0, func(*memory.Table) bool { return true }); err != nil {
 		return fmt.Errorf("freeing what a restore before has left: %w", err)
 	}
+	l, err := db.newLoaders(ctx, w, ordered, o.Progress)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
 	tables := map[uint16]*occ.Table{}
 	for i, t := range r.Tables() { // each is a change of the catalog
 		if ctx.Err() != nil {

@@ -399,59 +399,6 @@ func TestRestoreToSmallLog(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutSplits: the indexes of a database that is restored are as large as they have to be from the start.
-func TestRestoreWithoutSplits(t *testing.T) {
-	ctx := context.Background()
-	from := openMemory(t, txn.Options{IndexGroups: 8})
-	names, err := txn.CreateTable(from, "names", txn.Uint64, txn.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 3000
-	for i := uint64(0); i < n; i += 100 {
-		err := from.Update(ctx, func(tx *txn.Tx) error {
-			for k := i; k < i+100; k++ {
-				if err := names.Put(tx, k, fmt.Sprint(k)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if from.Splits("names") == 0 {
-		t.Fatal("it has one sub-table")
-	}
-	var file bytes.Buffer
-	if _, err := from.Backup(ctx, &file, txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	to := openMemory(t, txn.Options{IndexGroups: 8})
-	if _, err := to.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if s := to.Splits("names"); s != 0 {
-		t.Errorf("%d splits", s)
-	}
-	again, err := txn.OpenTable(to, "names", txn.Uint64, txn.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k := range uint64(n + 10) {
-		err := to.View(ctx, func(tx *txn.Tx) error {
-			if v, err := again.Get(tx, k); k < n && (err != nil || v != fmt.Sprint(k)) || k >= n && !errors.Is(err, txn.ErrNotFound) {
-				t.Errorf("%d: %q, %v", k, v, err)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestRestoreFull: a database that fills its blades, and whose index is more than three quarters full, can be
 // restored to blades of the same size.
 func TestRestoreFull(t *testing.T) {

@@ -1,0 +1,219 @@
+package txn_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"txnode/txn"
+	"txnode/txn/snapshot"
+)
+
+// backupOfKinds is a backup of two tables, "hash" and "ordered", of n records each, with values of many sizes.
+func backupOfKinds(t testing.TB, n uint64) []byte {
+	t.Helper()
+	db := mustOpen(t, tiny())
+	for _, k := range kinds {
+		if _, err := k.table(t, db, k.name).Load(t.Context(), func(yield func(uint64, []byte) bool) {
+			for i := range n {
+				if !yield(i, bytes.Repeat([]byte{byte(i)}, int(i)%300)) {
+					return
+				}
+			}
+		}, txn.LoadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var file bytes.Buffer
+	if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
+}
+
+// hasKinds demands that a database has what backupOfKinds has copied, and at most so many blocks more: nodes.
+func hasKinds(t testing.TB, what string, db *txn.DB, n uint64, nodes int) {
+	t.Helper()
+	for _, k := range kinds {
+		got := contents(t, db, k.table(t, db, k.name), n)
+		for i := range n {
+			if v, ok := got[i]; !ok || !bytes.Equal(v, bytes.Repeat([]byte{byte(i)}, int(i)%300)) {
+				t.Fatalf("%s: table %s: record %d: %d bytes, %v", what, k.name, i, len(v), ok)
+			}
+		}
+	}
+	if live := quiet(t, db); live > int(2*n)+nodes {
+		t.Errorf("%s: %d blocks are in use", what, live)
+	}
+}
+
+// TestRestoreCutShort: a restore that is cut short anywhere leaves a database without tables. The next restore frees what there is of them, and so
+// does the next opening after a crash, or a loss of power.
+func TestRestoreCutShort(t *testing.T) {
+	const n = 1200
+	file := backupOfKinds(t, n)
+	whole := mustOpen(t, tiny())
+	if _, err := whole.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	nodes := quiet(t, whole) - 2*n
+	if nodes < 2 || nodes > n/10 {
+		t.Fatalf("%d nodes", nodes)
+	}
+	step := 1
+	if testing.Short() {
+		step = 11
+	}
+	for _, d := range []txn.Durability{txn.DurabilityProcess, txn.DurabilityPower} {
+		stops := 0
+		for stop, done := 1, false; !done; stop += step {
+			o := tiny()
+			o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), d
+			db := mustOpen(t, o)
+			ctx, cancel := context.WithCancel(t.Context())
+			told := 0
+			_, err := db.Restore(ctx, bytes.NewReader(file), txn.BackupOptions{Progress: func(uint64) {
+				if told++; told == stop {
+					cancel()
+				}
+			}})
+			cancel()
+			what := fmt.Sprintf("durability %v, stop %d", d, stop)
+			lost := o
+			lost.Dir = filepath.Join(t.TempDir(), "lost")
+			if err := os.CopyFS(lost.Dir, os.DirFS(o.Dir)); err != nil {
+				t.Fatal(err)
+			}
+			if done = err == nil; done {
+				hasKinds(t, what, db, n, nodes)
+				hasKinds(t, what+", after a crash", mustOpen(t, lost), n, nodes)
+				break
+			}
+			stops++
+			says(t, what, err, context.Canceled)
+			if names, err := db.Tables(); err != nil || len(names) > 0 {
+				t.Errorf("%s: tables %q, %v", what, names, err)
+			}
+			if d == txn.DurabilityProcess {
+				sound(t, lost.Dir)
+			}
+			after := mustOpen(t, lost)
+			if names, err := after.Tables(); err != nil || len(names) > 0 {
+				t.Errorf("%s: tables after a crash: %q, %v", what, names, err)
+			}
+			if live := quiet(t, after); live != 0 {
+				t.Errorf("%s: %d blocks are in use after a crash", what, live)
+			}
+			if err := after.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sound(t, lost.Dir)
+			if _, err := db.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{}); err != nil {
+				t.Fatalf("%s: again: %v", what, err)
+			}
+			hasKinds(t, what+", again", db, n, nodes)
+			if err := db.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sound(t, o.Dir)
+		}
+		if stops < 3 {
+			t.Errorf("durability %v: it was cut short at %d places", d, stops)
+		}
+	}
+}
+
+// TestRestoreTwice: of records of one key the last one counts, and the others take no room.
+func TestRestoreTwice(t *testing.T) {
+	from := mustOpen(t, tiny())
+	tab := table(t, from, "t")
+	fill(t, from, tab, 1, val(0))
+	var file bytes.Buffer
+	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := snapshot.Open(bytes.NewReader(file.Bytes()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Reset()
+	w, err := snapshot.NewWriter(&file, *r.Header())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[uint64][]byte{}
+	for i := range uint64(3000) { // several transactions, of several records of a key each
+		k := i * 7919 % 500
+		want[k] = bytes.Repeat([]byte{byte(i)}, int(i)%200)
+		if err := w.Base(1, txn.Uint64.Append(nil, k), want[k]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(0, r.Tables()); err != nil {
+		t.Fatal(err)
+	}
+	to := mustOpen(t, tiny())
+	if _, err := to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := contents(t, to, table(t, to, "t"), 500)
+	if !maps.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("%d of %d records, or others", len(got), len(want))
+	}
+	if live := quiet(t, to); live != 500 {
+		t.Errorf("%d blocks are in use", live)
+	}
+}
+
+// TestRestoreBesideLoss: a blade is lost while a backup is restored, and copies are built of what is written meanwhile. No record is missing
+// on any copy, and nothing of what was written in vain is left.
+func TestRestoreBesideLoss(t *testing.T) {
+	const n = 20_000
+	from := openMemory(t, txn.Options{})
+	if _, err := table(t, from, "t").Load(t.Context(), numbered(0, n), txn.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	db := openMemory(t, txn.Options{Blades: 4, Backups: txn.F(1), LeaseTerm: -1})
+	keep := db.KeepByHand()
+	lost, copied := false, uint64(0)
+	_, err := db.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{Progress: func(records uint64) {
+		if !lost {
+			lost = true
+			if err := db.Lose(1); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		for range 3 {
+			if _, now, err := keep(); err == nil {
+				copied = max(copied, now)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !lost || copied == 0 {
+		t.Fatalf("a blade was lost, %v, and %d bytes were copied meanwhile", lost, copied)
+	}
+	for range 100_000 {
+		if _, _, err := keep(); err == nil && db.Space().Redundancy().Missing == 0 {
+			break
+		}
+	}
+	got := contents(t, db, table(t, db, "t"), n)
+	if len(got) != n {
+		t.Errorf("%d records", len(got))
+	}
+	if live := quiet(t, db); live != n {
+		t.Errorf("%d blocks are in use", live)
+	}
+}
