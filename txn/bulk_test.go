@@ -187,7 +187,7 @@ func TestRestoreBesideLoss(t *testing.T) {
 	_, err := db.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{Progress: func(records uint64) {
 		if !lost {
 			lost = true
-			if err := db.Lose(1); err != nil {
+			if err := stopper(t, db).StopBlade(1); err != nil { // the next transaction finds out, in the midst of its writes
 				t.Error(err)
 			}
 			return
