@@ -31,9 +31,10 @@ const (
 
 // Restore loads a backup that Backup has written into the database, which must
 // have no tables. The backup is verified to its last byte before anything is
-// written. After another error a part of it may have been loaded: the database is
-// to be thrown away (RestoreDir does so). Another process that has the database open is memory.ErrShared,
-// and none opens it before Restore has returned: what is loaded is no state of the database before all of it is there.
+// written. All tables appear at once, when everything is loaded. After an error
+// there are none, and what was written is freed by the next Restore, or the next
+// opening of the database. Another process that has the database open is memory.ErrShared, and
+// none opens it before Restore has returned.
 func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (snapshot.Info, error) {
 	r, err := snapshot.Open(src, nil)
 	if err == nil {

@@ -332,8 +332,8 @@ there gets its files then.
 
 With the address of a catalog, as unix:PATH, the backup is loaded into the database of
 that cluster, which must have no tables, and which no other process may have open: make
-one with txnode cluster init. The blades are those of the cluster. If it fails half-way, begin
-again with a new cluster.`,
+one with txnode cluster init. The blades are those of the cluster. If it fails half-way, the
+cluster has no tables, as before: begin again.`,
 		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2\n  txnode restore data.backup unix:/tmp/catalog",
 		Args:    exactly(2, "name a file, and a directory or the address of the catalog of a cluster"),
 
