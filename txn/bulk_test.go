@@ -121,7 +121,7 @@ func TestRestoreCutShort(t *testing.T) {
 			}
 			sound(t, o.Dir)
 		}
-		if stops < 3 {
+		if stops < 2 {
 			t.Errorf("durability %v: it was cut short at %d places", d, stops)
 		}
 	}
