@@ -125,6 +125,9 @@ func TestAdviceOnBlades(t *testing.T) {
 	inSystem(t, "cluster", "add-blade", c.catalog, c.address("y")) // so that there are two when one is given up
 	inSystem(t, "cluster", "heal", c.catalog)
 	all := commands.FindAllString(c.advice("fail", "server", c.address("z")), -1)
+	if !strings.Contains(all[1], "cluster forget") { // as the pages say
+		t.Errorf("for a blade that is gone for good: %q", all[1])
+	}
 	c.follow(all[1], nil)
 	c.serve("v")
 	c.follow(all[2], nil, "ADDRESS", c.address("v"))

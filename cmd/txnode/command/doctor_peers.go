@@ -182,7 +182,7 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 		if mend == startOf(address) {
 			mend = startServer(s)
 			if l := c.layout; l != nil && first < len(l.Blades) && len(s.Blades) == 1 && l.Blades[first].State == memory.BladeDown {
-				mend += "; or if it is gone for good: " + e.command("cluster drain-blade", strconv.Itoa(first)) + "; then another one: " + e.command("cluster add-blade", "ADDRESS")
+				mend += "; or if it is gone for good: " + e.command("cluster forget", strconv.Itoa(first)) + "; then another one: " + e.command("cluster add-blade", "ADDRESS")
 			}
 		}
 		e.bad(healthFail, mend, "server", address, "%s", oneLine(err))
