@@ -12,6 +12,7 @@ import (
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
+	"txnode/benchmarks/ycsb"
 	"txnode/memory/catalog"
 	"txnode/rdma/inproc"
 	"txnode/txn"
@@ -52,6 +53,11 @@ func TestLoadTogether(t *testing.T) {
 			o := tatp.DefaultOptions()
 			o.Subscribers = 100
 			return tatp.New(o)
+		},
+		"ycsb": func() (workload.Driver, error) {
+			o := ycsb.DefaultOptions()
+			o.Records = 500
+			return ycsb.New(o)
 		},
 	} {
 		var wg sync.WaitGroup
