@@ -147,9 +147,11 @@ func returnsBehind(t *testing.T, what string, silent <-chan struct{}, call func(
 		return
 	case <-time.After(50 * time.Millisecond): // it waits, or does so soon
 	}
+	ended := time.Now()
 	cancel()
 	select {
 	case err := <-over:
+		t.Logf("%s: %v behind the end of its context", what, time.Since(ended).Round(time.Millisecond))
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, txn.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", what, err)
 		}
