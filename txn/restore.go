@@ -387,7 +387,8 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	}
 	var changes []memory.TableChange
 	for _, of := range r.Tables() {
-		t, root := tables[of.ID], memory.Addr(0)
+		t := tables[of.ID]
+		var root memory.Addr
 		if t.Ordered != nil {
 			root = t.Ordered.Root()
 		} else if root, err = l.bulk.index(t); err != nil {
