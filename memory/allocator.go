@@ -77,11 +77,12 @@ func (a *Allocator) Serve(coordinator uint32) {
 // Alloc returns a block of the class. On the blades its header is zero, or says
 // that the block is free. Blocks that are allocated one after the other lie one
 // after the other, a chunk of up to 64 of them; the primaries of chunks are on all blades in turn. The segment may be younger than the view that the caller holds.
+// A process that is cut off blades gets a block without a copy there.
 //
 // The caller calls Used when the block is in use, or Free. ErrNoCoordinator: the
 // coordinator that the allocator serves was declared dead.
 func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
-	if class < NumClasses && a.view == a.space.view.Load() {
+	if class < NumClasses && a.view == a.space.view.Load() && a.space.Without() == 0 {
 		if addr, ok := a.pop(class); ok {
 			return addr, nil
 		}
@@ -113,6 +114,9 @@ func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
 		return 0, fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
 	}
 	a.moved()
+	if a.space.IsCutOff() {
+		return a.allocReached(c, class)
+	}
 	for {
 		if addr, ok := a.pop(class); ok {
 			return addr, nil

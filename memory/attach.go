@@ -58,7 +58,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		return s.unheard(err)
 	}
 	if alive := o.alive(l, beats); len(alive) > 0 && !fresh {
-		return s.beside(alive, known)
+		return s.beside(alive, known || o.waited >= openLimitNs && s.goesWithout(c, blank, infos, blanks))
 	}
 	if len(blank) > 0 { // what others would have done that had the database open
 		if (l.Last(blank...) > 0 || len(blank) == l.UpBlades()) && !s.opts.GiveUp {
@@ -135,6 +135,29 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		l.Opened = l.Epoch
 	}
 	return s.commit(l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
+}
+
+// goesWithout has an opening beside other processes go on without blades that do not answer this process, and reports whether it can: it has heard of
+// all others, and these suffice. If these blades are gone, the others declare them dead.
+func (s *membership) goesWithout(c *rdma.Coro, silent []rdma.BladeID, infos []rdma.BladeInfo, why error) bool {
+	l := s.layout
+	cut := map[rdma.BladeID]string{}
+	for b := range l.Blades {
+		x, id := &l.Blades[b], rdma.BladeID(b) //nolint:gosec // there are MaxBlades
+		switch {
+		case x.State == BladeDown || x.Key != 0 && !infos[b].Unheard && x.Incarnation == infos[b].Incarnation:
+		case infos[b].Unheard && slices.Contains(silent, id):
+			cut[id] = fmt.Sprintf("it has not answered since this process was started: %v", why)
+		default:
+			return false
+		}
+	}
+	if l.UpBlades()-len(cut) < min(l.Backups+1, l.UpBlades()) {
+		return false
+	}
+	s.CutOff(cut)
+	c.Thread().Bar(s.Without())
+	return true
 }
 
 // unconfirmed is one of blades that do not answer of which the witness does not say so, too; -1: there is none, or no witness. The trouble of a
@@ -278,7 +301,8 @@ func (s *store) provisionHeader(b rdma.BladeID) error {
 //
 // An error of change, or of the catalog, means that nothing happened. A blade
 // whose keys could not be changed is reported when the epoch has already moved:
-// the caller declares it down, in another epoch, or calls again. In very rare cases the epoch
+// the caller declares it down, in another epoch, or calls again. A process that is cut off a blade
+// begins no epoch that declares none down: ErrCutOff. In very rare cases the epoch
 // moves on by more than one: see keys.go.
 //
 // change may move and drop replicas, add segments of logs, and declare blades down
@@ -314,6 +338,9 @@ func (s *replicas) advance(change func(*Layout) error, then func()) (moved bool,
 		}
 		l := s.layout.Clone()
 		if err := change(l); err != nil {
+			return err
+		}
+		if err := s.cutOff(l); err != nil && l.UpBlades() >= s.layout.UpBlades() { // that blade would have no key, for anybody
 			return err
 		}
 		return s.move(l, &granted, then)

@@ -123,7 +123,7 @@ func (s *allocation) areas(e CoordinatorEntry) Coordinator {
 }
 
 // NewCoordinator registers a coordinator, with a log area on every blade that is
-// up, but for those whose disks are full: a coordinator can do without these as long as f+1 blades have one.
+// up, but for those whose disks are full, and those that this process is cut off: a coordinator can do without these as long as f+1 blades have one.
 // All bytes of the areas are zero: those of a coordinator that is closed are cleared before another may have them.
 //
 // Areas are carved from whole segments, so most calls cost one change of the
@@ -174,17 +174,22 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 	return c, err
 }
 
-// findLogs gives a coordinator log areas that nobody uses. A blade whose disk has no room for one is passed over: what is written then is of a row
-// of log segments without that blade. As many blades as a log record goes to have an area. The caller holds the lock, in a change.
+// findLogs gives a coordinator log areas that nobody uses. A blade whose disk has no room for one is passed over, and a blade that this process is
+// cut off: what is written then is of a row of log segments without that blade.
+// As many blades as a log record goes to have an area. The caller holds the lock, in a change.
 func (s *allocation) findLogs(e *CoordinatorEntry) error {
 	l := s.layout
-	var up, full []rdma.BladeID
+	var up []rdma.BladeID
+	full := s.without(l)
 	for b := range l.Blades {
-		if l.Blades[b].State == BladeUp {
+		if l.Blades[b].State == BladeUp && !slices.Contains(full, rdma.BladeID(b)) {
 			up = append(up, rdma.BladeID(b))
 		}
 	}
-	want := min(l.Backups+1, len(up))
+	want := min(l.Backups+1, len(up)+len(full))
+	if len(up) < want {
+		return s.cutOff(l)
+	}
 	for {
 		slot, ok := s.logs.free(l.LogsPerSegment(), up, full)
 		var err error

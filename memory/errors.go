@@ -51,6 +51,9 @@ var (
 	ErrUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet")
 	// ErrExtentGone: an extent that was to be reserved is not the caller's any more: allocate another one.
 	ErrExtentGone = errors.New("memory: the extent was given back, or another process has discarded it")
+	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without
+	// them, so they were not declared dead. A *CutOffError names them.
+	ErrCutOff = errors.New("it may serve others, so it is not declared dead: look after the way to it, or the blade, and try again")
 	// ErrStuck: copies cannot be made, since a block stays locked.
 	ErrStuck = errors.New("memory: copies wait for a lock")
 )

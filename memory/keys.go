@@ -108,13 +108,17 @@ func (s *Space) begin(granted error) error {
 	for tries := 0; ; tries++ {
 		s.mu.Lock()
 		epoch, blades, pausing := s.layout.Epoch, slices.Clone(s.layout.Blades), s.pausing()
+		cut := s.without(s.layout)
 		s.mu.Unlock()
+		for _, b := range cut { // it is not asked: late verbs may take effect there
+			blades[b].State = BladeDown
+		}
 		err := granted
 		if !s.opts.ReadOnly {
 			err = errors.Join(granted, s.revoke(blades))
 		}
-		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == layout.MaxEpoch || pausing {
-			if s.begun(epoch, err) {
+		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == layout.MaxEpoch || pausing || len(cut) > 0 {
+			if s.begun(epoch, err, len(cut) > 0) {
 				return err
 			}
 			granted = nil
@@ -128,7 +132,7 @@ func (s *Space) begin(granted error) error {
 			return s.move(s.layout.Clone(), &granted, nil)
 		})
 		if e != nil {
-			s.begun(epoch, err)
+			s.begun(epoch, err, len(cut) > 0)
 			return errors.Join(err, e)
 		}
 	}
@@ -138,14 +142,14 @@ func (s *Space) begin(granted error) error {
 const maxBegins = 3
 
 // begun publishes the view of an epoch, unless the catalog has a later one: false. The keys of the epoch alone open the blades by
-// now, unless err says that it could not be begun on one.
-func (s *allocation) begun(epoch Epoch, err error) bool {
+// now, unless err says that it could not be begun on one, or one was not asked.
+func (s *allocation) begun(epoch Epoch, err error, unasked bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.layout.Epoch != epoch {
 		return false
 	}
-	unrevoked := !s.opts.ReadOnly && (err != nil || s.layout.Keyless())
+	unrevoked := !s.opts.ReadOnly && (err != nil || unasked || s.layout.Keyless())
 	s.unrevoked.Store(unrevoked)
 	if !unrevoked {
 		s.vain = vainEpochs{}
@@ -241,8 +245,12 @@ func (s *membership) Refusal(b rdma.BladeID, now int64) error {
 // refused when the epoch began in this process: it ends the keys before, or begins another epoch if the
 // blade has no key of this one. Until then a process that is late can change what is on that blade. So no segment of
 // another process is adopted, no right is taken that it may have had, no copies are built from what it may write to them or beside them, and no
-// place is cleared that it may write to. Without such a blade it costs nothing. Epochs that are in vain become rare: see vainEpochs.
+// place is cleared that it may write to. Without such a blade it costs nothing. Epochs that are in vain become rare: see vainEpochs. A process that
+// is cut off a blade cannot make sure of that: ErrCutOff.
 func (s *replicas) EndKeys() error {
+	if s.IsCutOff() {
+		return s.CutOffError(s.Without())
+	}
 	if !s.unrevoked.Load() {
 		return nil
 	}

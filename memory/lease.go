@@ -7,12 +7,16 @@ import (
 	"txnode/memory/layout"
 )
 
+// longAgo is an end of a lease that has passed by every clock of a fabric.
+const longAgo = 1
+
 // registry is what is asked of the open coordinators without a lock.
 type registry struct {
 	ids       []uint32 // in order
 	until     []int64  // by the clock of this process
 	dead      []bool   // being recovered
 	gated     bool     // one of them was declared dead together with a blade
+	givenUp   bool     // no session stands for one of them, as the catalog says: see GiveUp
 	cut       uint32   // see CutNumber
 	next      uint32   // the number of the next coordinator: this process knows nothing of that one and later ones
 	processes []uint32 // those that have joined, in order
@@ -48,9 +52,6 @@ func (s *membership) register() {
 			x.knows = max(x.knows, s.beats[p.ID].Knows)
 			r.seen[p.ID] = x
 		}
-		if ends != 0 && slices.Contains(s.silent, p.ID) {
-			ends = longAgo
-		}
 		r.ends = append(r.ends, ends)
 	}
 	for i, c := range s.layout.Coordinators {
@@ -60,6 +61,7 @@ func (s *membership) register() {
 			r.until[i] = from
 		}
 		r.gated = r.gated || c.Promoted
+		r.givenUp = r.givenUp || c.Process != 0 && c.Until == longAgo && !c.Recovering
 	}
 	if i, ok := s.layout.FindMend(MendBackup); ok && s.layout.Mends[i].Fault == 0 {
 		r.cut = s.layout.Mends[i].Cut
@@ -77,8 +79,6 @@ func (s *membership) register() {
 func (s *membership) endOf(r, old *registry, c CoordinatorEntry) int64 {
 	lease, own := s.own[c.ID]
 	switch {
-	case c.Recovering && s.silenced(c):
-		return longAgo
 	case c.Recovering:
 		return r.end(s, old, c.ID, seenLease{until: c.Until, mark: uint64(c.Claim)}, c.Term)
 	case own:
@@ -234,9 +234,10 @@ func (s *membership) NextCoordinator() uint32 { return s.regs.Load().next }
 func (s *membership) Gated() bool { return s.regs.Load().gated }
 
 // Expired lists the coordinators whose lease, or the claim on them, has expired. If there seem to be any
-// it asks the catalog, since their processes may be alive. If the catalog cannot be asked, none is known to have expired.
+// it asks the catalog, since their processes may be alive. If the catalog cannot be asked, none is known to have expired. A process that is cut
+// off a blade leaves all to others.
 func (s *membership) Expired(now int64) []uint32 {
-	if len(s.regs.Load().expired(now)) == 0 || s.Listen() != nil {
+	if len(s.regs.Load().expired(now)) == 0 || s.IsCutOff() || s.Listen() != nil {
 		return nil
 	}
 	return s.regs.Load().expired(now)

@@ -213,10 +213,7 @@ func TestListedAndLost(t *testing.T) {
 	check(t, s.Follow())
 	s.Begin(c.Thread()) // it registers anew
 	must(s.AllocExtent(c, 256))(t)
-	s.Silence(other.Process())
-	if n := must(s.TakeOver(12))(t); n != 1 {
-		t.Fatalf("%d processes were taken over", n)
-	}
+	check(t, s.Evict(other.Process()))
 	adopt(s, c)
 	if len(s.DeadExtents()) == 0 {
 		t.Error("none is listed again")

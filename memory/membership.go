@@ -61,8 +61,8 @@ type membership struct {
 	claimed map[uint32]int64
 	// forsaken are coordinators that no process stands for, or recovers, from a time on: see forsake.
 	forsaken map[uint32]int64
-	// silent are processes that have shown no sign of life for a time: see Silence.
-	silent  []uint32
+	// cut: see CutOff.
+	cut     cut
 	menders atomic.Int32 // how many rights to recover an index this process has
 
 	// unrevoked: keys of epochs before that of the view may open a blade. See EndKeys. It changes under mu, with the view.

@@ -24,6 +24,9 @@ const nearSearch = 4096
 // AllocOn is Alloc of a block whose primary is on a blade. If there is none, the primary is on another
 // blade, which the address says, or Alloc's error is returned.
 func (a *Allocator) AllocOn(c *rdma.Coro, class Class, blade rdma.BladeID) (Addr, error) {
+	if a.space.Without() != 0 {
+		return a.Alloc(c, class)
+	}
 	if class < NumClasses && a.view == a.space.view.Load() {
 		if addr, ok := a.popOn(class, blade); ok {
 			return addr, nil

@@ -13,9 +13,11 @@ import (
 // place chooses blades for the copies of a segment: the primary where its
 // purpose has the fewest primaries, backups in domains of their own if there is room, and where the fewest segments are; ties
 // go to the emptier blade, then around the ring of blades after the primary.
-// blade fixes the primary if it is not -1. Blades in full are passed over. The caller holds the lock.
+// blade fixes the primary if it is not -1. Blades in full are passed over, and those that this process is cut off. The caller holds the lock.
 func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string, full []rdma.BladeID) (Placement, error) {
 	l := s.layout
+	cut := s.without(l)
+	full = slices.Concat(full, cut)
 	room := func(b int) bool {
 		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && l.Vacancies(rdma.BladeID(b)) > 0 && !slices.Contains(full, rdma.BladeID(b))
 	}
@@ -29,6 +31,9 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 		if room(b) {
 			free = append(free, b)
 		}
+	}
+	if len(free) < copies && len(free)+len(cut) >= copies {
+		return Placement{}, s.cutOff(l)
 	}
 	if len(free) < copies || blade >= 0 && !room(blade) {
 		return Placement{}, s.noSpace(what, copies, nil)

@@ -101,13 +101,13 @@ type telling struct {
 	done        bool
 }
 
-// tellAll tells all blades that are up of a revision; durable: so that they know of it after a loss of power.
+// tellAll tells all blades that are up, and that the thread uses, of a revision; durable: so that they know of it after a loss of power.
 func (s *store) tellAll(c *rdma.Coro, rev Revision, durable bool) ([]telling, error) {
-	v := s.View()
+	v, barred := s.View(), c.Thread().Barred()
 	s.mu.Lock()
 	l, all := s.layout, make([]telling, 0, v.Blades())
 	for b := range v.Blades() {
-		if id := rdma.BladeID(b); v.Up(id) && v.Key(id) != 0 {
+		if id := rdma.BladeID(b); v.Up(id) && v.Key(id) != 0 && barred&rdma.BladeBit(id) == 0 {
 			all = append(all, telling{at: rdma.RemoteAddr{Blade: id, Key: v.Key(id), Off: layout.ToldOffset}, incarnation: l.Blades[b].Incarnation})
 		}
 	}

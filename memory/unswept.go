@@ -119,9 +119,9 @@ func (s *membership) sweepPatience() int64 {
 }
 
 // mendsSweep has this process have the right of MendSweep in l, whose coordinators it has recovered, or processes ended, unless another process
-// has it. It returns the entry for the catalog, if there is one. The caller holds the lock.
+// has it, or this one is cut off a blade. It returns the entry for the catalog, if there is one. The caller holds the lock.
 func (s *membership) mendsSweep(l *Layout) []Entry {
-	if !s.opts.Shared || l.Process(s.process) == nil || l.Mender(MendSweep) != 0 {
+	if !s.opts.Shared || l.Process(s.process) == nil || l.Mender(MendSweep) != 0 || len(s.without(l)) > 0 {
 		return nil
 	}
 	m := Mend{Of: MendSweep, Process: s.process}

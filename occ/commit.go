@@ -132,7 +132,7 @@ func (tx *Tx) prepare() error {
 	}
 	if locks > 0 {
 		if err := c.Do(b); err != nil {
-			return tx.s.fail(err)
+			return tx.s.stopped(err)
 		}
 		var failed error
 		for i := range tx.items {

@@ -18,7 +18,14 @@ func (tx *Tx) commitDefault() error {
 		return tx.abandon(err)
 	}
 	v := tx.view // after seal, which may have gone over to a newer one
-	off, err := tx.reserveLog(tx.log.Len())
+	err := tx.refrain()
+	off := uint32(0)
+	if err == nil {
+		off, err = tx.reserveLog(tx.log.Len())
+	}
+	if err == nil && tx.refrain() != nil { // another coroutine has found out
+		err = tx.s.fail(tx.refrain())
+	}
 	if err != nil {
 		tx.unseal()
 		return tx.abandon(err)

@@ -179,7 +179,7 @@ func (tx *Tx) lockNodes() (moved bool, err error) {
 		return false, nil
 	}
 	if err := c.Do(b); err != nil {
-		return false, tx.s.fail(err)
+		return false, tx.s.stopped(err)
 	}
 	var failed error
 	for i := range tx.nodes {

@@ -179,6 +179,7 @@ type Session struct {
 	straight bool   // images of one line may be committed by Tx.commitLines
 	far      bool   // blocks are loaded before they are asked for
 	broken   error
+	without  bladeSet    // that it does without: see reach
 	due      bool        // see Due
 	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
 	commits  *commits    // with FlushDurable
@@ -224,6 +225,7 @@ func (s *Session) init() (err error) {
 	}
 	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable
 	s.gauge()
+	s.bar()
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
 	s.epoch = space.Current().Epoch
@@ -344,6 +346,7 @@ func (s *Session) drain(c *rdma.Coro) error {
 
 // conclude closes the coordinator, or the one that the session becomes if it is broken.
 func (s *Session) conclude(c *rdma.Coro) error {
+	_ = s.follow() // or it rejoins
 	if s.broken == nil && s.outlived(c) != nil {
 		for _, tx := range s.txs {
 			clear(tx.items)
@@ -369,6 +372,10 @@ func (s *Session) conclude(c *rdma.Coro) error {
 		err = s.WithSpare(func() error { return s.end(c) })
 		if errors.Is(err, memory.ErrNoCoordinator) && !s.eng.space.Registered(s.coord.ID) {
 			err = nil // and recovered: its coordinator is closed
+		}
+		if errors.Is(err, rdma.ErrBarred) && tries < maxRejoins { // which blades are cut off has changed
+			_, err = s.follow(), nil // or it rejoins
+			continue
 		}
 		if !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, memory.ErrNoCoordinator) || tries >= maxRejoins {
 			break
@@ -398,6 +405,9 @@ func (s *Session) end(c *rdma.Coro) error {
 			return err
 		}
 		s.commits.closed.Store(true)
+	}
+	if s.beyond() {
+		return s.giveUp(s.coord.ID)
 	}
 	return s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
 }

@@ -46,7 +46,7 @@ func (tx *Tx) Execute() error {
 		}
 	}
 	if err := c.Do(b); err != nil {
-		return tx.s.fail(err)
+		return tx.s.stopped(err)
 	}
 	if tx.expecting > 0 {
 		tx.loadExpected()
@@ -115,7 +115,7 @@ func (tx *Tx) goOn(items []item) (unlocked int, err error) {
 			}
 		}
 		if err := c.Do(b); err != nil {
-			return unlocked, tx.s.fail(err)
+			return unlocked, tx.s.stopped(err)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (tx *Tx) append(it *item) error {
 				g.Off += record.GuardOff
 				it.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
 			}
-		} else if tx.s.eng.opts.ReadBackups && !it.primary && tx.view.Copies(it.addr) > 1 {
+		} else if tx.s.eng.opts.ReadBackups && !it.primary && tx.view.Copies(it.addr) > 1 && !tx.s.without.has(tx.view.At(it.addr, 1).Blade) {
 			from = tx.view.At(it.addr, 1)
 			it.backup = true
 		}

@@ -41,6 +41,10 @@ func (tx *Tx) commitFORD() error {
 	}
 	v := tx.view // after seal, which may have gone over to a newer one
 
+	if err := tx.refrain(); err != nil {
+		tx.unseal()
+		return tx.abandon(err)
+	}
 	// Log and validation, one round trip.
 	at, undo, err := tx.undoRecord()
 	if err != nil {

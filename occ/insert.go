@@ -31,6 +31,9 @@ func (tx *Tx) placeholders(first int) error {
 		if !ok {
 			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
 		}
+		if err := tx.s.reachesIndex(it.table, it.query); err != nil {
+			return err
+		}
 		n := uint32(record.Size(int(it.klen), 0))
 		at, err := tx.alloc(n)
 		if err != nil {
@@ -58,7 +61,7 @@ func (tx *Tx) placeholders(first int) error {
 		return nil
 	}
 	if err := c.Do(b); err != nil {
-		return tx.s.fail(err)
+		return tx.s.stopped(err)
 	}
 	// A slot must not lead anybody to a block that is not there yet.
 	if err := c.Fence(rdma.FenceThread, 0, b); err != nil {

@@ -71,7 +71,7 @@ func (s *Scan) lockLeaves(first int) (tried bool, err error) {
 		return false, nil
 	}
 	if err := tx.c.Do(b); err != nil {
-		return false, tx.s.fail(err)
+		return false, tx.s.stopped(err)
 	}
 	for i, x := range s.locks {
 		if n := &tx.nodes[x.node]; record.Guard(b.Result(i)) == x.guard {

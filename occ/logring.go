@@ -15,7 +15,9 @@ import (
 type logRing struct {
 	ring  *log.Ring
 	areas []memory.LogArea
-	on    bladeSet // that have an area
+	on    bladeSet // that have an area, and that the session uses
+	// without are those that it does without: see Session.reach.
+	without bladeSet
 }
 
 func (r *logRing) init(c memory.Coordinator) {
@@ -35,6 +37,23 @@ func (r *logRing) take(areas []memory.LogArea) {
 			r.on.add(rdma.BladeID(b))
 		}
 	}
+	r.on &^= r.without
+}
+
+// reach notes which blades the session does without. Records that it has written there stay; those of transactions that come are elsewhere.
+func (r *logRing) reach(without bladeSet) {
+	r.without = without
+	r.take(r.areas)
+}
+
+// left reports whether areas are on blades that the session does without.
+func (r *logRing) left() bool {
+	for b := range r.areas {
+		if r.areas[b].Size > 0 && r.without.has(rdma.BladeID(b)) { //nolint:gosec // there are MaxBlades
+			return true
+		}
+	}
+	return false
 }
 
 // lacks reports whether a blade that is up has no area.

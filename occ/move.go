@@ -18,6 +18,9 @@ func (tx *Tx) sealMove(it *item) error {
 	if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
 		return err
 	}
+	if err := tx.s.reachesIndex(it.table, it.query); err != nil {
+		return err
+	}
 	to, class, err := tx.block(tx.c, class)
 	if err != nil {
 		return tx.s.failed(fmt.Errorf("txn: a larger block for a record of table %q: %w", it.table.Name, err))
@@ -25,6 +28,10 @@ func (tx *Tx) sealMove(it *item) error {
 	if !tx.reaches(to) {
 		tx.s.alloc.Free(to, class)
 		return fmt.Errorf("%w: the memory map has changed", ErrConflict)
+	}
+	if bar := bladeSet(memory.BladesOf(tx.view, to)|memory.BladesOf(tx.view, it.addr)) & tx.s.without; bar != 0 {
+		tx.s.alloc.Free(to, class)
+		return tx.s.cutOff(bar)
 	}
 	it.from, it.fromClass = it.addr, it.class
 	it.addr, it.class = to, class

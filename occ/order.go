@@ -380,7 +380,7 @@ func (tx *Tx) lockNode(n *node) error {
 	g.Off += record.GuardOff
 	cas := b.CAS(g, uint64(record.FreeAt(n.version)), uint64(record.HeldBy(tx.id)))
 	if err := tx.c.Do(b); err != nil {
-		return tx.s.fail(err)
+		return tx.s.stopped(err)
 	}
 	switch prior := record.Guard(b.Result(cas)); {
 	case prior == record.FreeAt(n.version):
@@ -406,7 +406,7 @@ func (tx *Tx) readNode(t *Table, h index.Hop, lock bool) (k int, stray bool, err
 			return -1, false, err
 		}
 		if err := c.Do(b); err != nil {
-			return -1, false, tx.s.fail(err)
+			return -1, false, tx.s.stopped(err)
 		}
 		ok, stray, err := tx.acceptNode(n)
 		if stray || err != nil {

@@ -125,7 +125,7 @@ func (s *Scan) readNodes(nodes []memory.Addr, buf, size uint32) error {
 		b.Read(s.tx.view.At(a, 0), buf+uint32(k)*size, n)
 	}
 	if err := s.tx.c.Do(b); err != nil {
-		return s.tx.s.fail(err)
+		return s.tx.s.stopped(err)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) 
 			return false, s.indexError(rdma.ErrArenaFull)
 		}
 		if err := tx.c.Do(b); err != nil {
-			return false, tx.s.fail(err)
+			return false, tx.s.stopped(err)
 		}
 		if cap(s.data) == 0 {
 			s.data = make([]byte, 0, n*int(readLen(cands[0].Class)))

@@ -360,6 +360,9 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 		}
 		return reclaimNever, nil // lost with its blade
 	}
+	if memory.BladesOf(v, t.addr)&uint64(s.without) != 0 {
+		return reclaimLater, nil
+	}
 	b := &r.batch
 	g := v.At(t.addr, 0)
 	g.Off += record.GuardOff
@@ -383,7 +386,14 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 		}
 		return err
 	}
-	if err := lookup(c, t.table, q); err != nil {
+	err = lookup(c, t.table, q)
+	if err == nil {
+		err = s.reachesIndex(t.table, q)
+	}
+	if err != nil && (s.refused(err) != nil || errors.Is(err, memory.ErrCutOff)) {
+		return reclaimLater, leave(nil)
+	}
+	if err != nil {
 		return reclaimLater, leave(err)
 	}
 	s.eng.forget(t.table.ID, t.key, t.spot, t.addr)

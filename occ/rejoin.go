@@ -358,12 +358,14 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err := s.reconnect(c); err != nil {
 		return err
 	}
+	s.bar()
 	if s.alloc == nil { // it only reads
 		s.epoch, s.broken = space.Current().Epoch, nil
 		return nil
 	}
 	old := s.coord.ID
-	if err := s.settleOld(c, old); err != nil {
+	given, err := s.settleOld(c, old)
+	if err != nil {
 		return err
 	}
 	if err := s.eng.Answer(); err != nil { // who has recovered it may not have known what is asked
@@ -372,7 +374,13 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err := s.enlist(c); err != nil {
 		return err
 	}
-	if err := s.releaseOld(c); err != nil {
+	if !given {
+		err = s.releaseOld(c)
+	}
+	if given || errors.Is(err, rdma.ErrBarred) { // what is left locked is resolved by a process that meets it, and reaches all blades
+		err = s.dropOld()
+	}
+	if err != nil {
 		return err
 	}
 	if s.torn { // others wait for it
@@ -403,20 +411,22 @@ func (s *Session) reconnect(c *rdma.Coro) error {
 	}
 }
 
-// settleOld returns when the transactions of the old coordinator are decided.
-func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
+// settleOld returns when the transactions of the old coordinator are decided, or left to other processes: given.
+func (s *Session) settleOld(c *rdma.Coro, old uint32) (given bool, err error) {
 	space := s.eng.space
 	pause := int64(rejoinPollNs)
 	for own := false; ; { // it has done it itself
 		switch space.Lease(old, c.Thread().Now()) {
 		case memory.LeaseGone:
 			if !own && s.thread.Uncertain() {
-				if err := endEpoch(space); err != nil {
-					return err
+				switch err := endEpoch(space); {
+				case err == nil:
+					s.thread.Certain()
+				case !errors.Is(err, memory.ErrCutOff): // else the recoverer has ended the keys of these requests
+					return false, err
 				}
-				s.thread.Certain()
 			}
-			return nil
+			return false, nil
 		case memory.LeaseClaimed:
 			if s.tried != old { // by another session, or another process
 				c.Sleep(pause)
@@ -427,6 +437,9 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 				continue
 			}
 		}
+		if s.beyond() {
+			return true, s.giveUp(old)
+		}
 		s.tried = old // if it fails, the claim stays, and is the session's own
 		o := s.Recovery()
 		o.Fenced = true
@@ -435,8 +448,11 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) error {
 			c.Sleep(rejoinPollNs)
 			continue
 		}
+		if err != nil && space.IsCutOff() && (errors.Is(err, rdma.ErrBarred) || errors.Is(err, memory.ErrCutOff)) {
+			return true, s.giveUp(old) // others decide when the claim has expired, if there is one
+		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		own = true
 	}

@@ -51,7 +51,7 @@ func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error
 			s.reading = append(s.reading, x)
 		}
 		if err := tx.c.Do(b); err != nil {
-			return false, tx.s.fail(err)
+			return false, tx.s.stopped(err)
 		}
 		at := buf
 		for _, x := range s.reading {
@@ -230,7 +230,7 @@ func (s *Scan) look(a memory.Addr, replica, size int) (record.Image, error) {
 	s.batch.Reset()
 	s.batch.Read(tx.view.At(a, replica), buf, uint32(size))
 	if err := tx.c.Do(&s.batch); err != nil {
-		return nil, tx.s.fail(err)
+		return nil, tx.s.stopped(err)
 	}
 	return append(record.Image(nil), t.Bytes(buf, uint32(size))...), nil
 }

@@ -116,7 +116,7 @@ func (s *Scan) guards() error {
 		}
 		if b.Len() > 0 {
 			if err := tx.c.Do(b); err != nil {
-				return tx.s.fail(err)
+				return tx.s.stopped(err)
 			}
 		}
 		n := uint32(0)
@@ -245,7 +245,7 @@ func (tx *Tx) guardsJoined() error {
 	if len(tx.checks) == 0 {
 		if b.Len() > 0 {
 			if err := c.Do(b); err != nil {
-				return tx.s.fail(err)
+				return tx.s.stopped(err)
 			}
 		}
 		return nil
@@ -264,7 +264,7 @@ func (tx *Tx) guardsJoined() error {
 		var n int
 		n, tx.order = tx.joined(b, blocks, tx.order, buf, uint32(room))
 		if err := c.Do(b); err != nil {
-			return tx.s.fail(err)
+			return tx.s.stopped(err)
 		}
 		for i, e := range proofs[:n] {
 			g := record.Guard(t.Word(blocks[i].to))

@@ -234,6 +234,11 @@ func (tx *Tx) Begin() error {
 			return err
 		}
 	}
+	if s.astray() {
+		if err := s.reach(); err != nil {
+			return err
+		}
+	}
 	v := s.eng.space.View()
 	if v.Epoch != s.epoch {
 		var err error
@@ -315,6 +320,9 @@ func (tx *Tx) free() {
 // blades for memory, and also returns errors of other kinds, which break nothing. A
 // blade that has not answered is seen to when the session rejoins.
 func (s *Session) failed(err error) error {
+	if e := s.refused(err); e != nil { // what is done of a change of an index is undone when the transaction rolls back
+		return e
+	}
 	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 		s.torn = true
 		return s.fail(err)

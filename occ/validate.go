@@ -187,7 +187,7 @@ func (tx *Tx) lookAgain(n int) error {
 				return err
 			}
 			if err := c.Do(b); err != nil {
-				return tx.s.fail(err)
+				return tx.s.stopped(err)
 			}
 			if err := tx.advance(it); err != nil {
 				return err

@@ -314,6 +314,17 @@ func (b *Batch) fail(i int, s Status) {
 	}
 }
 
+// refuse fails what was appended since the last Post, without posting any of it, because a request is for a barred blade.
+func (b *Batch) refuse(c *Coro) {
+	for i := b.posted; i < len(b.wrs); i++ {
+		b.wrs[i].Status = StatusBarred
+		if b.failed == 0 && c.t.barred&BladeBit(b.wrs[i].Blade) != 0 {
+			b.failed = i + 1
+		}
+	}
+	b.posted, b.tally, b.c = len(b.wrs), tally{}, c
+}
+
 // CompleteAll is Complete with StatusOK for the n requests of the Post in
 // progress that Complete was not called for. Only from within Post.
 func (b *Batch) CompleteAll(n int) {

@@ -195,7 +195,8 @@ func (c *Coro) Yield() {
 }
 
 // Post hands the requests appended since the last Post to their queue pairs,
-// one doorbell per blade. It waits for credits when the thread is throttled.
+// one doorbell per blade. It waits for credits when the thread is throttled. If one is for a blade that the thread does without
+// (Thread.Bar), none is posted, and the batch fails with ErrBarred.
 func (c *Coro) Post(b *Batch) {
 	first := b.posted
 	n := len(b.wrs) - first
@@ -203,6 +204,10 @@ func (c *Coro) Post(b *Batch) {
 		return
 	}
 	t := c.t
+	if b.tally.blades&t.barred != 0 {
+		b.refuse(c)
+		return
+	}
 	if t.tracks {
 		t.admit(c, b)
 	}

@@ -7,7 +7,7 @@ import (
 
 // Errors of this package; test with errors.Is.
 var (
-	// ErrVerb is what every VerbError is.
+	// ErrVerb is what every VerbError is, but for one of a request that was not posted (ErrBarred).
 	ErrVerb = errors.New("rdma: verb failed")
 	// ErrStaleKey: the blade's access key has changed: this client was fenced,
 	// or holds an old map. Get the current map, or rejoin.
@@ -20,6 +20,8 @@ var (
 	// ErrUnfenced: keys of a blade have ended, and a verb that one of them has let in may still take effect. Its client is
 	// in the middle of it, and there is no proof that it has ended. The blade serves. Revoke again.
 	ErrUnfenced = errors.New("rdma: a verb with a key that has ended may still take effect")
+	// ErrBarred: the thread does without a blade (Thread.Bar), so a batch for that blade was not posted. Nothing has happened.
+	ErrBarred = errors.New("rdma: the thread does without the blade")
 	// ErrArenaFull: a thread's arena of registered memory has no room; raise ThreadOptions.Arena.
 	ErrArenaFull = errors.New("rdma: arena of registered memory is full")
 	// ErrNoMemory: a blade's backing store has no room.
@@ -47,11 +49,13 @@ func (e *VerbError) Error() string {
 	return s
 }
 
-// Is matches ErrVerb, and ErrStaleKey, ErrBladeDown or ErrSilent by status.
+// Is matches ErrVerb, and ErrStaleKey, ErrBladeDown or ErrSilent by status; of StatusBarred ErrBarred alone.
 func (e *VerbError) Is(target error) bool {
 	switch target {
 	case ErrVerb:
-		return true
+		return e.Status != StatusBarred
+	case ErrBarred:
+		return e.Status == StatusBarred
 	case ErrStaleKey:
 		return e.Status == StatusKey
 	case ErrBladeDown:

@@ -80,7 +80,7 @@ func TestVerbError(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	seen := map[string]rdma.Status{}
-	for s := rdma.StatusOK; s <= rdma.StatusInternal; s++ {
+	for s := rdma.StatusOK; s <= rdma.StatusBarred; s++ {
 		if other, ok := seen[s.String()]; ok || s.String() == "" {
 			t.Errorf("statuses %d and %d are both %q", s, other, s)
 		}
@@ -229,6 +229,40 @@ func TestUncertainFailure(t *testing.T) {
 	if s := b.WR(2).Status; s != rdma.StatusFlushed || s.Uncertain() {
 		t.Errorf("behind it: %q; want flushed, certain", s)
 	}
+}
+
+// TestBar: nothing of a batch is posted that has a request for a blade which the thread does without, and no queue pair fails. Other batches are
+// posted, a fence asks the other blades alone, and the thread uses all blades again when it is told so.
+func TestBar(t *testing.T) {
+	posted := 0
+	th := newThread(t, rig{Options: rdmatest.Options{SpreadNs: 10_000, Fail: func(w *rdma.WR) rdma.Status {
+		posted++
+		return rdma.StatusOK
+	}}})
+	c := th.Plain()
+	var b, fence rdma.Batch
+	write := func(blades ...rdma.BladeID) error {
+		b.Reset()
+		for _, x := range blades {
+			b.Write(at(x, 8), 0, 8)
+		}
+		return c.Do(&b)
+	}
+	must(t, write(0, 1, 2))
+	th.Bar(rdma.BladeBit(1) | rdma.BladeBit(3))
+	posted = 0
+	var v *rdma.VerbError
+	err := write(0, 1, 2)
+	if !errors.Is(err, rdma.ErrBarred) || errors.Is(err, rdma.ErrVerb) || !errors.As(err, &v) || v.Blade != 1 {
+		t.Errorf("a batch for a barred blade: %v", err)
+	}
+	if posted != 0 || th.Uncertain() || th.Failed() {
+		t.Errorf("%d requests were posted; uncertain %v, failed %v", posted, th.Uncertain(), th.Failed())
+	}
+	must(t, c.Fence(rdma.FenceThread, 0, &fence))
+	must(t, write(0, 2)) // their queue pairs are not in the error state
+	th.Bar(0)
+	must(t, write(0, 1, 2, 3))
 }
 
 func TestThreadClose(t *testing.T) {

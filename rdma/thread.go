@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"golang.org/x/sys/cpu"
 )
@@ -53,6 +54,7 @@ type Thread struct {
 	tenure    any    // see SetTenure
 	uncertain bool   // see Uncertain
 	failed    bool   // see Failed
+	barred    uint64 // see Bar
 
 	tracks   bool // completions are reported one by one: throttle or fences are on
 	throttle throttle
@@ -136,6 +138,21 @@ func mix64(z uint64) uint64 {
 // Reconnect takes the queue pair of a blade out of the error state, after the
 // requests that it flushed have completed.
 func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
+
+// Bar has the thread do without some blades, of which blades has the bits (BladeBit): a batch with a request for one of them fails with
+// ErrBarred when it is posted, and nothing of it is. What was posted before is not concerned. 0: the thread uses all blades.
+func (t *Thread) Bar(blades uint64) { t.barred = blades }
+
+// Barred returns the blades that the thread does without.
+func (t *Thread) Barred() uint64 { return t.barred }
+
+// BarError is the error of a request that needs all blades, before it is posted: ErrBarred; nil: the thread does without none.
+func (t *Thread) BarError() error {
+	if t.barred == 0 {
+		return nil
+	}
+	return &VerbError{Blade: BladeID(bits.TrailingZeros64(t.barred)), Status: StatusBarred} //nolint:gosec // 63 at most
+}
 
 // Uncertain reports whether a request of the thread has failed since the last call of Certain, and
 // may have taken effect, or still may. Only a new access key makes sure that it does not.

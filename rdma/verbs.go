@@ -71,7 +71,7 @@ type WR struct {
 // Status is how a work request ended.
 type Status uint8
 
-// Statuses. Anything but StatusOK puts the queue pair into the error state.
+// Statuses. Anything but StatusOK and StatusBarred puts the queue pair into the error state.
 const (
 	StatusOK       Status = iota
 	StatusBounds          // past the end of the region
@@ -85,6 +85,7 @@ const (
 	StatusNoBlade         // the blade is not connected or gone
 	StatusIO              // the backing store failed
 	StatusInternal        // the fabric broke; may have taken effect
+	StatusBarred          // the thread does without a blade of the batch, and has posted nothing of it: see Thread.Bar
 )
 
 // String says it in words.
@@ -93,6 +94,7 @@ func (s Status) String() string {
 		"ok", "past the end of the region", "stale access key", "region is read-only",
 		"atomic on an unaligned word", "verb not supported", "local buffer outside the arena",
 		"queue pair in error state", "no answer in time", "blade not connected", "backing store failed", "fabric error",
+		"not posted: the thread does without the blade",
 	}
 	if int(s) < len(names) {
 		return names[s]

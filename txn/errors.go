@@ -74,7 +74,8 @@ var (
 	// names segment and blades. Everything else keeps working.
 	ErrLost = memory.ErrLost
 	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without
-	// them. They were not declared dead. It comes with ErrBroken.
+	// them. They were not declared dead, and transactions that do not need them go on: errors.As with *memory.CutOffError names them.
+	// It comes with ErrBroken if so few are left that no transaction can.
 	ErrCutOff = supervisor.ErrCutOff
 	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the catalog. The
 	// message says where. txnode check reports all damage, and repairs what another copy proves.

@@ -61,7 +61,7 @@ func (w *Worker) maintainAll(most int64) error {
 	if w.db.sup.Tended() {
 		return nil // a goroutine does what is left, and the worker waits for no catalog
 	}
-	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil || w.db.space.ReadOnly() {
+	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil || w.db.space.ReadOnly() || w.db.space.IsCutOff() {
 		return err
 	}
 	defer func() { w.maintained = w.thread.Now() }()
@@ -96,6 +96,9 @@ func (w *Worker) settle(ctx context.Context, err error) error {
 	if err == nil && s.Broken() == nil {
 		return nil
 	}
+	if cut := w.db.sup.Refused(err); cut != nil && !errors.Is(err, ErrCutOff) {
+		err = fmt.Errorf("%w: %w", cut, err)
+	}
 	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
 		s.Break(err)
 	}
@@ -114,7 +117,7 @@ func (w *Worker) settle(ctx context.Context, err error) error {
 	var u *occ.UnknownError
 	switch {
 	case errors.As(err, &u) && u.Tx == w.o.ID(): // not that of a transaction inside of this one
-		switch w.db.verdict(u.Tx) {
+		switch w.awaitVerdict(ctx, u.Tx) {
 		case memory.OutcomeCommitted:
 			w.o.Resolved(u.Tx, true)
 			return nil
@@ -123,7 +126,7 @@ func (w *Worker) settle(ctx context.Context, err error) error {
 			return ErrFenced
 		}
 		return err
-	case errors.Is(err, ErrOutcomeUnknown):
+	case errors.Is(err, ErrOutcomeUnknown), errors.Is(err, ErrCutOff):
 		return err
 	case errors.Is(err, ErrBroken), errors.Is(err, rdma.ErrVerb), errors.Is(err, rdma.ErrBladeDown):
 		return ErrFenced
@@ -146,9 +149,12 @@ func (w *Worker) rejoin(ctx context.Context) error {
 	}
 }
 
-// verdict is what a recovery has found out about a transaction.
+// verdict is what a recovery has found out about a transaction; unknown if there was none.
 func (db *DB) verdict(t record.TxID) memory.Outcome {
-	v, _ := db.space.Verdict(t.Coordinator())
+	v, ok := db.space.Verdict(t.Coordinator())
+	if !ok {
+		return memory.OutcomeUnknown
+	}
 	return v.Of(t.Seq())
 }
 
@@ -164,7 +170,10 @@ func (w *Worker) unblock(err error) error {
 		if w.o.Asks() {
 			w.db.askIdle()
 		}
+		cut := w.db.sup.Refused(e)
 		switch {
+		case cut != nil: // what is left there other processes see to, or this one when it reaches the blade
+			return cut
 		case errors.Is(e, ErrCorrupt), errors.Is(e, ErrLost):
 			return e
 		case e != nil:
@@ -175,6 +184,10 @@ func (w *Worker) unblock(err error) error {
 		// and at work, the next attempt waits for it again.
 		if e := w.session.Chore(func() error { return w.db.mendIndexes(w.coro, w.session.Recovery()) }); e != nil {
 			w.failed(e, "a change of an index is in the way")
+		}
+		var busy *race.BusyError
+		if e := w.db.space.CutOffError(w.db.space.Without()); e != nil && errors.As(err, &busy) && w.db.gone(busy.Owner) {
+			return fmt.Errorf("%w; others finish it: %w", err, e)
 		}
 		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err)) // the client may be declared dead before long
 	}

@@ -72,7 +72,7 @@ func (db *DB) Outcome(ctx context.Context, id uint64) (Outcome, error) {
 			return 0, fmt.Errorf("%w: no coordinator %d was ever recovered", ErrNoOutcome, t.Coordinator())
 		case state == memory.LeaseLive && db.engine.Serving(t.Coordinator()):
 			return 0, fmt.Errorf("%w: %v is still running, or was answered", ErrNoOutcome, t)
-		case state == memory.LeaseExpired:
+		case state == memory.LeaseExpired && !db.space.IsCutOff(): // else another process recovers it
 			if err := db.ask(ctx, func() error { return db.recoverFor(t.Coordinator()) }, nil); err != nil {
 				return 0, fmt.Errorf("%w: %v: %w", ErrOutcomeUnknown, t, err)
 			}
@@ -132,8 +132,9 @@ func (db *DB) answer(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, memory.ErrClaimed) && db.fabric.Now() < patience && ctx.Err() == nil:
+		case (errors.Is(err, memory.ErrClaimed) || errors.Is(err, ErrCutOff)) && db.fabric.Now() < patience && ctx.Err() == nil:
 			c.Sleep(answerPollNs)
+			_ = db.space.Follow() // another process may have recovered them
 		default:
 			return fmt.Errorf("txn: close: transactions of coordinators %d returned ErrOutcomeUnknown, and Outcome may not know them: %w", ids, err)
 		}

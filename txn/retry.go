@@ -57,6 +57,12 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		return false, nil
 	}
 	c := w.coro
+	if errors.Is(err, ErrCutOff) && w.session.Broken() == nil {
+		if e := w.db.sup.LookAgain(w.coro); e != nil {
+			w.failed(e, "a blade that is not reached could not be asked")
+		}
+		return false, err
+	}
 	if w.db.opts.SingleAttempt {
 		c.Backoff()
 		return false, err

@@ -74,9 +74,8 @@ func TestInheritedExtents(t *testing.T) {
 	if err := s.Follow(); err != nil {
 		t.Fatal(err)
 	}
-	s.Silence(dead.Process())
-	if n, err := s.TakeOver(fabric.Now()); n != 1 || err != nil {
-		t.Fatalf("%d processes were taken over: %v", n, err)
+	if err := s.Evict(dead.Process()); err != nil {
+		t.Fatal(err)
 	}
 	if sum, kinds := findings(); sum.Unfinished != 3 || sum.Findings != 3 || !sum.Clean() || kinds[verify.KindOrphan] != 1 || kinds[verify.KindReplica] != 2 {
 		t.Errorf("of a process that is gone: %+v, the words are at %#x", sum, words)

@@ -30,6 +30,9 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 		}
 		return ix.waitFor(c, w, lock, owner, "the split that fills the sub-table")
 	}
+	if err := c.Thread().BarError(); err != nil { // a split that stops in the middle is in the way of others
+		return fmt.Errorf("index: a sub-table of table %d is to be split: %w", ix.geo.Table, err)
+	}
 	taken := locks{ix: ix, c: c, s: s}
 	if ok, err := taken.take(lock); err != nil {
 		return taken.abandon(err)

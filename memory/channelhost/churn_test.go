@@ -396,8 +396,10 @@ func (x *churner) disturb() error {
 	}
 	x.killed[other] = x.r.IntN(2) == 0 // or it lives
 	x.count["processes"]++
-	space.Silence(x.spaces[other].Process())
-	_, err := space.TakeOver(x.c.Thread().Now())
+	err := space.Evict(x.spaces[other].Process())
+	if errors.Is(err, memory.ErrNoCoordinator) { // another one was first
+		err = nil
+	}
 	return err
 }
 
@@ -502,13 +504,8 @@ func (s *churn) watch(running *int) {
 
 // bury has a process that is dead found so, if that has not happened.
 func (s *churn) bury(i int) {
-	err := s.spaces[0].Follow()
-	s.spaces[0].Silence(s.spaces[i].Process())
-	for n := 0; err == nil && n < 3; n++ { // the first one may register process 0 anew
-		s.spaces[0].Recoverer()
-		_, err = s.spaces[0].TakeOver(s.f.Now())
-	}
-	if err != nil {
+	s.spaces[0].Recoverer() // it may have to register process 0 anew
+	if err := s.spaces[0].Evict(s.spaces[i].Process()); err != nil && !errors.Is(err, memory.ErrNoCoordinator) {
 		s.t.Fatal(err)
 	}
 }

@@ -268,11 +268,7 @@ func (s *stage) survive(dies bool) {
 		space, th := s.spaces[1], s.thread()
 		c := th.Plain()
 		if dies {
-			if err = space.Follow(); err == nil {
-				space.Silence(s.number)
-				_, err = space.TakeOver(th.Now())
-			}
-			if err != nil {
+			if err = space.Evict(s.number); err != nil {
 				err = fmt.Errorf("taking over: %w", err)
 				return
 			}

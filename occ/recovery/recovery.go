@@ -227,7 +227,8 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 var errBegun = errors.New("recovery: a coordinator has begun meanwhile")
 
 // Reconnect takes the queue pairs of a thread to all blades that are up out of the
-// error state. It waits, if need be, until what the thread's other coroutines have
+// error state, but for blades that this process is cut off (memory.Space.CutOff), which the thread does without from then on.
+// It waits, if need be, until what the thread's other coroutines have
 // under way has failed. A thread of no session begins anew under the registration of this process (memory.Space.Begin).
 // rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys (memory.Space.Refusal).
 func Reconnect(c *rdma.Coro, s *memory.Space) error {
@@ -235,9 +236,10 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	if err := s.Follow(); err != nil { // the keys may be stale because another process has changed the epoch
 		return fmt.Errorf("recovery: connecting again: %w", err)
 	}
-	l := s.Layout()
+	l, without := s.Layout(), s.Without()
+	c.Thread().Bar(without)
 	for b := range l.Blades {
-		if l.Blades[b].State == memory.BladeDown {
+		if l.Blades[b].State == memory.BladeDown || without&rdma.BladeBit(rdma.BladeID(b)) != 0 {
 			continue
 		}
 		if s.Restarted(rdma.BladeID(b)) {

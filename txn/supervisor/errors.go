@@ -11,7 +11,7 @@ import (
 var (
 	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without them. They were
 	// not declared dead.
-	ErrCutOff = errors.New("txn: they may serve others, so they are not declared dead yet; look after the way to them, or the blades, and try again")
+	ErrCutOff = memory.ErrCutOff
 	// ErrClosed: the database is closed meanwhile.
 	ErrClosed = errors.New("txn: database is closed")
 

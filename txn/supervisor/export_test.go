@@ -19,9 +19,12 @@ func (s *Supervisor) Doomed(c *rdma.Coro, gone, silent, troubled []int) (doomed 
 	for _, b := range troubled {
 		dead = append(dead, Outage{Blade: b, silent: true, says: layout.Troubled})
 	}
-	all, err := s.doomed(c, dead)
+	all, cut, err := s.doomed(c, dead)
 	for _, x := range all {
 		doomed = append(doomed, x.Blade)
+	}
+	if err == nil && len(doomed) == 0 && len(cut.why) > 0 {
+		err = cut.err()
 	}
 	return doomed, err
 }

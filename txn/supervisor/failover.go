@@ -50,12 +50,17 @@ func (s *Supervisor) BladeDown(c *rdma.Coro, _ error) error {
 	pause := probePauseNs
 	for range MaxFailovers {
 		dead, err := s.probe(c)
+		var cut *cutOff
 		if err == nil {
-			dead, err = s.doomed(c, dead)
+			dead, cut, err = s.doomed(c, dead)
 		}
 		if err != nil {
 			return err
 		}
+		if len(cut.why) > 0 && (len(dead) == 0 || cut.heard) { // what is dead, others declare dead that reach the rest
+			return s.goOnWithout(c, cut)
+		}
+		s.space.CutOff(cut.why)
 		if len(dead) == 0 && !s.space.Gated() {
 			return nil
 		}
@@ -292,7 +297,13 @@ func (s *Supervisor) reconnect(c *rdma.Coro) error {
 func (s *Supervisor) WithBlades(c *rdma.Coro, fn func(c *rdma.Coro) error) error {
 	for tries := 0; ; tries++ {
 		s.space.Begin(c.Thread())
+		if err := s.rebar(c); err != nil {
+			return err
+		}
 		err := fn(c)
+		if cut := s.Refused(err); cut != nil {
+			return fmt.Errorf("%w: %w", cut, err)
+		}
 		if err == nil || tries >= MaxFailovers || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) {
 			return err
 		}

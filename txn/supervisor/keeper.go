@@ -31,7 +31,7 @@ func (s *Supervisor) keepAll() {
 				pause = min(pause, max(s.opts.GiveBack/givePart, time.Millisecond))
 			}
 			if s.space.Shared() && s.fabric.Caps().Remote {
-				pause = min(pause, time.Duration(s.Term()/lookParts))
+				pause = min(pause, time.Duration(s.lookPause()))
 			}
 			wait.Reset(pause)
 			due = time.Now().Add(pause)
@@ -84,6 +84,10 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 		return false, nil
 	}
 	defer s.keeping.Store(false)
+	if s.space.IsCutOff() {
+		s.leaveCopies(c)
+		return false, nil
+	}
 	s.space.Begin(c.Thread())
 	if s.copying && !s.space.HasMend(memory.MendCopies) { // others have taken this process for dead
 		s.space.EndMend(memory.MendCopies)

@@ -77,9 +77,9 @@ func (s *Supervisor) maintainOnce() (more bool, err error) {
 	return more, err
 }
 
-// maintenanceDue reports whether there is anything to be maintained.
+// maintenanceDue reports whether there is anything to be maintained. A process that is cut off a blade leaves it to others.
 func (s *Supervisor) maintenanceDue() (due bool, err error) {
-	if err := s.own().Answer(); err != nil {
+	if err := s.own().Answer(); err != nil || s.space.IsCutOff() {
 		return false, err
 	}
 	now := s.fabric.Now()
@@ -112,6 +112,9 @@ func (s *Supervisor) Maintain(c *rdma.Coro, o recovery.Options, sweeper **recove
 		}
 	}()
 	s.space.Begin(c.Thread())
+	if err := s.rebar(c); err != nil {
+		return false, err
+	}
 	if w := *sweeper; w != nil && w.Ended() {
 		*sweeper = nil
 	}

@@ -54,19 +54,19 @@ func (s *Supervisor) hasEnded(b rdma.BladeID, silent error) bool {
 
 // doomed are those of blades that do not answer which are to be declared dead. That a blade has ended, or has lost its memory in a restart,
 // is known. That nothing is heard of it is what this process finds: such a blade is gone if no other member hears it either (package
-// memory/members), and it is not declared dead as long as the last copy of a segment would be lost with it: it may come back with that. If no
-// blade is doomed then, the error is ErrCutOff.
-func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
+// memory/members), and it is not declared dead as long as the last copy of a segment would be lost with it: it may come back with that. This
+// process is cut off the blades that are not doomed.
+func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, *cutOff, error) {
+	cut := &cutOff{why: map[rdma.BladeID]string{}}
 	if !slices.ContainsFunc(dead, func(x Outage) bool { return x.silent }) {
-		return dead, nil
+		return dead, cut, nil
 	}
 	judged, err := s.consult(c, dead)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var out []Outage
 	var gone []rdma.BladeID
-	var why []string
 	l := s.space.Layout()
 	for i := range dead {
 		x, b := &dead[i], rdma.BladeID(dead[i].Blade) //nolint:gosec // there are MaxBlades
@@ -79,27 +79,28 @@ func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, error) {
 		case j.State == members.Gone:
 			gone = append(gone, b)
 		case j.State == members.Heard:
-			why = append(why, fmt.Sprintf("blade %d is heard by %s", b, inWords(j.Hears)))
+			cut.why[b], cut.heard = fmt.Sprintf("it is heard by %s: %s", inWords(j.Hears), x.Cause), true
 		case len(j.Absent) > 0:
-			why = append(why, fmt.Sprintf("%s not said yet whether blade %d is heard", inWords(j.Absent)+have(j.Absent), b))
+			cut.why[b] = fmt.Sprintf("%s not said yet whether it is heard: %s", inWords(j.Absent)+have(j.Absent), x.Cause)
 		default:
-			why = append(why, fmt.Sprintf("this process cannot ask blade %d, and no other one has", b))
+			cut.why[b] = fmt.Sprintf("this process cannot ask it, and no other one has: %s", x.Cause)
 		}
 	}
-	if without := l.Without(gone...); len(gone) > 0 && (without.UpBlades() == 0 || without.Redundancy().Lost > l.Redundancy().Lost) {
-		why = append(why, fmt.Sprintf("blades %v have the last copy of segments, and are waited for", gone))
-		gone = nil
+	last := false
+	if without := l.Without(gone...); len(gone) > 0 {
+		last = without.UpBlades() == 0 || without.Redundancy().Lost > l.Redundancy().Lost
 	}
 	for _, x := range dead {
-		if x.silent && slices.Contains(gone, rdma.BladeID(x.Blade)) { //nolint:gosec // there are MaxBlades
+		switch b := rdma.BladeID(x.Blade); { //nolint:gosec // there are MaxBlades
+		case !x.silent || !slices.Contains(gone, b):
+		case last:
+			cut.why[b] = fmt.Sprintf("blades %v have the last copy of segments, and are waited for: %s", gone, x.Cause)
+		default:
 			x.spare = true // another process may have declared one dead meanwhile
 			out = append(out, x)
 		}
 	}
-	if len(out) == 0 && len(why) > 0 {
-		return nil, fmt.Errorf("%w: %s: %s", ErrCutOff, strings.Join(why, "; "), dead[len(dead)-1].Cause)
-	}
-	return out, nil
+	return out, cut, nil
 }
 
 // have is the verb behind inWords.
@@ -220,29 +221,20 @@ func (s *Supervisor) lookAround(c *rdma.Coro) error {
 	if err := s.heedQuestions(c); err != nil {
 		return err
 	}
-	if now := c.Thread().Now(); s.fabric.Caps().Remote && now >= s.aroundAt {
-		s.aroundAt = now + s.Term()/lookParts
-		v := s.space.Current()
-		for b := range rdma.BladeID(v.Blades()) {
-			if !v.Up(b) {
-				continue
-			}
-			if silent, err := s.silence(c, b); err == nil && silent != nil {
-				err := s.BladeDown(c, nil)
-				s.aroundAt = c.Thread().Now() + s.Term()/lookParts
-				if errors.Is(err, ErrCutOff) {
-					return nil
-				}
-				return err
-			}
+	if now := c.Thread().Now(); (s.fabric.Caps().Remote || s.space.IsCutOff()) && now >= s.aroundAt {
+		var err error
+		if s.regain(c) {
+			err = s.BladeDown(c, nil)
 		}
-		s.Reached()
-		s.aroundAt = c.Thread().Now() + s.Term()/lookParts
+		s.aroundAt = c.Thread().Now() + s.lookPause()
+		if err != nil && !errors.Is(err, ErrCutOff) {
+			return err
+		}
 	}
 	return nil
 }
 
-// Reached notes that all blades that are up have been reached.
+// Reached notes that all blades that are up have been reached, but for those that this process does without.
 func (s *Supervisor) Reached() {
 	if !s.space.Said() {
 		return
@@ -250,7 +242,9 @@ func (s *Supervisor) Reached() {
 	found := map[rdma.BladeID]layout.Says{}
 	v := s.space.Current()
 	for b := range rdma.BladeID(v.Blades()) {
-		found[b] = layout.Hears
+		if s.space.Without()&rdma.BladeBit(b) == 0 {
+			found[b] = layout.Hears
+		}
 	}
 	_ = s.space.See(found, false) // else the next time
 }
@@ -265,6 +259,12 @@ func (s *Supervisor) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 		return nil, err
 	}
 	defer t.Free(buf, 8)
+	defer func(barred uint64, sure bool) {
+		if t.Bar(barred); sure { // a READ has no effect
+			t.Certain()
+		}
+	}(t.Barred(), !t.Uncertain() && !c.Multiplexed())
+	t.Bar(t.Barred() &^ rdma.BladeBit(b))
 	var batch rdma.Batch
 	for try := 0; ; try++ {
 		if s.space.Restarted(b) {

@@ -102,6 +102,7 @@ type Supervisor struct {
 	mu       sync.Mutex
 	outages  []Outage
 	aroundAt int64                  // when to look next whether blades answer: see lookAround
+	judgeAt  int64                  // when to ask the other members again about blades that this process does without
 	askAt    int64                  // when another round of questions may begin about a blade that others hear
 	down     [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
 	// expected counts the changes under way of which it is known that a blade may be down after them: see Expecting.

@@ -91,6 +91,9 @@ func (s *Supervisor) lookAtAll(c *rdma.Coro) {
 		s.log.Warn("asking blades about which other processes have asked has failed, and will be tried again", zap.Error(err))
 	}
 	s.lookForRoom(c.Thread().Now())
+	if err := s.rebar(c); err != nil {
+		return // which is tried again
+	}
 	s.tell(c)
 	s.lookForGaps() // the catalog may have told of an epoch before it had begun here
 }

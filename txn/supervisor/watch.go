@@ -81,6 +81,9 @@ func (s *Supervisor) watch() {
 		if err == nil {
 			failed = false
 			s.heed()
+			if s.space.GivenUp() {
+				s.Hurry()
+			}
 			if len(s.space.Questions()) > 0 {
 				s.nudge()
 			}
@@ -152,5 +155,8 @@ func (s *Supervisor) Follow(c *rdma.Coro) error {
 	}
 	_ = s.space.Acknowledge()
 	s.RestSoon()
-	return s.heedQuestions(c)
+	if err := s.heedQuestions(c); err != nil {
+		return err
+	}
+	return s.LookAgain(c)
 }
