@@ -57,7 +57,7 @@ func (s *Session) refused(err error) error {
 	if s.broken == nil && errors.Is(err, rdma.ErrBarred) && errors.As(err, &v) {
 		return s.cutOff(bladeSet(rdma.BladeBit(v.Blade)))
 	}
-	return nil //nolint:nilerr // it is another error
+	return nil
 }
 
 // cutOff is the memory.ErrCutOff of what needs one of some blades, which the session does without.

@@ -402,6 +402,7 @@ func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx cont
 				return
 			}
 			if p := recover(); p != nil {
+				s.Unwound(errGoexit) // a simulated process lives on without the thread, and does not renew its lease
 				if where := t.Panicked(); where != nil {
 					p = &runPanicError{p, where}
 				}
