@@ -11,6 +11,7 @@ import (
 	"txnode/benchmarks/runner"
 	"txnode/benchmarks/smallbank"
 	"txnode/benchmarks/tatp"
+	"txnode/benchmarks/tpcc"
 	"txnode/benchmarks/workload"
 	"txnode/benchmarks/ycsb"
 	"txnode/memory/catalog"
@@ -53,6 +54,11 @@ func TestLoadTogether(t *testing.T) {
 			o := tatp.DefaultOptions()
 			o.Subscribers = 100
 			return tatp.New(o)
+		},
+		"tpcc": func() (workload.Driver, error) {
+			o := tpcc.DefaultOptions()
+			o.Warehouses, o.Customers, o.Items = 1, 30, 100
+			return tpcc.New(o)
 		},
 		"ycsb": func() (workload.Driver, error) {
 			o := ycsb.DefaultOptions()
