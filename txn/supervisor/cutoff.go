@@ -52,6 +52,7 @@ func (s *Supervisor) goOnWithout(c *rdma.Coro, x *cutOff) error {
 		s.log.Warn("this process is cut off blades, and goes on without them", zap.Error(x.err()))
 	}
 	s.space.CutOff(x.why)
+	s.nudge() // from now on it is looked more often
 	for until := c.Thread().Now() + s.Term(); s.space.Gated(); {
 		if c.Thread().Now() > until || s.Ended() {
 			return x.err()
@@ -126,12 +127,12 @@ func (s *Supervisor) leaveCopies(c *rdma.Coro) {
 
 // LookAgain is what a session does where no goroutine looks whether blades are reached again that the process does without.
 func (s *Supervisor) LookAgain(c *rdma.Coro) (err error) {
-	if now := c.Thread().Now(); !s.space.IsCutOff() || s.Keeps() || s.Tended() || now < s.aroundAt {
+	if now := c.Thread().Now(); !s.space.IsCutOff() || s.Keeps() || s.Tended() || now < s.lookedAt+s.lookPause() {
 		return nil
 	}
 	if s.regain(c) {
 		err = s.BladeDown(c, nil)
 	}
-	s.aroundAt = c.Thread().Now() + s.lookPause()
+	s.lookedAt = c.Thread().Now()
 	return err
 }

@@ -221,12 +221,12 @@ func (s *Supervisor) lookAround(c *rdma.Coro) error {
 	if err := s.heedQuestions(c); err != nil {
 		return err
 	}
-	if now := c.Thread().Now(); (s.fabric.Caps().Remote || s.space.IsCutOff()) && now >= s.aroundAt {
+	if now := c.Thread().Now(); (s.fabric.Caps().Remote || s.space.IsCutOff()) && now >= s.lookedAt+s.lookPause() {
 		var err error
 		if s.regain(c) {
 			err = s.BladeDown(c, nil)
 		}
-		s.aroundAt = c.Thread().Now() + s.lookPause()
+		s.lookedAt = c.Thread().Now()
 		if err != nil && !errors.Is(err, ErrCutOff) {
 			return err
 		}

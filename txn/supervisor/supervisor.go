@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +102,7 @@ type Supervisor struct {
 
 	mu       sync.Mutex
 	outages  []Outage
-	aroundAt int64                  // when to look next whether blades answer: see lookAround
+	lookedAt int64                  // when it was looked last whether blades answer: see lookAround
 	judgeAt  int64                  // when to ask the other members again about blades that this process does without
 	askAt    int64                  // when another round of questions may begin about a blade that others hear
 	down     [memory.MaxBlades]bool // it is known of a blade, or about to be: see outagesOfOthers
@@ -111,7 +112,7 @@ type Supervisor struct {
 
 // New makes a supervisor, which renews the registration of the process from now on, until Close.
 func New(o Options) *Supervisor {
-	s := &Supervisor{opts: o, space: o.Space, fabric: o.Fabric, host: o.Host, log: o.Logger, hurry: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
+	s := &Supervisor{opts: o, space: o.Space, fabric: o.Fabric, host: o.Host, log: o.Logger, hurry: make(chan struct{}, 1), kick: make(chan struct{}, 1), lookedAt: math.MinInt64 / 2}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.unrenew = s.renewing()
 	return s
