@@ -119,7 +119,13 @@ func (n *network) alive(id uint32, compute int) {
 	if n.renewed == nil {
 		n.renewed = map[uint32]renewal{}
 	}
-	n.renewed[id] = renewal{n.f.Now(), compute}
+	now := n.f.Now()
+	for other, r := range n.renewed {
+		if r.at > now { // its body is ahead of this one's, which hears of it from now on
+			n.renewed[other] = renewal{now, r.compute}
+		}
+	}
+	n.renewed[id] = renewal{now, compute}
 }
 
 // leastTerm is the shortest part of a term, by the clock of the fabric, in which others take a process for alive: their clocks may run faster.
