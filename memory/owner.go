@@ -99,13 +99,9 @@ func (s *allocation) enroll() error {
 	}
 	l.NextCoordinator++
 	s.raiseFrees()
-	was := s.process
 	s.rested = known
 	l.Processes, s.process, s.until = append(l.Processes, p), p.ID, p.Until
 	s.register()
-	if was != 0 {
-		s.tellTables(l.Tables)
-	}
 	return nil
 }
 

@@ -83,8 +83,11 @@ func (w *Worker) mendBlock(a memory.Addr) bool {
 
 // mendIndex mends what is damaged of a table's index near an address.
 func (w *Worker) mendIndex(t *occ.Table, at memory.Addr) bool {
-	if t == nil || w.db.space.ReadOnly() || !w.o.CanMendIndex(t) || !w.awaitCalm(at) {
+	if t == nil || w.db.space.ReadOnly() || !w.o.CanMendIndex(t) {
 		return false
+	}
+	if !w.awaitCalm(at) {
+		return w.session.Broken() != nil && w.oneMore(at) // it rejoins before
 	}
 	words, err := w.o.MendIndex(t, at)
 	switch {
@@ -95,13 +98,18 @@ func (w *Worker) mendIndex(t *occ.Table, at memory.Addr) bool {
 		w.db.indexMends.Add(1)
 		w.db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", t.Name), zap.Stringer("near", at), zap.Int("words", words))
 	}
-	// Another worker that has met it may have mended it before: one more attempt tells.
-	mends := w.db.indexMends.Load()
-	again := words > 0 || w.illIndex != at || w.illMends != mends
-	w.illIndex, w.illMends = at, mends
+	again := w.oneMore(at) || words > 0
 	if !again && w.session.Broken() == nil && w.db.space.Shared() {
 		w.db.hopeless.giveUp(at, w.thread.Now()+vainTerms*w.db.sup.Term())
 	}
+	return again
+}
+
+// oneMore reports whether one more attempt tells more about a damaged place of an index: another worker that has met it may have mended it before.
+func (w *Worker) oneMore(at memory.Addr) bool {
+	mends := w.db.indexMends.Load()
+	again := w.illIndex != at || w.illMends != mends
+	w.illIndex, w.illMends = at, mends
 	return again
 }
 
