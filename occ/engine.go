@@ -407,6 +407,9 @@ func (s *Session) end(c *rdma.Coro) error {
 		s.commits.closed.Store(true)
 	}
 	if s.beyond() {
+		if err := s.drain(c); err != nil {
+			return err
+		}
 		return s.giveUp(s.coord.ID)
 	}
 	return s.eng.space.CloseCoordinatorOn(c, s.coord.ID)
