@@ -65,7 +65,7 @@ func TestRestoreCutShort(t *testing.T) {
 	if nodes < 2 || nodes > n/10 {
 		t.Fatalf("%d nodes", nodes)
 	}
-	step := 1
+	step := 3
 	if testing.Short() {
 		step = 11
 	}
