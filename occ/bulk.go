@@ -54,6 +54,7 @@ func (tx *Tx) WriteBulk(list []BulkRecord) error {
 	if held { // see Tx.hold
 		version, err := tx.s.nextTx()
 		if err != nil {
+			tx.unbulk(list)
 			return err
 		}
 		if err := tx.writeRuns(runs, buf, true, func(img record.Image, x *BulkRecord) {

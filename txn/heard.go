@@ -65,8 +65,8 @@ func (w *Worker) heed(ctx context.Context) {
 	}
 }
 
-// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see dismiss. While it is made, or closes itself, it counts as one of
-// the pool, beyond the size of that: DB.Close does not refuse because of it, and waits for it.
+// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see dismiss. While it is made, or closes itself, it counts beside
+// the pool: DB.Close does not refuse because of it, and waits for it.
 func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -124,8 +124,8 @@ func (w *Worker) dismiss(ctx context.Context, err error) error {
 	return errors.Join(err, closed)
 }
 
-// adopt takes a worker into the pool, beyond its size, or out of it, by n = 1 or -1. w, if not nil, is the database's own outside of the pool. false: it
-// stays in the pool, since the database is being closed, which waits for that.
+// adopt counts something that DB.Close waits for, beside the workers of the pool, or counts it no more, by n = 1 or -1. w, if not nil, is the
+// database's own outside of the pool. false: it stays counted, since the database is being closed, which waits for that.
 func (db *DB) adopt(n int, w *Worker) bool {
 	p := &db.pool
 	db.mu.Lock()
@@ -133,8 +133,7 @@ func (db *DB) adopt(n int, w *Worker) bool {
 	if n < 0 && w != nil && db.isClosed() {
 		return false
 	}
-	p.created += n
-	p.limit += n
+	p.beside += n
 	if w != nil {
 		db.own -= n
 		w.pooled = n > 0

@@ -3,10 +3,10 @@ package txn
 import (
 	"context"
 	"errors"
-
 	"sync"
 
 	"go.uber.org/zap"
+
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/occ"

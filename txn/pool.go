@@ -25,6 +25,7 @@ type pool struct {
 	// Under DB.mu:
 	created int           // workers of the pool, borrowed ones and those being made included
 	limit   int           // how many may be
+	beside  int           // what Close waits for, too: see adopt
 	shut    chan struct{} // closed while the database is, or is being, closed
 }
 
@@ -367,5 +368,5 @@ func (db *DB) close(ctx context.Context, stays *atomic.Bool) error {
 func (db *DB) poolSize() int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return db.pool.created
+	return db.pool.created + db.pool.beside
 }

@@ -46,5 +46,6 @@
 // the block of its record says whose it is (orphans.go). Whatever a recovery may still need (a held
 // lock, an unfinished split, a log record) is left alone, and so is whatever no
 // copy proves. Nothing at all is written to a database that was open with
-// DurabilityPower and not closed (Summary.Unrecovered).
+// DurabilityPower and not closed (Summary.Unrecovered), or while something of a blade's
+// file cannot be read (Summary.Unreadable).
 package verify
