@@ -34,9 +34,9 @@ func (t *Thread) ArenaSize() int { return len(t.arena) }
 // ErrArenaFull. Sizes are rounded up to powers of two from 64 bytes.
 func (t *Thread) Alloc(n int) (uint32, error) { return t.space.alloc(n) }
 
-// ArenaNeeded is how large the arena would have to be, as it is used now, for n bytes more than what
-// Alloc has refused: what is not in its largest free piece counts as used. It is more than ArenaSize,
-// also if n bytes have come free since, or are not known and 0.
+// ArenaNeeded is how large the arena would have to be, as it is used now, for n bytes more than
+// what Alloc has refused: what is not in its largest free piece counts as used. It is more than
+// ArenaSize, also if n bytes have come free since, or are not known and 0.
 func (t *Thread) ArenaNeeded(n int) int {
 	free := t.space.largest()
 	need := 64 << arenaClass(max(n, free+1))

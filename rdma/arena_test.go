@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
 	"txnode/rdma"
 )
 
@@ -98,7 +99,8 @@ func TestArenaSpaceHuge(t *testing.T) {
 	}
 }
 
-// TestArenaNeeded: it is more than there is, whatever Alloc has refused, and an arena of that size would have done.
+// TestArenaNeeded: it is more than there is, whatever Alloc has refused, and an arena of that
+// size would have done.
 func TestArenaNeeded(t *testing.T) {
 	th := newThread(t, rig{})
 	var pieces []uint32

@@ -126,7 +126,8 @@ func (c *Coro) Backoff() {
 	c.Sleep(d + int64(t.Rand()%backoffUnitNs))
 }
 
-// EndOp ends what BeginOp began. What the coroutine of a thread without Run has posted leaves: see Thread.Push.
+// EndOp ends what BeginOp began. What the coroutine of a thread without Run has posted
+// leaves: see Thread.Push.
 func (c *Coro) EndOp() {
 	if c == c.t.plain {
 		c.t.Push() // the caller may do something else for long, and no other coroutine waits

@@ -199,7 +199,8 @@ func TestCoroutineCredits(t *testing.T) {
 	}
 	phase(30*rdma.BackoffEpochNs, 0)
 	if l := th.Limits(); l.Coroutines < coros || l.BackoffNs != rdma.BackoffUnitNs {
-		t.Errorf("when the contention is gone: %+v; want at least %d coroutines, t_max %d", l, coros, rdma.BackoffUnitNs)
+		t.Errorf("when the contention is gone: %+v; want at least %d coroutines, t_max %d",
+			l, coros, rdma.BackoffUnitNs)
 	}
 	if _, most := phase(5*rdma.BackoffEpochNs, 0); most != coros {
 		t.Errorf("when the contention is gone at most %d of %d coroutines are in an operation", most, coros)

@@ -309,12 +309,11 @@ func (b *Batch) fail(i int, s Status) {
 	if s.Uncertain() {
 		b.c.t.uncertain = true
 	}
-	if s != StatusKey && s != StatusFlushed {
-		b.c.t.failed = true
-	}
+	b.c.t.noteFailed(&b.wrs[i], s)
 }
 
-// refuse fails what was appended since the last Post, without posting any of it, because a request is for a barred blade.
+// refuse fails what was appended since the last Post, without posting any of it, because a request
+// is for a barred blade.
 func (b *Batch) refuse(c *Coro) {
 	for i := b.posted; i < len(b.wrs); i++ {
 		b.wrs[i].Status = StatusBarred

@@ -154,8 +154,8 @@ func (*unwinding) Poll()               { panic(stopped{}) }
 func (*unwinding) Wait(int64)          { panic(stopped{}) }
 func (*unwinding) Reset(BladeID) error { panic(stopped{}) }
 
-// Unwinding reports whether the coroutine is being unwound since another one has panicked: see Thread.Run.
-// Requests of the thread may be under way then, and read its arena.
+// Unwinding reports whether the coroutine is being unwound since another one has panicked: see
+// Thread.Run. Requests of the thread may be under way then, and read its arena.
 func (c *Coro) Unwinding() bool {
 	_, ok := c.t.port.(*unwinding)
 	return ok
@@ -194,9 +194,9 @@ func (c *Coro) Yield() {
 	c.park()
 }
 
-// Post hands the requests appended since the last Post to their queue pairs,
-// one doorbell per blade. It waits for credits when the thread is throttled. If one is for a blade that the thread does without
-// (Thread.Bar), none is posted, and the batch fails with ErrBarred.
+// Post hands the requests appended since the last Post to their queue pairs, one doorbell per
+// blade. It waits for credits when the thread is throttled. If one is for a blade that the thread
+// does without (Thread.Bar), none is posted, and the batch fails with ErrBarred.
 func (c *Coro) Post(b *Batch) {
 	first := b.posted
 	n := len(b.wrs) - first
@@ -269,8 +269,9 @@ func (c *Coro) Drain(b *Batch) error {
 	return c.drain(b)
 }
 
-// WaitFor waits for posted requests for d nanoseconds at most, on a coroutine that has its thread for itself, and reports whether all have
-// completed. It counts no round trip, and leaves the outcome for Wait or Drain.
+// WaitFor waits for posted requests for d nanoseconds at most, on a coroutine that has its thread
+// for itself, and reports whether all have completed. It counts no round trip, and leaves the
+// outcome for Wait or Drain.
 func (c *Coro) WaitFor(b *Batch, d int64) (done bool) {
 	t := c.t
 	for until := later(t.port.Now(), d); b.pending > 0 && t.port.Now() < until; {
@@ -336,8 +337,8 @@ func later(now, d int64) int64 {
 	return now + d
 }
 
-// Wake ends the Sleep of c, which is another coroutine of the thread that calls it. If c does not sleep,
-// nothing happens.
+// Wake ends the Sleep of c, which is another coroutine of the thread that calls it. If c does not
+// sleep, nothing happens.
 func (c *Coro) Wake() {
 	if i := slices.Index(c.t.sleepers, c); i >= 0 {
 		c.wake = c.t.port.Now()
@@ -350,7 +351,8 @@ func (c *Coro) Wake() {
 // that lacks the verb it is emulated by READ and CAS, which is linearizable but
 // not wait-free. local is 24 bytes of arena, 8-byte aligned, for masks and
 // result; b is scratch.
-func (c *Coro) MaskedCAS(b *Batch, a RemoteAddr, compare, cmpMask, swap, swapMask uint64, local uint32) (uint64, error) {
+func (c *Coro) MaskedCAS(b *Batch, a RemoteAddr, compare, cmpMask, swap, swapMask uint64,
+	local uint32) (uint64, error) {
 	t := c.t
 	b.Reset()
 	if t.caps.MaskedCAS {

@@ -93,7 +93,8 @@ func TestSleepOrder(t *testing.T) {
 	}
 }
 
-// TestWake: a coroutine that is woken goes on at once, whatever else sleeps; one that does not sleep is left alone.
+// TestWake: a coroutine that is woken goes on at once, whatever else sleeps; one that does not
+// sleep is left alone.
 func TestWake(t *testing.T) {
 	th := newThread(t, rig{})
 	const n = 20
@@ -217,7 +218,9 @@ func TestPlainInsideRun(t *testing.T) {
 // TestRunPanics: a panic in a coroutine comes out of Run; the others are unwound
 // where they wait, with their deferred calls; the thread works on.
 func TestRunPanics(t *testing.T) {
-	th := newThread(t, rig{Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true, Placed: true}}, tech: rdma.AllTechniques})
+	th := newThread(t, rig{
+		Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true, Placed: true}}, tech: rdma.AllTechniques,
+	})
 	var unwound, past []int
 	enter := func(c *rdma.Coro) { c.BeginOp() }
 	wait := []func(c *rdma.Coro){
@@ -301,8 +304,8 @@ func TestRunPanics(t *testing.T) {
 	}
 }
 
-// TestUnwoundPostsNothing: what a coroutine does when it is unwound has no effect: it does not know how far it
-// had come. The thread of a synchronous fabric is good for more.
+// TestUnwoundPostsNothing: what a coroutine does when it is unwound has no effect: it does not know
+// how far it had come. The thread of a synchronous fabric is good for more.
 func TestUnwoundPostsNothing(t *testing.T) {
 	th := newThread(t, rig{Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true, Placed: true}}})
 	add := func(c *rdma.Coro, word uint64) {

@@ -63,7 +63,10 @@ func TestEach(t *testing.T) {
 // TestEachPanics: a panic in one ends all, running their deferred calls.
 func TestEachPanics(t *testing.T) {
 	for _, inside := range []bool{false, true} {
-		th := newThread(t, rig{Options: rdmatest.Options{Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true}}})
+		th := newThread(t,
+			rig{Options: rdmatest.Options{Caps: rdma.Caps{
+				Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true,
+			}}})
 		ended := 0
 		calls := func(c *rdma.Coro) {
 			c.Each(4, func(k *rdma.Coro, i int) {

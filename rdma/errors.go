@@ -14,13 +14,15 @@ var (
 	ErrStaleKey = errors.New("rdma: stale access key")
 	// ErrBladeDown: the blade does not answer.
 	ErrBladeDown = errors.New("rdma: blade does not answer")
-	// ErrSilent is an ErrBladeDown of a blade of which nothing is heard, not even that it is gone: the blade or the way to it
-	// is down, and it may serve others.
+	// ErrSilent is an ErrBladeDown of a blade of which nothing is heard, not even that it is gone:
+	// the blade or the way to it is down, and it may serve others.
 	ErrSilent = errors.New("rdma: nothing is heard of the blade")
-	// ErrUnfenced: keys of a blade have ended, and a verb that one of them has let in may still take effect. Its client is
-	// in the middle of it, and there is no proof that it has ended. The blade serves. Revoke again.
+	// ErrUnfenced: keys of a blade have ended, and a verb that one of them has let in may still
+	// take effect. Its client is in the middle of it, and there is no proof that it has ended. The
+	// blade serves. Revoke again.
 	ErrUnfenced = errors.New("rdma: a verb with a key that has ended may still take effect")
-	// ErrBarred: the thread does without a blade (Thread.Bar), so a batch for that blade was not posted. Nothing has happened.
+	// ErrBarred: the thread does without a blade (Thread.Bar), so a batch for that blade was not
+	// posted. Nothing has happened.
 	ErrBarred = errors.New("rdma: the thread does without the blade")
 	// ErrArenaFull: a thread's arena of registered memory has no room; raise ThreadOptions.Arena.
 	ErrArenaFull = errors.New("rdma: arena of registered memory is full")
@@ -49,7 +51,8 @@ func (e *VerbError) Error() string {
 	return s
 }
 
-// Is matches ErrVerb, and ErrStaleKey, ErrBladeDown or ErrSilent by status; of StatusBarred ErrBarred alone.
+// Is matches ErrVerb, and ErrStaleKey, ErrBladeDown or ErrSilent by status; of
+// StatusBarred ErrBarred alone.
 func (e *VerbError) Is(target error) bool {
 	switch target {
 	case ErrVerb:

@@ -13,7 +13,8 @@ type witness struct{ e rdma.Evidence }
 func (w *witness) Error() string           { return "witness" }
 func (w *witness) Evidence() rdma.Evidence { return w.e }
 
-// TestEvidenceOf: the class is found wherever the error is in a tree, and an error of something else has none.
+// TestEvidenceOf: the class is found wherever the error is in a tree, and an error of
+// something else has none.
 func TestEvidenceOf(t *testing.T) {
 	w := &witness{rdma.Alive}
 	for _, x := range []struct {

@@ -35,10 +35,10 @@ type Fabric interface {
 	// granted and never used end so. ErrBladeDown: no such blade.
 	Grant(b BladeID) (Key, error)
 	// Revoke ends the keys of a blade that were granted earlier than before. When it returns nil,
-	// no verb with one of them takes effect any more. before itself and later ones open the
-	// region all the time. ErrStaleKey: before opens nothing, or nothing any more, and no key was
-	// ended. ErrBladeDown: no such blade. ErrUnfenced: the keys have ended, but a verb that one of them has
-	// let in may still take effect; Revoke with the same key waits for it again.
+	// no verb with one of them takes effect any more. before itself and later ones open the region
+	// all the time. ErrStaleKey: before opens nothing, or nothing any more, and no key was ended.
+	// ErrBladeDown: no such blade. ErrUnfenced: the keys have ended, but a verb that one of them
+	// has let in may still take effect; Revoke with the same key waits for it again.
 	//
 	// Like a memory region that is registered once more before the first registration is given
 	// up, Grant and Revoke leave no time in which a client cannot know a key that opens the
@@ -70,8 +70,9 @@ type BladeInfo struct {
 	// that were not placed before, or without all that its memory held. It is not 0. Changes of
 	// keys leave it alone.
 	Incarnation uint64
-	// Unheard: this process has no answer of the blade just now, for whatever reason, and the rest is what it was told last: another
-	// incarnation may be there, which others know. Incarnation is 0 if it was never told anything.
+	// Unheard: this process has no answer of the blade just now, for whatever reason, and the rest
+	// is what it was told last: another incarnation may be there, which others know. Incarnation is
+	// 0 if it was never told anything.
 	Unheard bool
 }
 
@@ -81,8 +82,9 @@ type Caps struct {
 	// the caller may use the fabric beside Run. Without it time is virtual, and passes while
 	// threads wait.
 	RealTime bool
-	// Remote: ErrBladeDown says that this process does not reach the blade, and nothing about the blade, which may serve others. Without it
-	// the fabric knows that the blade has ended, except where an error is ErrSilent.
+	// Remote: ErrBladeDown says that this process does not reach the blade, and nothing about the
+	// blade, which may serve others. Without it the fabric knows that the blade has ended, except
+	// where an error is ErrSilent.
 	Remote bool
 	// Synchronous: Post returns with all completions in.
 	Synchronous bool
@@ -135,8 +137,8 @@ type Port interface {
 	Close() error
 }
 
-// Pusher is a [Port] that keeps requests until the thread waits, or polls again and again, so that those of several coroutines
-// leave together.
+// Pusher is a [Port] that keeps requests until the thread waits, or polls again and again, so that
+// those of several coroutines leave together.
 type Pusher interface {
 	// Push has them leave now. It waits for no completion.
 	Push()

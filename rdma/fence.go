@@ -84,7 +84,8 @@ func (c *Coro) Fence(scope Scope, blade BladeID, batch *Batch) error {
 	batch.Reset()
 	for i := range f.qp {
 		q := &f.qp[i]
-		if scope == FencePair && BladeID(i) != blade || f.placed || q.write <= q.placed || c.t.barred&BladeBit(BladeID(i)) != 0 {
+		if scope == FencePair && BladeID(i) != blade || f.placed || q.write <= q.placed ||
+			c.t.barred&BladeBit(BladeID(i)) != 0 {
 			continue
 		}
 		batch.Read(RemoteAddr{Blade: BladeID(i), Key: q.key}, 0, 0)

@@ -28,7 +28,9 @@ func newThread(t testing.TB, r rig) *rdma.Thread {
 
 func addThread(t testing.TB, f *rdmatest.Fabric, r rig) *rdma.Thread {
 	t.Helper()
-	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: r.index, Techniques: r.tech, Tuner: r.tuner, Backoff: r.backoff, Arena: 1 << 20})
+	th, err := rdma.NewThread(f, rdma.ThreadOptions{
+		Index: r.index, Techniques: r.tech, Tuner: r.tuner, Backoff: r.backoff, Arena: 1 << 20,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +109,17 @@ func TestStatus(t *testing.T) {
 }
 
 func TestCountersArithmetic(t *testing.T) {
-	a := rdma.Counters{Verbs: [rdma.NumOps]uint64{1, 2, 3, 4, 5, 6}, RoundTrips: 7, Doorbells: 8, BytesRead: 9, BytesWrite: 10}
+	a := rdma.Counters{
+		Verbs: [rdma.NumOps]uint64{1, 2, 3, 4, 5, 6}, RoundTrips: 7, Doorbells: 8, BytesRead: 9, BytesWrite: 10,
+	}
 	if a.Total() != 21 {
 		t.Errorf("Total is %d; want 21", a.Total())
 	}
 	sum := a
 	sum.Add(&a)
-	want := rdma.Counters{Verbs: [rdma.NumOps]uint64{2, 4, 6, 8, 10, 12}, RoundTrips: 14, Doorbells: 16, BytesRead: 18, BytesWrite: 20}
+	want := rdma.Counters{
+		Verbs: [rdma.NumOps]uint64{2, 4, 6, 8, 10, 12}, RoundTrips: 14, Doorbells: 16, BytesRead: 18, BytesWrite: 20,
+	}
 	if sum != want {
 		t.Errorf("Add: %+v; want %+v", sum, want)
 	}
@@ -231,8 +237,51 @@ func TestUncertainFailure(t *testing.T) {
 	}
 }
 
-// TestBar: nothing of a batch is posted that has a request for a blade which the thread does without, and no queue pair fails. Other batches are
-// posted, a fence asks the other blades alone, and the thread uses all blades again when it is told so.
+// TestFailed: a request that has failed counts, unless a new key has been given, or will be, since
+// the thread has posted it: its own key is stale, or was when a request before it failed.
+func TestFailed(t *testing.T) {
+	status := rdma.StatusOK
+	th := newThread(t, rig{Options: rdmatest.Options{Fail: func(*rdma.WR) rdma.Status { return status }}})
+	c := th.Plain()
+	var b rdma.Batch
+	write := func(key rdma.Key, fails rdma.Status) {
+		t.Helper()
+		status = fails
+		x := at(1, 8)
+		x.Key = key
+		b.Reset()
+		b.Write(x, 0, 8)
+		b.Write(x, 0, 8)
+		if err := c.Do(&b); err == nil || b.WR(1).Status != rdma.StatusFlushed {
+			t.Errorf("a request that is to fail: %v, behind it %q", err, b.WR(1).Status)
+		}
+	}
+	key := at(1, 8).Key
+	write(key, rdma.StatusKey)
+	write(key, rdma.StatusOK) // flushed
+	if th.Failed() {
+		t.Error("requests with a stale key count")
+	}
+	write(key+1, rdma.StatusOK)
+	if !th.Failed() {
+		t.Error("a request with the new key was flushed, and does not count")
+	}
+	must(t, th.Reconnect(1))
+	th.ClearFailed()
+	write(key, rdma.StatusBounds)
+	if !th.Failed() {
+		t.Error("a request that has failed does not count")
+	}
+	th.ClearFailed() // as when the blade is down, so that it is not connected again
+	write(key+2, rdma.StatusOK)
+	if !th.Failed() {
+		t.Error("a request was flushed when the blade was back, and does not count")
+	}
+}
+
+// TestBar: nothing of a batch is posted that has a request for a blade which the thread does
+// without, and no queue pair fails. Other batches are posted, a fence asks the other blades alone,
+// and the thread uses all blades again when it is told so.
 func TestBar(t *testing.T) {
 	posted := 0
 	th := newThread(t, rig{Options: rdmatest.Options{SpreadNs: 10_000, Fail: func(w *rdma.WR) rdma.Status {
@@ -269,7 +318,8 @@ func TestThreadClose(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 1, Size: 64})
 	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: 7})
 	must(t, err)
-	if th.Index() != 7 || th.Fabric() != rdma.Fabric(f) || th.Caps().MaxBatch != f.Caps().MaxBatch || th.Now() != f.Now() {
+	if th.Index() != 7 || th.Fabric() != rdma.Fabric(f) || th.Caps().MaxBatch != f.Caps().MaxBatch ||
+		th.Now() != f.Now() {
 		t.Error("the thread's getters disagree with the fabric's")
 	}
 	th.Run(1, func(*rdma.Coro) {

@@ -54,7 +54,9 @@ type Thread struct {
 	tenure    any    // see SetTenure
 	uncertain bool   // see Uncertain
 	failed    bool   // see Failed
-	barred    uint64 // see Bar
+	// stale is the key of the last request to each blade that has failed by its key; nil: none has.
+	stale  map[BladeID]Key
+	barred uint64 // see Bar
 
 	tracks   bool // completions are reported one by one: throttle or fences are on
 	throttle throttle
@@ -66,7 +68,8 @@ type Thread struct {
 }
 
 // errBigEndian: words of blades, which are little-endian, are looked at where they lie.
-var errBigEndian = errors.New("rdma: this processor is big-endian, and the memory of blades is little-endian: use another machine")
+var errBigEndian = errors.New("rdma: this processor is big-endian, and the memory of blades is little-endian: use " +
+	"another machine")
 
 // NewThread makes a thread on the fabric.
 func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
@@ -102,8 +105,8 @@ func NewThread(f Fabric, o ThreadOptions) (*Thread, error) {
 	return t, nil
 }
 
-// Push has what was posted leave, where the fabric keeps it until the thread waits: for a caller that is about to do something
-// else. It waits for no completion.
+// Push has what was posted leave, where the fabric keeps it until the thread waits: for a caller
+// that is about to do something else. It waits for no completion.
 func (t *Thread) Push() {
 	if t.pusher != nil {
 		t.pusher.Push()
@@ -139,35 +142,54 @@ func mix64(z uint64) uint64 {
 // requests that it flushed have completed.
 func (t *Thread) Reconnect(b BladeID) error { return t.port.Reset(b) }
 
-// Bar has the thread do without some blades, of which blades has the bits (BladeBit): a batch with a request for one of them fails with
-// ErrBarred when it is posted, and nothing of it is. What was posted before is not concerned. 0: the thread uses all blades.
+// Bar has the thread do without some blades, of which blades has the bits (BladeBit): a batch with
+// a request for one of them fails with ErrBarred when it is posted, and nothing of it is. What was
+// posted before is not concerned. 0: the thread uses all blades.
 func (t *Thread) Bar(blades uint64) { t.barred = blades }
 
 // Barred returns the blades that the thread does without.
 func (t *Thread) Barred() uint64 { return t.barred }
 
-// BarError is the error of a request that needs all blades, before it is posted: ErrBarred; nil: the thread does without none.
+// BarError is the error of a request that needs all blades, before it is posted: ErrBarred; nil:
+// the thread does without none.
 func (t *Thread) BarError() error {
 	if t.barred == 0 {
 		return nil
 	}
-	return &VerbError{Blade: BladeID(bits.TrailingZeros64(t.barred)), Status: StatusBarred} //nolint:gosec // 63 at most
+	return &VerbError{Blade: BladeID(bits.TrailingZeros64(t.barred)), Status: StatusBarred} // 63 at most
 }
 
-// Uncertain reports whether a request of the thread has failed since the last call of Certain, and
-// may have taken effect, or still may. Only a new access key makes sure that it does not.
+// Uncertain reports whether a request of the thread has failed since the last call of
+// ClearUncertain, and may have taken effect, or still may. Only a new access key makes sure that it
+// does not.
 func (t *Thread) Uncertain() bool { return t.uncertain }
 
-// Certain notes that the keys have changed since, with which requests were posted
+// ClearUncertain notes that the keys have changed since, with which requests were posted
 // that are uncertain.
-func (t *Thread) Certain() { t.uncertain = false }
+func (t *Thread) ClearUncertain() { t.uncertain = false }
 
-// Failed reports whether a request of the thread has failed, since the last call of Sound, for another reason than its
-// key: so there need not be a new one.
+// Failed reports whether a request of the thread has failed, since the last call of ClearFailed,
+// for another reason than its key: so there need not be a new one. A request that was flushed
+// behind one with a stale key counts if its own key is another one: the queue pair was not
+// connected again when the keys had changed.
 func (t *Thread) Failed() bool { return t.failed }
 
-// Sound notes that what has not been done by requests that have failed was seen to.
-func (t *Thread) Sound() { t.failed = false }
+// noteFailed notes that a request has failed, for Failed.
+func (t *Thread) noteFailed(w *WR, s Status) {
+	stale, keyed := t.stale[w.Blade]
+	switch {
+	case s == StatusKey:
+		if t.stale == nil {
+			t.stale = map[BladeID]Key{}
+		}
+		t.stale[w.Blade] = w.Key
+	case s != StatusFlushed || !keyed || stale != w.Key:
+		t.failed = true
+	}
+}
+
+// ClearFailed notes that what has not been done by requests that have failed was seen to.
+func (t *Thread) ClearFailed() { t.failed = false }
 
 // SetOwner sets the number under which the thread takes locks in structures of the blades. A lock
 // then names its owner after the owner has died. 0, the default: none.
@@ -176,7 +198,8 @@ func (t *Thread) SetOwner(id uint64) { t.owner = id }
 // Owner returns the number that SetOwner has set.
 func (t *Thread) Owner() uint64 { return t.owner }
 
-// SetTenure notes under what the thread acts, for a layer above: package rdma does not look at it. nil, the default: nothing.
+// SetTenure notes under what the thread acts, for a layer above: package rdma does not look at it.
+// nil, the default: nothing.
 func (t *Thread) SetTenure(x any) { t.tenure = x }
 
 // Tenure returns what SetTenure has noted.

@@ -237,7 +237,8 @@ func TestThrottleEpochs(t *testing.T) {
 		}
 		want = append(want, change{want[0].limit, 66 * rdma.TuneSpanNs}, change{want[1].limit, 67 * rdma.TuneSpanNs})
 		for i, w := range want {
-			if i >= len(changes) || changes[i].limit != w.limit || changes[i].at < w.at || changes[i].at > w.at+rdma.TuneSpanNs/2 {
+			if i >= len(changes) || changes[i].limit != w.limit || changes[i].at < w.at ||
+				changes[i].at > w.at+rdma.TuneSpanNs/2 {
 				t.Fatalf("C_max of the tuner %v changed so: %v; want %v", policy, changes, want)
 			}
 		}

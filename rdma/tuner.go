@@ -35,8 +35,8 @@ func (p TunerPolicy) String() string {
 // complete unlimitedBonus as much: it is worth having only when the device's cache thrashes. A span
 // in which nothing has completed decides nothing.
 //
-// What few threads have found out says nothing about many: when a tuner of all threads has more than
-// twice the threads that it had at the beginning of its update phase, it begins a new one.
+// What few threads have found out says nothing about many: when a tuner of all threads has more
+// than twice the threads that it had at the beginning of its update phase, it begins a new one.
 //
 // Its methods are safe for concurrent use, but a fabric's clock must be the same for all threads.
 type Tuner struct {

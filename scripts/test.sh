@@ -61,7 +61,7 @@ race_pkgs() {
 	quick) go list $ordered | grep -E '/(rdma|rdma/region|rdma/inproc|memory|memory/embedded|history|index/addrcache|txn)$' ;;
 	full) race_pkgs race | grep -v -E '/benchmarks/(channelbench|figures|re(port|ference).*|shapes|smallbank|tatp|tpcc|workload.*|ycsb)$|/rdma/sim$' ;;
 	*) go list $ordered | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
-		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/orderedspike$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' \
+		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' \
 		-e '/rdma/sim/calibrate$' -e '/check$' -e '/verify$' -e '/index/race$' -e '/txn/orders$' ;;
 	esac
 }

@@ -119,7 +119,8 @@ func maskedCompareAndSwap(tb testing.TB, open Open) {
 				word = word&^swapMask | swap&swapMask
 			}
 			if v := w.word(a); v != word {
-				w.Fatalf("after MaskedCAS(%#x/%#x, %#x/%#x) the word is %#x; want %#x", compare, cmpMask, swap, swapMask, v, word)
+				w.Fatalf("after MaskedCAS(%#x/%#x, %#x/%#x) the word is %#x; want %#x",
+					compare, cmpMask, swap, swapMask, v, word)
 			}
 		}
 		w.set(a, 0)

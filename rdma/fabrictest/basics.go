@@ -42,7 +42,9 @@ func fabricItself(tb testing.TB, open Open) {
 			tb.Errorf("Provision(1, %#x, %#x) of %#x bytes: %v", x.off, x.n, size, err)
 		}
 	}
-	for _, x := range []struct{ off, n uint64 }{{0, size + 1}, {size, 1}, {size + 1, 0}, {64, ^uint64(0)}, {^uint64(0), 64}} {
+	for _, x := range []struct{ off, n uint64 }{
+		{0, size + 1}, {size, 1}, {size + 1, 0}, {64, ^uint64(0)}, {^uint64(0), 64},
+	} {
 		if err := f.Provision(1, x.off, x.n); !errors.Is(err, rdma.ErrNoMemory) {
 			tb.Errorf("Provision(1, %#x, %#x) of %#x bytes: %v; want ErrNoMemory", x.off, x.n, size, err)
 		}

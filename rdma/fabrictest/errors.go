@@ -133,7 +133,10 @@ func badOnes(size uint64, native bool) []badVerb {
 	for _, x := range []struct {
 		off uint64
 		n   uint32
-	}{{size, 1}, {size - 4, 8}, {size - 63, 64}, {size + 1, 0}, {1 << 40, 64}, {1 << 63, 64}, {^uint64(0), 1}, {^uint64(0) - 63, 64}, {^uint64(0) - 7, 8}} {
+	}{
+		{size, 1}, {size - 4, 8}, {size - 63, 64}, {size + 1, 0}, {1 << 40, 64}, {1 << 63, 64}, {^uint64(0), 1},
+		{^uint64(0) - 63, 64}, {^uint64(0) - 7, 8},
+	} {
 		name := fmt.Sprintf("%d bytes at %#x", x.n, x.off)
 		add(bounds, "READ of "+name, func(w *worker, b *rdma.Batch) { b.Read(w.at(0, x.off), w.buf, x.n) })
 		add(bounds, "WRITE of "+name, func(w *worker, b *rdma.Batch) { b.Write(w.at(0, x.off), w.buf, x.n) })
@@ -147,11 +150,17 @@ func badOnes(size uint64, native bool) []badVerb {
 		add(align, fmt.Sprintf("CAS at %#x", off), func(w *worker, b *rdma.Batch) { b.CAS(w.at(0, off), 0, 1) })
 		add(align, fmt.Sprintf("FAA at %#x", off), func(w *worker, b *rdma.Batch) { b.FAA(w.at(0, off), 1) })
 	}
-	add(append(bounds, align...), "CAS astride the end", func(w *worker, b *rdma.Batch) { b.CAS(w.at(0, size-4), 0, 1) })
+	add(append(bounds, align...), "CAS astride the end", func(w *worker, b *rdma.Batch) {
+		b.CAS(w.at(0, size-4), 0, 1)
+	})
 	if native {
 		add(align, "masked CAS at 12", func(w *worker, b *rdma.Batch) { b.MaskedCAS(w.at(0, 12), 0, 1, w.buf) })
-		add(bounds, "masked CAS past the end", func(w *worker, b *rdma.Batch) { b.MaskedCAS(w.at(0, size), 0, 1, w.buf) })
-		add(local, "masked CAS with masks outside the arena", func(w *worker, b *rdma.Batch) { b.MaskedCAS(w.at(0, 8), 0, 1, w.end()-8) })
+		add(bounds, "masked CAS past the end", func(w *worker, b *rdma.Batch) {
+			b.MaskedCAS(w.at(0, size), 0, 1, w.buf)
+		})
+		add(local, "masked CAS with masks outside the arena", func(w *worker, b *rdma.Batch) {
+			b.MaskedCAS(w.at(0, 8), 0, 1, w.end()-8)
+		})
 	}
 	for _, x := range []struct {
 		back uint32 // from the arena's end
@@ -165,7 +174,9 @@ func badOnes(size uint64, native bool) []badVerb {
 		add(want, "READ of "+name, func(w *worker, b *rdma.Batch) { b.Read(w.at(0, 0), w.end()-x.back, x.n) })
 		add(want, "WRITE of "+name, func(w *worker, b *rdma.Batch) { b.Write(w.at(0, 0), w.end()-x.back, x.n) })
 	}
-	add(local, "READ to the last byte of the address range", func(w *worker, b *rdma.Batch) { b.Read(w.at(0, 0), ^uint32(0), 8) })
+	add(local, "READ to the last byte of the address range", func(w *worker, b *rdma.Batch) {
+		b.Read(w.at(0, 0), ^uint32(0), 8)
+	})
 	stale := func(w *worker, off uint64) rdma.RemoteAddr {
 		a := w.at(0, off)
 		a.Key ^= 1 << (off % 32)
@@ -177,7 +188,9 @@ func badOnes(size uint64, native bool) []badVerb {
 	add(key, "FAA with another key", func(w *worker, b *rdma.Batch) { b.FAA(stale(w, 16), 1) })
 	add(key, "FLUSH with another key", func(w *worker, b *rdma.Batch) { b.Flush(stale(w, 16), 8) })
 	for _, op := range []rdma.Op{rdma.NumOps, 255} {
-		add([]rdma.Status{rdma.StatusBadOp}, op.String(), func(w *worker, b *rdma.Batch) { b.WR(b.Write(w.at(0, 0), w.buf, 8)).Op = op })
+		add([]rdma.Status{rdma.StatusBadOp}, op.String(), func(w *worker, b *rdma.Batch) {
+			b.WR(b.Write(w.at(0, 0), w.buf, 8)).Op = op
+		})
 	}
 	for _, blade := range []rdma.BladeID{2, 63, 64, 65535} {
 		all = append(all, badVerb{
@@ -250,15 +263,20 @@ func (w *worker) refused(x badVerb, wr *rdma.WR, err error) {
 		return
 	}
 	if v.Op != wr.Op || v.Blade != x.blade || v.Off != wr.Off || v.Len != wr.Len {
-		w.Errorf("%s: the error speaks of %v of %d bytes at %#x of blade %d: %v", x.name, v.Op, v.Len, v.Off, v.Blade, err)
+		w.Errorf("%s: the error speaks of %v of %d bytes at %#x of blade %d: %v",
+			x.name, v.Op, v.Len, v.Off, v.Blade, err)
 	}
 	if !bytes.ContainsRune(statuses(x.want), rune(v.Status)) {
 		w.Errorf("%s: status %q; want one of %v", x.name, v.Status, x.want)
 	}
-	if errors.Is(err, rdma.ErrStaleKey) != (v.Status == rdma.StatusKey) || errors.Is(err, rdma.ErrBladeDown) != (v.Status == rdma.StatusNoBlade) {
-		w.Errorf("%s: errors.Is says ErrStaleKey %v, ErrBladeDown %v", x.name, errors.Is(err, rdma.ErrStaleKey), errors.Is(err, rdma.ErrBladeDown))
+	if errors.Is(err, rdma.ErrStaleKey) != (v.Status == rdma.StatusKey) ||
+		errors.Is(err, rdma.ErrBladeDown) != (v.Status == rdma.StatusNoBlade) {
+		w.Errorf("%s: errors.Is says ErrStaleKey %v, ErrBladeDown %v", x.name, errors.Is(err, rdma.ErrStaleKey),
+			errors.Is(err, rdma.ErrBladeDown))
 	}
-	for _, part := range []string{fmt.Sprintf("blade %d", wr.Blade), fmt.Sprintf("%#x", wr.Off), fmt.Sprint(wr.Len), v.Status.String()} {
+	for _, part := range []string{
+		fmt.Sprintf("blade %d", wr.Blade), fmt.Sprintf("%#x", wr.Off), fmt.Sprint(wr.Len), v.Status.String(),
+	} {
 		if !strings.Contains(err.Error(), part) {
 			w.Errorf("%s: the error %q does not say %q", x.name, err, part)
 		}
@@ -286,10 +304,16 @@ func readOnly(tb testing.TB, open func(tb testing.TB, size uint64) rdma.Fabric) 
 		access := []rdma.Status{rdma.StatusAccess}
 		for _, x := range []badVerb{
 			{name: "WRITE", add: func(w *worker, b *rdma.Batch) { b.Write(w.at(0, 64), w.buf, 64) }, want: access},
-			{name: "unaligned WRITE", add: func(w *worker, b *rdma.Batch) { b.Write(w.at(0, 65), w.buf, 3) }, want: access},
+			{
+				name: "unaligned WRITE", add: func(w *worker, b *rdma.Batch) { b.Write(w.at(0, 65), w.buf, 3) },
+				want: access,
+			},
 			{name: "CAS", add: func(w *worker, b *rdma.Batch) { b.CAS(w.at(0, 64), w.t.Word(w.buf), 1) }, want: access},
 			{name: "FAA", add: func(w *worker, b *rdma.Batch) { b.FAA(w.at(0, 64), 1) }, want: access},
-			{name: "masked CAS", add: func(w *worker, b *rdma.Batch) { b.MaskedCAS(w.at(0, 64), 0, 1, w.buf) }, want: append(access, rdma.StatusBadOp)},
+			{
+				name: "masked CAS", add: func(w *worker, b *rdma.Batch) { b.MaskedCAS(w.at(0, 64), 0, 1, w.buf) },
+				want: append(access, rdma.StatusBadOp),
+			},
 		} {
 			b.Reset()
 			x.add(w, &b)

@@ -25,6 +25,7 @@ var clauses = []clause{
 	{"0-fabric", fabricItself},
 	{"0-threads-run-concurrently", concurrent},
 	{"1-words-are-not-torn", words},
+	{"1-words-of-pages-are-not-torn", longWords},
 	{"1-lines-are-read-upwards", lines},
 	{"2-queue-pair-order", programs},
 	{"2-order-seen-by-others", messages},
@@ -284,7 +285,8 @@ func (r *rig) same(what string, got, want []byte) {
 	}
 	for i := range want {
 		if i >= len(got) || got[i] != want[i] {
-			r.Errorf("%s: byte %#x differs: got %#x, want %#x", what, i, got[i:min(len(got), i+8)], want[i:min(len(want), i+8)])
+			r.Errorf("%s: byte %#x differs: got %#x, want %#x", what, i, got[i:min(len(got), i+8)],
+				want[i:min(len(want), i+8)])
 			return
 		}
 	}

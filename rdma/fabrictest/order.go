@@ -66,7 +66,10 @@ func (w *worker) program(model *[2][128]byte) {
 			at.Off = off
 			local += uint32(rnd(16))
 			if op == rdma.OpRead {
-				e = expectation{fmt.Sprintf("READ of %d bytes at %#x", n, off), w.b.Read(at, local, n), 0, local, append([]byte(nil), mem[off:off+uint64(n)]...)}
+				e = expectation{
+					fmt.Sprintf("READ of %d bytes at %#x", n, off), w.b.Read(at, local, n), 0, local,
+					append([]byte(nil), mem[off:off+uint64(n)]...),
+				}
 			} else {
 				pattern(w.t.Bytes(local, n), w.t.Rand())
 				copy(mem[off:], w.t.Bytes(local, n))

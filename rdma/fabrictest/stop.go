@@ -45,7 +45,8 @@ func stoppedBlades(tb testing.TB, open Open) {
 			for i, x := range downVerbs(w) {
 				w.b.Reset()
 				x(&w.b)
-				if err := w.c.Do(&w.b); !errors.Is(err, rdma.ErrBladeDown) && (i == 0 || status(err) != rdma.StatusFlushed) {
+				if err := w.c.Do(&w.b); !errors.Is(err, rdma.ErrBladeDown) &&
+					(i == 0 || status(err) != rdma.StatusFlushed) {
 					w.Errorf("verb %d to a stopped blade: %v; want ErrBladeDown", i, err)
 				} else if v := new(rdma.VerbError); !errors.As(err, &v) || v.Blade != 1 {
 					w.Errorf("verb %d to a stopped blade: the error %v does not name it", i, err)
@@ -167,8 +168,10 @@ func stoppedUnderLoad(tb testing.TB, open Open) {
 					w.b.Write(w.at(0, uint64(64*i)), w.buf, 8)
 					posted[i].Add(1)
 					if err := w.c.Do(&w.b); err != nil {
-						if !errors.Is(err, rdma.ErrBladeDown) && !errors.Is(err, rdma.ErrStaleKey) || w.b.WR(2).Status != rdma.StatusOK {
-							w.Errorf("round %d of thread %d: %v, and the other blade says %q", n, i, err, w.b.WR(2).Status)
+						if !errors.Is(err, rdma.ErrBladeDown) && !errors.Is(err, rdma.ErrStaleKey) ||
+							w.b.WR(2).Status != rdma.StatusOK {
+							w.Errorf("round %d of thread %d: %v, and the other blade says %q",
+								n, i, err, w.b.WR(2).Status)
 						}
 						return
 					}
@@ -199,7 +202,8 @@ func stoppedUnderLoad(tb testing.TB, open Open) {
 				for i := range counts {
 					at.Off = uint64(64*i + 8)
 					if n := w.word(at); n != counts[i] {
-						w.Errorf("round %d: a verb with the key of before the stop has landed: %d, then %d", round, counts[i], n)
+						w.Errorf("round %d: a verb with the key of before the stop has landed: %d, then %d",
+							round, counts[i], n)
 					}
 				}
 			}

@@ -11,22 +11,28 @@ const lineWords = rdma.LineSize / 8
 
 // words: an aligned word is never torn, whatever the alignment of the transfer
 // that reads or writes it. Every word that is ever written has eight equal bytes.
-func words(tb testing.TB, open Open) {
-	const off, n = 4096, 512
+func words(tb testing.TB, open Open) { wordsOf(tb, open, 512, 20_000) }
+
+// longWords is words with transfers of pages: where a fabric is slow, as an emulated device, short
+// ones do not overlap.
+func longWords(tb testing.TB, open Open) { wordsOf(tb, open, 4096, 1_000) }
+
+func wordsOf(tb testing.TB, open Open, n uint32, rounds int) {
+	const off = 4096
 	r := start(tb, open, 1, 1<<16, 3)
-	rounds := r.rounds(20_000)
+	rounds = r.rounds(rounds)
 	writer := func(w *worker) {
 		for k := 0; w.racing(k, rounds, always); k++ {
 			// The buffer begins anywhere in a word, the range is whole words.
 			local := w.buf + uint32(w.t.Rand()%9)
-			from := uint32(w.t.Rand() % (n / 8))
+			from := uint32(w.t.Rand() % uint64(n/8))
 			count := 1 + uint32(w.t.Rand()%uint64(n/8-from))
 			p := w.t.Bytes(local, 8*count)
 			for i := range p {
 				p[i] = byte(2*k + w.t.Index())
 			}
 			w.b.Reset()
-			w.b.Write(w.at(0, uint64(off+8*from)), local, 8*count)
+			w.b.Write(w.at(0, off+8*uint64(from)), local, 8*count)
 			w.do()
 		}
 	}
@@ -45,7 +51,8 @@ func words(tb testing.TB, open Open) {
 			}
 			for i := -at & 7; i+8 <= uint64(len(p)); i += 8 {
 				if v := binary.LittleEndian.Uint64(p[i:]); v != v&0xff*0x0101010101010101 {
-					w.Errorf("word at %#x is torn: %#016x (READ of %d bytes at %#x to local %#x)", off+at+i, v, n-16, off+at, local)
+					w.Errorf("word at %#x is torn: %#016x (READ of %d bytes at %#x to local %#x)",
+						off+at+i, v, n-16, off+at, local)
 					return
 				}
 			}
@@ -84,7 +91,8 @@ func lines(tb testing.TB, open Open) {
 			}
 			for i := uint64(1); i < count; i++ {
 				if a, b := w.t.Word(p+uint32(i)*8-8), w.t.Word(p+uint32(i)*8); a > b {
-					w.Errorf("word %d of a line was read at %d, and word %d later at %d: the line was not read upwards", first+i-1, a, first+i, b)
+					w.Errorf("word %d of a line was read at %d, and word %d later at %d: the line was not read upwards",
+						first+i-1, a, first+i, b)
 					return
 				}
 			}

@@ -112,13 +112,21 @@ func BenchmarkPost(b *testing.B) {
 		name string
 		add  func(s *bench, off uint64, j int)
 	}{
-		{"READ0", func(s *bench, off uint64, j int) { s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 0) }},
-		{"READ8", func(s *bench, off uint64, j int) { s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 8) }},
-		{"READ64", func(s *bench, off uint64, j int) { s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 64) }},
+		{"READ0", func(s *bench, off uint64, j int) {
+			s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 0)
+		}},
+		{"READ8", func(s *bench, off uint64, j int) {
+			s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 8)
+		}},
+		{"READ64", func(s *bench, off uint64, j int) {
+			s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 64)
+		}},
 		{"READ128", func(s *bench, off uint64, j int) {
 			s.b.Read(rdma.RemoteAddr{Key: s.key, Off: off &^ 127}, uint32(j)*128, 128)
 		}},
-		{"WRITE64", func(s *bench, off uint64, j int) { s.b.Write(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 64) }},
+		{"WRITE64", func(s *bench, off uint64, j int) {
+			s.b.Write(rdma.RemoteAddr{Key: s.key, Off: off}, uint32(j)*64, 64)
+		}},
 		{"WRITE128", func(s *bench, off uint64, j int) {
 			s.b.Write(rdma.RemoteAddr{Key: s.key, Off: off &^ 127}, uint32(j)*128, 128)
 		}},
@@ -194,7 +202,8 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 }
 
-// BenchmarkFiles: what a batch costs on a fabric with files, where a fault is looked after, and in memory.
+// BenchmarkFiles: what a batch costs on a fabric with files, where a fault is looked
+// after, and in memory.
 func BenchmarkFiles(b *testing.B) {
 	for name, dir := range map[string]string{"memory": "", "file": b.TempDir()} {
 		b.Run(name, func(b *testing.B) {

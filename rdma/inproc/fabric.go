@@ -56,7 +56,10 @@ func (f *Fabric) Name() string { return "inproc" }
 // Caps returns the promises: everything completes in Post, is placed then, and
 // lines are ordered.
 func (f *Fabric) Caps() rdma.Caps {
-	return rdma.Caps{RealTime: true, Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: f.Durable(), MaxBatch: 1 << 16}
+	return rdma.Caps{
+		RealTime: true, Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true,
+		Durable: f.Durable(), MaxBatch: 1 << 16,
+	}
 }
 
 // Now is nanoseconds since New, monotonic.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/fabrictest"
 	"txnode/rdma/inproc"
@@ -223,7 +224,8 @@ func TestReadOnlyFile(t *testing.T) {
 	}
 
 	o[0].Size = 1 << 17
-	if _, err := inproc.New(inproc.Options{Blades: o}); err == nil || !strings.Contains(err.Error(), "fewer than the read-only blade's") {
+	if _, err := inproc.New(inproc.Options{Blades: o}); err == nil ||
+		!strings.Contains(err.Error(), "fewer than the read-only blade's") {
 		t.Errorf("read-only, the file too small: %v", err)
 	}
 	o[0].Path = filepath.Join(dir, "none")
@@ -251,10 +253,19 @@ func TestNewErrors(t *testing.T) {
 		{"no size", []inproc.BladeOptions{{}}, "multiple of 64 KiB"},
 		{"odd size", []inproc.BladeOptions{{Size: 1<<16 + 64}}, "multiple of 64 KiB"},
 		{"too large", []inproc.BladeOptions{{Size: 1 << 47}}, "64 TiB"},
-		{"a larger file", []inproc.BladeOptions{{Size: 1 << 16, Path: long}}, "has 131072 bytes, more than the blade's 65536"},
+		{
+			"a larger file", []inproc.BladeOptions{{Size: 1 << 16, Path: long}},
+			"has 131072 bytes, more than the blade's 65536",
+		},
 		{"a directory", []inproc.BladeOptions{{Size: 1 << 16, Path: dir}}, dir},
-		{"a path that is not", []inproc.BladeOptions{{Size: 1 << 16, Path: filepath.Join(dir, "a", "b")}}, "no such file"},
-		{"a file on huge pages", []inproc.BladeOptions{{Size: 1 << 21, Path: long, HugePages: true}}, "cannot be on huge pages"},
+		{
+			"a path that is not", []inproc.BladeOptions{{Size: 1 << 16, Path: filepath.Join(dir, "a", "b")}},
+			"no such file",
+		},
+		{
+			"a file on huge pages", []inproc.BladeOptions{{Size: 1 << 21, Path: long, HugePages: true}},
+			"cannot be on huge pages",
+		},
 		{"the second blade", []inproc.BladeOptions{{Size: 1 << 16}, {Size: 1}}, "blade 1: "},
 		{"half a huge page", []inproc.BladeOptions{{Size: 1 << 20, HugePages: true}}, "huge pages"},
 		{"more huge pages than anyone has", []inproc.BladeOptions{{Size: 1 << 45, HugePages: true}}, "huge pages"},

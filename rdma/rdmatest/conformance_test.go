@@ -31,7 +31,9 @@ func TestConformance(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", caps), func(t *testing.T) {
 			t.Parallel()
 			fabrictest.Run(t, func(_ testing.TB, n int, size uint64) rdma.Fabric {
-				return rdmatest.New(rdmatest.Options{Blades: n, Size: size, Caps: caps, Seed: uint64(i), SpreadNs: 5000})
+				return rdmatest.New(rdmatest.Options{
+					Blades: n, Size: size, Caps: caps, Seed: uint64(i), SpreadNs: 5000,
+				})
 			})
 		})
 	}

@@ -32,7 +32,8 @@ type Options struct {
 	// Fail makes requests fail: a status other than StatusOK is that of the
 	// request, which is not executed.
 	Fail func(w *rdma.WR) rdma.Status
-	// Arrive is told of each WRITE when its data arrive, which are not kept, and of which nothing is visible yet.
+	// Arrive is told of each WRITE when its data arrive, which are not kept, and of which
+	// nothing is visible yet.
 	Arrive func(w *rdma.WR, data []byte)
 	// Bug breaks the contract; "": nothing.
 	Bug Bug
@@ -95,7 +96,10 @@ func (f *Fabric) Caps() rdma.Caps { return f.o.Caps }
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	var all []rdma.BladeInfo
 	for i := range f.keys {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(), ReadOnly: f.o.ReadOnly, Incarnation: f.lives[i]})
+		all = append(all, rdma.BladeInfo{
+			ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(),
+			ReadOnly: f.o.ReadOnly, Incarnation: f.lives[i],
+		})
 	}
 	return all
 }

@@ -14,7 +14,9 @@ func TestLosePower(t *testing.T) {
 	const line = rdma.LineSize
 	outcomes := map[[2]byte]int{}
 	for seed := range uint64(300) {
-		f := rdmatest.New(rdmatest.Options{Blades: 1, Size: 1 << 16, Volatile: true, Caps: rdma.Caps{OrderedLine: true}, Seed: seed})
+		f := rdmatest.New(rdmatest.Options{
+			Blades: 1, Size: 1 << 16, Volatile: true, Caps: rdma.Caps{OrderedLine: true}, Seed: seed,
+		})
 		th, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: 1 << 16})
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +60,8 @@ func TestLosePower(t *testing.T) {
 		for l, allowed := range [][]byte{{1, 2, 3}, {1, 2}, {1}, {0}} {
 			// A WRITE that is cut within a line has been there in part.
 			if !bytes.Contains(allowed, m[l*line:][:1]) || !bytes.Contains(allowed, m[l*line+line-1:][:1]) {
-				t.Fatalf("seed %d: line %d holds %d ... %d, allowed are %v", seed, l, m[l*line], m[l*line+line-1], allowed)
+				t.Fatalf("seed %d: line %d holds %d ... %d, allowed are %v",
+					seed, l, m[l*line], m[l*line+line-1], allowed)
 			}
 		}
 		outcomes[[2]byte{m[0], m[line]}]++

@@ -35,11 +35,11 @@
 //
 // No verb with a key that Revoke ends may take effect after Revoke has returned. Lanes announce
 // that they execute with a plain store, then look at the control words of a region, which say what
-// opens it; Revoke changes the words, issues a memory barrier for all threads (membarrier), and waits
-// for each lane that announces itself to have done. So either the lane sees the new words, or Revoke
-// sees the lane. The fast path pays two plain stores per batch; without membarrier they are fences. A
-// lane announces each of its chunks, so the wait is short. It announces a FLUSH until that is let in,
-// and not while the disk writes: a FLUSH changes no memory.
+// opens it; Revoke changes the words, issues a memory barrier for all threads (membarrier), and
+// waits for each lane that announces itself to have done. So either the lane sees the new words, or
+// Revoke sees the lane. The fast path pays two plain stores per batch; without membarrier they are
+// fences. A lane announces each of its chunks, so the wait is short. It announces a FLUSH until
+// that is let in, and not while the disk writes: a FLUSH changes no memory.
 //
 // The fast path compares with the oldest key alone: that which the last Revoke has named, so
 // that of the present epoch. What carries a later one, between Grant and Revoke, goes through
@@ -49,10 +49,10 @@
 //
 // # Several processes
 //
-// A region can be memory that other processes map (Options.Shared, or a file). Then its control words
-// lie in shared memory, too (Options.Words), and so do the announcements of all lanes (Config.Lines).
-// One process has the region, and changes its keys. The sets of the others have the region's File;
-// they execute verbs on it, and can stop it.
+// A region can be memory that other processes map (Options.Shared, or a file). Then its control
+// words lie in shared memory, too (Options.Words), and so do the announcements of all lanes
+// (Config.Lines). One process has the region, and changes its keys. The sets of the others have the
+// region's File; they execute verbs on it, and can stop it.
 //
 //	process of the region              other processes
 //	Set: memory  <----- mapped ------  Set: memory      lanes: verbs

@@ -9,8 +9,8 @@ import (
 	"txnode/rdma/region"
 )
 
-// TestInterruptedCalls: a signal interrupts every call that reserves, flushes and gives back, several times. No
-// caller learns of it.
+// TestInterruptedCalls: a signal interrupts every call that reserves, flushes and gives back,
+// several times. No caller learns of it.
 func TestInterruptedCalls(t *testing.T) {
 	calls, interrupted := 0, 0
 	interrupt := func() bool {

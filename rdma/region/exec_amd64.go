@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
+
 	"txnode/rdma"
 )
 

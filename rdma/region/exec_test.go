@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/rdma/region"
@@ -80,9 +81,11 @@ func TestExecAgainstExecute(t *testing.T) {
 		}
 		for i := range n {
 			x, y := c[0].b.WR(i), c[1].b.WR(i)
-			if x.Status != y.Status || x.Status == rdma.StatusOK && x.Result != y.Result && x.Op >= rdma.OpCAS && x.Op < rdma.OpFlush {
+			if x.Status != y.Status || x.Status == rdma.StatusOK && x.Result != y.Result && x.Op >= rdma.OpCAS &&
+				x.Op < rdma.OpFlush {
 				t.Fatalf("request %d, %v of %d bytes at %v, local %#x: %q %#x and %q %#x",
-					i, x.Op, x.Len, rdma.RemoteAddr{Blade: x.Blade, Key: x.Key, Off: x.Off}, x.Local, x.Status, x.Result, y.Status, y.Result)
+					i, x.Op, x.Len, rdma.RemoteAddr{Blade: x.Blade, Key: x.Key, Off: x.Off}, x.Local, x.Status,
+					x.Result, y.Status, y.Result)
 			}
 		}
 		if !bytes.Equal(c[0].Bytes(0, arena), c[1].Bytes(0, arena)) {

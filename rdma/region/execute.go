@@ -237,7 +237,8 @@ func (l *Lane) perform(q *queuePair, w *rdma.WR) {
 		w.Result = atomic.AddUint64((*uint64)(remote), w.Swap) - w.Swap
 	case rdma.OpMaskedCAS:
 		masks := l.arena[w.Local:]
-		w.Result = maskedCAS((*uint64)(remote), w.Cmp, binary.LittleEndian.Uint64(masks), w.Swap, binary.LittleEndian.Uint64(masks[8:]))
+		w.Result = maskedCAS((*uint64)(remote), w.Cmp, binary.LittleEndian.Uint64(masks), w.Swap,
+			binary.LittleEndian.Uint64(masks[8:]))
 	}
 }
 

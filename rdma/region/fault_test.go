@@ -90,7 +90,7 @@ func TestFault(t *testing.T) {
 					if err := other.Thread.Close(); err != nil {
 						t.Error(err)
 					}
-					// It may be mended, and started again.
+					// It may be repaired, and started again.
 					if err := os.Truncate(o.Blades[1].Path, size); err != nil {
 						t.Fatal(err)
 					}
@@ -110,7 +110,8 @@ func TestFault(t *testing.T) {
 func TestKeepFaulty(t *testing.T) {
 	o := inproc.Options{Blades: blades(1, 1<<20, t.TempDir()), KeepFaulty: true}
 	o.Blades[0].ReadOnly = true
-	if err := os.WriteFile(o.Blades[0].Path, []byte(strings.Repeat("what is there. ", 1<<20)[:1<<20]), 0o644); err != nil {
+	if err := os.WriteFile(o.Blades[0].Path, []byte(strings.Repeat("what is there. ", 1<<20)[:1<<20]),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	c := connect(t, open(t, o))

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/eintr"
 	"txnode/internal/oslimit"
 	"txnode/rdma"
@@ -20,7 +21,8 @@ func hugePages(size uint64) ([]byte, error) {
 	if size%hugePage != 0 {
 		return nil, fmt.Errorf("rdma: %d bytes on reserved huge pages: the size must be a multiple of 2 MiB", size)
 	}
-	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB)
+	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB)
 	if err != nil {
 		return nil, fmt.Errorf("rdma: %d bytes on reserved huge pages (see /proc/sys/vm/nr_hugepages): %w", size, err)
 	}
@@ -29,7 +31,8 @@ func hugePages(size uint64) ([]byte, error) {
 
 // anonymous maps zeroed memory, on transparent huge pages where the kernel grants them.
 func anonymous(size uint64) ([]byte, error) {
-	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	m, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("rdma: %d bytes of memory: %w", size, err)
 	}
@@ -37,8 +40,8 @@ func anonymous(size uint64) ([]byte, error) {
 	return m, nil
 }
 
-// shared maps zeroed memory that other processes can map, too. Its size is sealed: no process can make
-// parts of it vanish.
+// shared maps zeroed memory that other processes can map, too. Its size is sealed: no process can
+// make parts of it vanish.
 func shared(size uint64) (*os.File, []byte, error) {
 	fd, err := unix.MemfdCreate("txnode blade", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -61,8 +64,9 @@ func shared(size uint64) (*os.File, []byte, error) {
 	return f, m, nil
 }
 
-// notForked keeps shared memory from children that are forked: they would have it without announcing themselves to a key fence. Programs that
-// a child executes do not have it anyway, nor do children of Go's own, which share all memory until they execute one.
+// notForked keeps shared memory from children that are forked: they would have it without
+// announcing themselves to a key fence. Programs that a child executes do not have it anyway, nor
+// do children of Go's own, which share all memory until they execute one.
 func notForked(p []byte) { _ = madvise(p, unix.MADV_DONTFORK) }
 
 // sizeSeals: a file has the size that it has.
@@ -139,7 +143,8 @@ func redirty(mem []byte) {
 	for len(mem) > 0 {
 		part := mem[:min(residentChunk, len(mem))]
 		mem = mem[len(part):]
-		_, _, failed := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&part[0])), uintptr(len(part)), uintptr(unsafe.Pointer(&resident[0])))
+		_, _, failed := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&part[0])), uintptr(len(part)),
+			uintptr(unsafe.Pointer(&resident[0])))
 		for at := 0; at < len(part); at += pageSize {
 			if failed != 0 || resident[at/pageSize]&1 != 0 {
 				touch(part[at:])

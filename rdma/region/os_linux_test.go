@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/rdma/region"
@@ -19,7 +20,8 @@ import (
 // TestReserveErrors: a full disk is ErrNoMemory, in words that name the file.
 func TestReserveErrors(t *testing.T) {
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
-		if err := region.ReserveError("/some/blade", full); !errors.Is(err, rdma.ErrNoMemory) || !errors.Is(err, full) || !strings.Contains(err.Error(), "/some/blade") {
+		if err := region.ReserveError("/some/blade", full); !errors.Is(err, rdma.ErrNoMemory) ||
+			!errors.Is(err, full) || !strings.Contains(err.Error(), "/some/blade") {
 			t.Errorf("%v: %v", full, err)
 		}
 	}
@@ -28,7 +30,8 @@ func TestReserveErrors(t *testing.T) {
 			t.Errorf("%v: %v", fine, err)
 		}
 	}
-	if err := region.ReserveError("/some/blade", unix.EIO); errors.Is(err, rdma.ErrNoMemory) || !errors.Is(err, unix.EIO) {
+	if err := region.ReserveError("/some/blade", unix.EIO); errors.Is(err, rdma.ErrNoMemory) ||
+		!errors.Is(err, unix.EIO) {
 		t.Errorf("EIO: %v", err)
 	}
 }
@@ -132,7 +135,8 @@ func TestFlushWithoutDescriptors(t *testing.T) {
 	_ = f.Close()
 
 	dir := t.TempDir()
-	if f, err := inproc.New(inproc.Options{Blades: blades(1, 1<<20, dir)}); !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), dir) {
+	if f, err := inproc.New(inproc.Options{Blades: blades(1, 1<<20, dir)}); !errors.Is(err, unix.EMFILE) ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("opened without a descriptor: %v, %v", f, err)
 	}
 }
@@ -236,7 +240,8 @@ func dirty(t *testing.T, path string) (n uint64) {
 	return n
 }
 
-// TestSmallPages: memory that is used here and there takes the pages that are used, and no huge ones.
+// TestSmallPages: memory that is used here and there takes the pages that are used, and no huge
+// ones.
 func TestSmallPages(t *testing.T) {
 	const huge, n = 2 << 20, 16
 	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 2 * n * huge}}})
@@ -256,7 +261,8 @@ func TestSmallPages(t *testing.T) {
 		mem[at] = 1
 	}
 	pages := make([]byte, len(mem)/os.Getpagesize())
-	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0]))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)),
+		uintptr(unsafe.Pointer(&pages[0]))); errno != 0 {
 		t.Fatal(errno)
 	}
 	if there := len(pages) - bytes.Count(pages, []byte{0}); there > 2*n {

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/eintr"
 	"txnode/internal/oslimit"
 	"txnode/rdma"
@@ -30,7 +31,7 @@ type region struct {
 	keys  rdma.Keys  // that open it
 	fault error      // why it was stopped last; nil: it was told to, or by another process
 	// For Stats, under mu.
-	provisioned     spans
+	provisioned     Spans
 	grants, revokes uint64
 	refs            int // of the set, and of queue pairs; under the set's mu
 	// witnesses are more handles on the file, that no flush has at present: see flush.
@@ -62,7 +63,8 @@ func mapRegion(o Options, seed, life uint64) (r *region, err error) {
 		}
 	}()
 	if o.Size == 0 || o.Size%sizeUnit != 0 || o.Size > 1<<46 {
-		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB", o.Size)
+		return nil, fmt.Errorf("rdma: blade of %d bytes: the size must be a multiple of 64 KiB, from 64 KiB to 64 TiB",
+			o.Size)
 	}
 	r = &region{size: o.Size, readOnly: o.ReadOnly, attached: o.File != nil, refs: 1}
 	r.returned.L = &r.witnessMu
@@ -71,7 +73,8 @@ func mapRegion(o Options, seed, life uint64) (r *region, err error) {
 	}
 	switch {
 	case o.File != nil && (o.Path != "" || o.HugePages || o.Shared || o.Words == nil):
-		err = errors.New("rdma: a region of another process has no path and no memory of its own, and it has that process's control words")
+		err = errors.New("rdma: a region of another process has no path and no memory of its own, and it has that " +
+			"process's control words")
 	case o.File != nil:
 		err = r.attach(o.File)
 	case o.Shared && (o.Path != "" || o.HugePages):
@@ -198,7 +201,8 @@ func (r *region) mapFile(o *Options) error {
 			err = r.flush(off, n)
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("rdma: blade file %s: writing what the system has of it in memory to the disk: %w", path, err), r.close())
+			return errors.Join(fmt.Errorf("rdma: blade file %s: writing what the system has of it in memory to "+
+				"the disk: %w", path, err), r.close())
 		}
 	}
 	return nil
@@ -223,7 +227,8 @@ func syncNew(f *os.File) error {
 // an error here and not a fault later.
 func (r *region) provision(off, n uint64) error {
 	if off > r.size || n > r.size-off {
-		return fmt.Errorf("rdma: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, r.size, rdma.ErrNoMemory)
+		return fmt.Errorf("rdma: provisioning [%#x, +%#x) of a region of %#x bytes: %w",
+			off, n, r.size, rdma.ErrNoMemory)
 	}
 	if r.file == nil || r.readOnly || n == 0 {
 		return nil

@@ -69,17 +69,41 @@ func TestChecks(t *testing.T) {
 		{"atomic, four bytes", with(func(w *rdma.WR) { w.Len = 4 }), false, rdma.StatusAlign},
 		{"atomic, at the end", with(func(w *rdma.WR) { w.Off = size }), false, rdma.StatusBounds},
 		{"atomic, read-only", good, true, rdma.StatusAccess},
-		{"masks outside", with(func(w *rdma.WR) { w.Op, w.Local = rdma.OpMaskedCAS, arena-8 }), false, rdma.StatusLocal},
+		{
+			"masks outside", with(func(w *rdma.WR) { w.Op, w.Local = rdma.OpMaskedCAS, arena-8 }),
+			false, rdma.StatusLocal,
+		},
 		{"READ, read-only", with(func(w *rdma.WR) { w.Op = rdma.OpRead }), true, rdma.StatusOK},
 		{"READ, local end", with(func(w *rdma.WR) { w.Op, w.Local = rdma.OpRead, arena-7 }), false, rdma.StatusLocal},
-		{"READ, local overflow", with(func(w *rdma.WR) { w.Op, w.Local, w.Len = rdma.OpRead, 1<<32-8, 16 }), false, rdma.StatusLocal},
-		{"READ, past the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpRead, size-8, 16 }), false, rdma.StatusBounds},
-		{"READ, overflow", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpRead, 1<<64-8, 16 }), false, rdma.StatusBounds},
-		{"WRITE, past the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpWrite, size-8, 16 }), false, rdma.StatusBounds},
-		{"WRITE, past the end by a byte", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpWrite, size-7, 8 }), false, rdma.StatusBounds},
-		{"WRITE of nothing at the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpWrite, size, 0 }), false, rdma.StatusOK},
+		{
+			"READ, local overflow", with(func(w *rdma.WR) { w.Op, w.Local, w.Len = rdma.OpRead, 1<<32-8, 16 }),
+			false, rdma.StatusLocal,
+		},
+		{
+			"READ, past the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpRead, size-8, 16 }),
+			false, rdma.StatusBounds,
+		},
+		{
+			"READ, overflow", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpRead, 1<<64-8, 16 }),
+			false, rdma.StatusBounds,
+		},
+		{
+			"WRITE, past the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpWrite, size-8, 16 }),
+			false, rdma.StatusBounds,
+		},
+		{
+			"WRITE, past the end by a byte", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpWrite, size-7, 8 }),
+			false, rdma.StatusBounds,
+		},
+		{
+			"WRITE of nothing at the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Len = rdma.OpWrite, size, 0 }),
+			false, rdma.StatusOK,
+		},
 		{"WRITE, read-only", with(func(w *rdma.WR) { w.Op = rdma.OpWrite }), true, rdma.StatusAccess},
-		{"WRITE, stale key, past the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Key = rdma.OpWrite, size, 7 }), false, rdma.StatusKey},
+		{
+			"WRITE, stale key, past the end", with(func(w *rdma.WR) { w.Op, w.Off, w.Key = rdma.OpWrite, size, 7 }),
+			false, rdma.StatusKey,
+		},
 		{"FLUSH, past the end", with(func(w *rdma.WR) { w.Op, w.Len = rdma.OpFlush, size }), false, rdma.StatusBounds},
 	}
 	for _, x := range cases {
@@ -97,8 +121,10 @@ func TestChecks(t *testing.T) {
 					behind, count = rdma.StatusFlushed, 2
 				}
 			}
-			if failed != count || wrs[0].Status != 0 || wrs[1].Status != x.want || wrs[2].Status != behind || wrs[3].Status != 0 {
-				t.Errorf("%s, fence %v: %d failed: %v, %v, %v, %v; want %v, then %v", x.name, fence, failed, wrs[0].Status, wrs[1].Status, wrs[2].Status, wrs[3].Status, x.want, behind)
+			if failed != count || wrs[0].Status != 0 || wrs[1].Status != x.want || wrs[2].Status != behind ||
+				wrs[3].Status != 0 {
+				t.Errorf("%s, fence %v: %d failed: %v, %v, %v, %v; want %v, then %v",
+					x.name, fence, failed, wrs[0].Status, wrs[1].Status, wrs[2].Status, wrs[3].Status, x.want, behind)
 			}
 			if wrs[3].Result != 5 {
 				t.Errorf("%s, fence %v: the other blade's word was %d; want 5", x.name, fence, wrs[3].Result)
@@ -143,7 +169,8 @@ func TestWordsInOrder(t *testing.T) {
 					last := atomic.LoadUint64(&line[7])
 					for i := 6; i >= 0; i-- {
 						if v := atomic.LoadUint64(&line[i]); v < last {
-							t.Errorf("fence %v, local %d: word %d is %d after word 7 was %d: a WRITE stores upwards", fence, local, i, v, last)
+							t.Errorf("fence %v, local %d: word %d is %d after word 7 was %d: a WRITE stores upwards",
+								fence, local, i, v, last)
 							return
 						}
 					}
@@ -175,7 +202,8 @@ func TestWordsInOrder(t *testing.T) {
 				first := binary.LittleEndian.Uint64(l.Arena()[local:])
 				for i := 1; i < 8; i++ {
 					if v := binary.LittleEndian.Uint64(l.Arena()[int(local)+8*i:]); v < first {
-						t.Fatalf("fence %v, local %d: word %d is %d, word 0 was %d before: a READ loads upwards", fence, local, i, v, first)
+						t.Fatalf("fence %v, local %d: word %d is %d, word 0 was %d before: a READ loads upwards",
+							fence, local, i, v, first)
 					}
 				}
 			}
@@ -264,8 +292,8 @@ var changes = map[string]func(s *region.Set) error{
 	"StopBlade": func(s *region.Set) error { return s.StopBlade(0) },
 }
 
-// TestKeyFenceLeavesDisks: Revoke and StopBlade return while a disk writes for FLUSHes that were let
-// in with the key before. Those change no memory.
+// TestKeyFenceLeavesDisks: Revoke and StopBlade return while a disk writes for FLUSHes that were
+// let in with the key before. Those change no memory.
 func TestKeyFenceLeavesDisks(t *testing.T) {
 	for name, change := range changes {
 		for _, n := range []int{1, 3} { // alone, and several at once
@@ -317,7 +345,9 @@ func TestRestart(t *testing.T) {
 			if l.Execute(down) != 1 || down[0].Status != rdma.StatusNoBlade {
 				t.Errorf("stopped: %v", down[0].Status)
 			}
-			for call, err := range map[string]error{"Reset": l.Reset(0), "Revoke": s.Revoke(0, k), "Provision": s.Provision(0, 0, 8)} {
+			for call, err := range map[string]error{
+				"Reset": l.Reset(0), "Revoke": s.Revoke(0, k), "Provision": s.Provision(0, 0, 8),
+			} {
 				if !errors.Is(err, rdma.ErrBladeDown) {
 					t.Errorf("stopped: %s: %v", call, err)
 				}

@@ -28,8 +28,8 @@ type Options struct {
 	ReadOnly bool
 	// Settle are parts of the file, offsets and lengths, that were provisioned once, and that are
 	// written to the disk when it is mapped, also those that the system believes to be there: after
-	// a write has failed it forgets that, and what is read from its memory is on no disk. So what is
-	// read of them is durable. None: the program that had the file before has promised nothing.
+	// a write has failed it forgets that, and what is read from its memory is on no disk. So what
+	// is read of them is durable. None: the program that had the file before has promised nothing.
 	Settle [][2]uint64
 	// Reserve are parts of the file, offsets and lengths, that were provisioned once, and get
 	// disk blocks again when it is mapped if it is a copy that has holes there.
@@ -127,7 +127,10 @@ func (s *Set) Blades() []rdma.BladeInfo {
 	defer s.mu.RUnlock()
 	out := make([]rdma.BladeInfo, len(s.regions))
 	for i, r := range s.regions {
-		out[i] = rdma.BladeInfo{ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly, Incarnation: r.incarnation.Load()}
+		out[i] = rdma.BladeInfo{
+			ID: rdma.BladeID(i), Size: r.size, Key: r.accessKey(), ReadOnly: r.readOnly,
+			Incarnation: r.incarnation.Load(),
+		}
 	}
 	return out
 }
@@ -150,7 +153,7 @@ func (s *Set) Provision(b rdma.BladeID, off, n uint64) error {
 		if err := r.provision(off, n); err != nil {
 			return err
 		}
-		r.provisioned.add(off, off+n)
+		r.provisioned.Add(off, off+n)
 		return nil
 	})
 }
@@ -173,8 +176,9 @@ func (s *Set) Revoke(b rdma.BladeID, before rdma.Key) error {
 	return s.RevokeContext(context.Background(), b, before)
 }
 
-// RevokeContext is Revoke, which waits for lanes of other processes no longer than ctx: Lines.Settle. The keys have ended then, and
-// requests may be in progress. Other calls of the control path do not wait for it.
+// RevokeContext is Revoke, which waits for lanes of other processes no longer than ctx:
+// Lines.Settle. The keys have ended then, and requests may be in progress. Other calls of the
+// control path do not wait for it.
 func (s *Set) RevokeContext(ctx context.Context, b rdma.BladeID, before rdma.Key) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -317,7 +321,8 @@ func (s *Set) AdviseHuge(p []byte) {
 	}
 }
 
-// AdviseSmall asks for small pages, of which a huge one would take many times what is used: rdma.PageAdvisor. It is a hint.
+// AdviseSmall asks for small pages, of which a huge one would take many times what is used:
+// rdma.PageAdvisor. It is a hint.
 func (s *Set) AdviseSmall(b rdma.BladeID, off, n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

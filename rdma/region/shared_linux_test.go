@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
@@ -49,7 +50,9 @@ func openPair(tb testing.TB, o region.Options) *pair {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = p.owner.Close() })
-	if p.other, err = region.New(region.Config{Regions: []region.Options{{Size: o.Size, File: again(tb, p.owner.File(0)), Words: p.words}}, Lines: lines}); err != nil {
+	if p.other, err = region.New(region.Config{Regions: []region.Options{{
+		Size: o.Size, File: again(tb, p.owner.File(0)), Words: p.words,
+	}}, Lines: lines}); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = p.other.Close() })

@@ -27,7 +27,7 @@ func (s *Set) Stats() []Stats {
 	out := make([]Stats, len(s.regions))
 	for i, r := range s.regions {
 		r.mu.Lock()
-		out[i] = Stats{Size: r.size, Provisioned: r.provisioned.bytes(), Grants: r.grants, Revokes: r.revokes}
+		out[i] = Stats{Size: r.size, Provisioned: r.provisioned.Bytes(), Grants: r.grants, Revokes: r.revokes}
 		if r.stopped() {
 			out[i].Err = r.stoppedError(rdma.BladeID(i))
 		}
@@ -36,11 +36,11 @@ func (s *Set) Stats() []Stats {
 	return out
 }
 
-// spans are ranges [from, to) in ascending order that neither meet nor overlap.
-type spans [][2]uint64
+// Spans are ranges [from, to) in ascending order that neither meet nor overlap.
+type Spans [][2]uint64
 
-// add adds a range.
-func (s *spans) add(from, to uint64) {
+// Add adds a range.
+func (s *Spans) Add(from, to uint64) {
 	if from >= to {
 		return
 	}
@@ -58,8 +58,8 @@ func (s *spans) add(from, to uint64) {
 	*s = slices.Replace(*s, i, j, [2]uint64{from, to})
 }
 
-// bytes is how long the ranges are together.
-func (s spans) bytes() (n uint64) {
+// Bytes is how long the ranges are together.
+func (s Spans) Bytes() (n uint64) {
 	for _, x := range s {
 		n += x[1] - x[0]
 	}

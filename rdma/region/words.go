@@ -45,7 +45,8 @@ func wordsIn(mem []byte) (*words, error) {
 		return new(words), nil
 	}
 	if len(mem) != WordsSize || uintptr(unsafe.Pointer(&mem[0]))%64 != 0 {
-		return nil, errors.New("rdma: the control words of a region are a piece of memory of WordsSize bytes, at a multiple of 64")
+		return nil, errors.New("rdma: the control words of a region are a piece of memory of WordsSize bytes, at a " +
+			"multiple of 64")
 	}
 	return (*words)(unsafe.Pointer(&mem[0])), nil
 }
@@ -94,8 +95,8 @@ func (w *words) setOldest(k rdma.Key) bool {
 	}
 }
 
-// Stop lets no more verbs into the region of which these are the control words. It does not wait for
-// those that are under way: Lines.Settle does.
+// Stop lets no more verbs into the region of which these are the control words. It does not wait
+// for those that are under way: Lines.Settle does.
 func Stop(mem []byte) {
 	if w, err := wordsIn(mem); err == nil {
 		w.stop()

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// Ask asks a server of a directory what its program says of itself: ServerOptions.Describe. It maps nothing, and waits for
-// Options.Connect and Options.Control. Errors match ErrOptions, ErrRefused, ErrProtocol, or rdma.ErrBladeDown for a server that
-// does not answer.
+// Ask asks a server of a directory what its program says of itself: ServerOptions.Describe. It maps
+// nothing, and waits for Options.Connect and Options.Control. Errors match ErrOptions, ErrRefused,
+// ErrProtocol, or rdma.ErrBladeDown for a server that does not answer.
 func Ask(ctx context.Context, dir, name string, o Options) ([]byte, error) {
 	o.Servers = []string{name}
 	if err := o.complete(dir); err != nil {

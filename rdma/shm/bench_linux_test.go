@@ -15,8 +15,8 @@ import (
 	"txnode/rdma/shm"
 )
 
-// bench has a thread execute n batches of a transaction's kind on its own part of 16 MiB: three READs of 64 bytes, an
-// atomic, and a WRITE of 64.
+// bench has a thread execute n batches of a transaction's kind on its own part of 16 MiB: three
+// READs of 64 bytes, an atomic, and a WRITE of 64.
 func bench(f rdma.Fabric, part uint64, n int) error {
 	t, err := rdma.NewThread(f, rdma.ThreadOptions{})
 	if err != nil {
@@ -42,7 +42,8 @@ func bench(f rdma.Fabric, part uint64, n int) error {
 
 const benchSize = 16 << 20
 
-// playBench is a client process: "bench DIR PART N" begins when it gets a line, and says when it has done.
+// playBench is a client process: "bench DIR PART N" begins when it gets a line, and says when it
+// has done.
 func playBench(dir string, part uint64, n int) error {
 	f, err := shm.Dial(context.Background(), dir, shm.Options{})
 	if err != nil {
@@ -59,7 +60,8 @@ func playBench(dir string, part uint64, n int) error {
 	return f.Close()
 }
 
-// BenchmarkBatches compares two client processes of one thread each with two threads of one process.
+// BenchmarkBatches compares two client processes of one thread each with two threads of one
+// process.
 func BenchmarkBatches(b *testing.B) {
 	b.Run("shm, two processes", func(b *testing.B) {
 		dir := directory(b)

@@ -9,8 +9,8 @@ import (
 	"txnode/internal/peercred"
 )
 
-// client is a fabric that has mapped the blades of a server: what the server knows of it by the connection on which it is asked. When
-// that ends, the server knows no such client any more.
+// client is a fabric that has mapped the blades of a server: what the server knows of it by the
+// connection on which it is asked. When that ends, the server knows no such client any more.
 type client struct {
 	c       *net.UnixConn
 	process *peercred.Process
@@ -24,7 +24,8 @@ type client struct {
 // killWait is how long a fence waits for a client that was killed. Tests replace it.
 var killWait = 2 * time.Second
 
-// steps of the patience: the time between two looks counts as one at most. A server that stood still itself has not waited.
+// steps of the patience: the time between two looks counts as one at most. A server that stood
+// still itself has not waited.
 const steps = 32
 
 // watch takes a connection for that on which a client is asked whether it lives.
@@ -72,8 +73,9 @@ func (s *Server) leave(c *net.UnixConn) {
 	})
 }
 
-// overdue is called while a key fence waits for a member: lanes. It asks the client whether it lives. A client that lives is waited for.
-// One that has not answered for the patience has lost its lease, and is killed. An error says that this cannot be done.
+// overdue is called while a key fence waits for a member: lanes. It asks the client whether it
+// lives. A client that lives is waited for. One that has not answered for the patience has lost its
+// lease, and is killed. An error says that this cannot be done.
 func (s *Server) overdue(m member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +101,8 @@ func (s *Server) overdue(m member) error {
 		return nil
 	}
 	if err := x.process.Kill(); err != nil {
-		return fmt.Errorf("for %v it has given no sign of life, and it cannot be killed (process %d of user %d): %w: end it", x.waited, x.process.ID, x.process.User, err)
+		return fmt.Errorf("for %v it has given no sign of life, and it cannot be killed (process %d of user "+
+			"%d): %w: end it", x.waited, x.process.ID, x.process.User, err)
 	}
 	x.killed = true
 	s.report(&KilledError{Server: s.o.Name, Process: x.process.ID, User: x.process.User, Silent: x.waited})

@@ -11,24 +11,30 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/shm"
 )
 
-// TestClientStopped: a client that is stopped in the middle of a batch gives no sign of life. The server ends it, says so, and Revoke
-// returns when it has ended.
+// TestClientStopped: a client that is stopped in the middle of a batch gives no sign of life. The
+// server ends it, says so, and Revoke returns when it has ended.
 func TestClientStopped(t *testing.T) {
 	dir := directory(t)
 	said := make(chan error, 8)
-	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: 100 * time.Millisecond, Report: func(err error) { said <- err }})
+	serve(t, dir, shm.ServerOptions{
+		Blades: regions(1, 1<<20), Patience: 100 * time.Millisecond, Report: func(err error) { said <- err },
+	})
 	c := connect(t, dir)
 	p := spawn(t, "stop", dir)
 	p.stopped(t)
 	c.rekey(t)
 	var ws unix.WaitStatus
 	pid, err := unix.Wait4(p.cmd.Process.Pid, &ws, unix.WNOHANG, nil)
-	for pid == 0 && err == nil { // its lock is free already, and it executes nothing: the system is about to say that it has ended
-		if stat, e := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)); e != nil || strings.Contains(string(stat), ") T ") {
+	// its lock is free already, and it executes nothing: the system is about to say that it has
+	// ended
+	for pid == 0 && err == nil {
+		if stat, e := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)); e != nil ||
+			strings.Contains(string(stat), ") T ") {
 			t.Fatalf("the client that was stopped is there still: %q, %v", stat, e)
 		}
 		time.Sleep(time.Millisecond)
@@ -42,30 +48,36 @@ func TestClientStopped(t *testing.T) {
 		t.Errorf("%d lanes are taken; want 1", c.f.Lanes())
 	}
 	var ended *shm.KilledError
-	if err := <-said; !errors.As(err, &ended) || ended.Process != pid || ended.User != uint32(os.Geteuid()) || ended.Silent < 100*time.Millisecond {
+	if err := <-said; !errors.As(err, &ended) || ended.Process != pid || ended.User != uint32(os.Geteuid()) ||
+		ended.Silent < 100*time.Millisecond {
 		t.Errorf("the server reports %v", err)
 	}
 }
 
-// TestSlowClient: a client that lives, and is in the middle of a batch for longer than the patience, is not ended. Revoke waits, and
-// fails with ErrStuck when its time is over. It succeeds once the batch has ended. So it is with one whose first
-// thread has ended, which the system lists as a process that is no more.
+// TestSlowClient: a client that lives, and is in the middle of a batch for longer than the
+// patience, is not ended. Revoke waits, and fails with ErrStuck when its time is over. It succeeds
+// once the batch has ended. So it is with one whose first thread has ended, which the system lists
+// as a process that is no more.
 func TestSlowClient(t *testing.T) {
 	for _, role := range []string{"slow", "headless"} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel() // they wait
 			dir := directory(t)
 			said := make(chan error, 8)
-			s := serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: 250 * time.Millisecond, Report: func(err error) { said <- err }})
+			s := serve(t, dir, shm.ServerOptions{
+				Blades: regions(1, 1<<20), Patience: 2 * time.Second, Report: func(err error) { said <- err },
+			})
 			p := spawn(t, role, dir)
-			f := dial(t, dir, shm.Options{Control: 800 * time.Millisecond})
+			f := dial(t, dir, shm.Options{})
 			defer f.Close()
 			k, err := f.Grant(0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = f.Revoke(0, k)
-			if !errors.Is(err, shm.ErrStuck) || !errors.Is(err, rdma.ErrUnfenced) || errors.Is(err, rdma.ErrBladeDown) || !strings.Contains(err.Error(), fmt.Sprint("process ", p.cmd.Process.Pid)) {
+			if !errors.Is(err, shm.ErrStuck) || !errors.Is(err, rdma.ErrUnfenced) ||
+				errors.Is(err, rdma.ErrBladeDown) ||
+				!strings.Contains(err.Error(), fmt.Sprint("process ", p.cmd.Process.Pid)) {
 				t.Fatalf("Revoke beside a client in the middle of a batch: %v", err)
 			}
 			if err := <-said; !errors.Is(err, shm.ErrStuck) {
@@ -87,12 +99,15 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// TestUnseenClient: a fence waits for a client that the server does not see: it has no /proc, or is in another name space of process ids. A
-// server that may not end such a client says so.
+// TestUnseenClient: a fence waits for a client that the server does not see: it has no /proc, or is
+// in another name space of process ids. A server that may not end such a client says so.
 func TestUnseenClient(t *testing.T) {
 	spaces := func(flags uintptr) *syscall.SysProcAttr {
 		root := func(id int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{HostID: id, Size: 1}} }
-		return &syscall.SysProcAttr{Cloneflags: flags | unix.CLONE_NEWUSER | unix.CLONE_NEWNS, UidMappings: root(os.Getuid()), GidMappings: root(os.Getgid())}
+		return &syscall.SysProcAttr{
+			Cloneflags:  flags | unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: root(os.Getuid()), GidMappings: root(os.Getgid()),
+		}
 	}
 	for name, x := range map[string]struct {
 		flags uintptr
@@ -105,18 +120,19 @@ func TestUnseenClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := directory(t)
-			spawnIn(t, spaces(x.flags), "blind", dir, "a", 1, 1<<20, "250ms")
+			spawnIn(t, spaces(x.flags), "blind", dir, "a", 1, 1<<20, "2s")
 			p := spawn(t, x.role, dir)
 			if x.role == "stop" {
 				p.stopped(t)
 			}
-			f := dial(t, dir, shm.Options{Control: 800 * time.Millisecond})
+			f := dial(t, dir, shm.Options{})
 			defer f.Close()
 			k, err := f.Grant(0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Revoke(0, k); !errors.Is(err, shm.ErrStuck) || strings.Contains(err.Error(), "cannot be killed") != (x.role == "stop") {
+			if err := f.Revoke(0, k); !errors.Is(err, shm.ErrStuck) ||
+				strings.Contains(err.Error(), "cannot be killed") != (x.role == "stop") {
 				t.Errorf("Revoke beside a client in the middle of a batch: %v", err)
 			}
 			if err := p.cmd.Process.Signal(unix.Signal(0)); err != nil {
@@ -133,7 +149,8 @@ func TestUnseenClient(t *testing.T) {
 	}
 }
 
-// TestOwnThreadStuck: a fence does not kill its own process. It returns an error, and other calls go on meanwhile.
+// TestOwnThreadStuck: a fence does not kill its own process. It returns an error, and other
+// calls go on meanwhile.
 func TestOwnThreadStuck(t *testing.T) {
 	dir := directory(t)
 	s := serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: time.Millisecond})
@@ -160,8 +177,8 @@ func TestOwnThreadStuck(t *testing.T) {
 	c.rekey(t)
 }
 
-// TestOtherMember: a fence waits for no line of a member that has ended, and takes no line of one that
-// lives. What a line says of processes harms none: a server ends its own clients alone.
+// TestOtherMember: a fence waits for no line of a member that has ended, and takes no line of one
+// that lives. What a line says of processes harms none: a server ends its own clients alone.
 func TestOtherMember(t *testing.T) {
 	dir := directory(t)
 	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Patience: time.Millisecond})
@@ -220,8 +237,8 @@ func TestOtherMember(t *testing.T) {
 	}
 }
 
-// TestStoppedClientOfDeadServer: while a client of a dead server is in the middle of a verb, no call says that the blade is down, and
-// no server of the name begins. None of them ends it.
+// TestStoppedClientOfDeadServer: while a client of a dead server is in the middle of a verb, no
+// call says that the blade is down, and no server of the name begins. None of them ends it.
 func TestStoppedClientOfDeadServer(t *testing.T) {
 	dir := directory(t)
 	s := spawn(t, "serve", dir, "a", 1, 1<<20)

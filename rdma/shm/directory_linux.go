@@ -8,12 +8,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/eintr"
 	"txnode/rdma"
 )
 
-// checkDirectory returns an error for a directory that another user may put files into. A server's must be its user's. A client of root's may
-// use that of any user.
+// checkDirectory returns an error for a directory that another user may put files into. A server's
+// must be its user's. A client of root's may use that of any user.
 func checkDirectory(dir string, server bool) error {
 	var st unix.Stat_t
 	err := eintr.Repeat(func() error { return unix.Stat(dir, &st) })
@@ -26,14 +27,17 @@ func checkDirectory(dir string, server bool) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return fmt.Errorf("%w: %s is no directory", ErrDirectory, dir)
 	case st.Uid != me && (server || me != 0):
-		return fmt.Errorf("%w: %s belongs to user %d, and this process to user %d: give a directory of this user's", ErrDirectory, dir, st.Uid, me)
+		return fmt.Errorf("%w: %s belongs to user %d, and this process to user %d: give a directory of this user's",
+			ErrDirectory, dir, st.Uid, me)
 	case st.Mode&0o022 != 0:
-		return fmt.Errorf("%w: other users may write to %s (mode %04o): chmod 700 %s, or give another directory", ErrDirectory, dir, st.Mode&0o7777, dir)
+		return fmt.Errorf("%w: other users may write to %s (mode %04o): chmod 700 %s, or give another directory",
+			ErrDirectory, dir, st.Mode&0o7777, dir)
 	}
 	return nil
 }
 
-// ownFile returns an error for an open file of a directory that is not of the directory's user, or is of another kind.
+// ownFile returns an error for an open file of a directory that is not of the directory's user, or
+// is of another kind.
 func ownFile(f *os.File, dir string) error {
 	var st, of unix.Stat_t
 	err := eintr.Repeat(func() error { return unix.Fstat(int(f.Fd()), &st) })
@@ -65,7 +69,8 @@ func readHeader(f *os.File, to unsafe.Pointer, n uintptr) (size int64, err error
 	return st.Size(), err
 }
 
-// mapShared maps the first bytes of a file for all processes. A child that is forked does not have them: it would be no member.
+// mapShared maps the first bytes of a file for all processes. A child that is forked does not have
+// them: it would be no member.
 func mapShared(f *os.File, size int) ([]byte, error) {
 	p, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/region"
 	"txnode/rdma/shm"
 )
 
-// TestFilesOfDeadServer: before a new server of the name uses anything, the blades of the dead one are stopped, for clients that
-// have not noticed.
+// TestFilesOfDeadServer: before a new server of the name uses anything, the blades of the dead one
+// are stopped, for clients that have not noticed.
 func TestFilesOfDeadServer(t *testing.T) {
 	dir := directory(t)
 	p := spawn(t, "serve", dir, "a", 2, 1<<20)
@@ -31,13 +32,15 @@ func TestFilesOfDeadServer(t *testing.T) {
 	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20)})
 	for i := range 2 {
 		var word [8]byte
-		if _, err := keys.ReadAt(word[:], 4096+int64(i)*region.WordsSize); err != nil || binary.LittleEndian.Uint64(word[:])>>32 != 1 {
+		if _, err := keys.ReadAt(word[:], 4096+int64(i)*region.WordsSize); err != nil ||
+			binary.LittleEndian.Uint64(word[:])>>32 != 1 {
 			t.Errorf("blade %d of the dead server: its control word is %x, %v; want it stopped", i, word, err)
 		}
 	}
 }
 
-// TestSocketRemoved: a server that cannot be reached has not ended. Its blades serve, and calls say that it is silent.
+// TestSocketRemoved: a server that cannot be reached has not ended. Its blades serve, and calls say
+// that it is silent.
 func TestSocketRemoved(t *testing.T) {
 	dir := directory(t)
 	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20)})
@@ -65,16 +68,18 @@ func TestLanesRemoved(t *testing.T) {
 		t.Errorf("Dial: %v", err)
 	}
 	serve(t, dir, shm.ServerOptions{Name: "b", Blades: regions(1, 1<<20)})
-	if _, err := shm.Dial(t.Context(), dir, shm.Options{}); !errors.Is(err, shm.ErrDirectory) || !strings.Contains(err.Error(), "was removed") {
+	if _, err := shm.Dial(t.Context(), dir, shm.Options{}); !errors.Is(err, shm.ErrDirectory) ||
+		!strings.Contains(err.Error(), "was removed") {
 		t.Errorf("Dial of servers with different files: %v", err)
 	}
-	if _, err := shm.NewServer(dir, shm.ServerOptions{Name: "a", Blades: regions(1, 1<<20)}); !errors.Is(err, shm.ErrDirectory) {
+	if _, err := shm.NewServer(dir, shm.ServerOptions{Name: "a", Blades: regions(1, 1<<20)}); !errors.Is(err,
+		shm.ErrDirectory) {
 		t.Errorf("a second server of the name: %v", err)
 	}
 }
 
-// TestStrangersDirectory: neither a server nor a client uses a directory that other users may write to, or files in it that are not what
-// they should be.
+// TestStrangersDirectory: neither a server nor a client uses a directory that other users may write
+// to, or files in it that are not what they should be.
 func TestStrangersDirectory(t *testing.T) {
 	dir := directory(t)
 	both := func(want string) {
@@ -122,22 +127,25 @@ func TestStrangersDirectory(t *testing.T) {
 		if err := os.Chown(dir, 65534, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := shm.NewServer(dir, shm.ServerOptions{Name: "b", Blades: regions(1, 1<<20)}); !errors.Is(err, shm.ErrDirectory) || !strings.Contains(err.Error(), "user 65534") {
+		if _, err := shm.NewServer(dir, shm.ServerOptions{Name: "b", Blades: regions(1, 1<<20)}); !errors.Is(err,
+			shm.ErrDirectory) || !strings.Contains(err.Error(), "user 65534") {
 			t.Errorf("a server in the directory of another user: %v", err)
 		}
 	}
 }
 
-// TestConnections: beyond its limit a server refuses connections, and does not keep those that do not listen to that.
+// TestConnections: beyond its limit a server refuses connections, and does not keep those that do
+// not listen to that.
 func TestConnections(t *testing.T) {
 	dir := directory(t)
 	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20), Connections: 2})
-	f := dial(t, dir, shm.Options{Control: time.Second})
+	f := dial(t, dir, shm.Options{})
 	defer f.Close()
 	if _, err := f.Grant(0); err != nil { // a second connection
 		t.Fatal(err)
 	}
-	if _, err := shm.Dial(t.Context(), dir, shm.Options{}); !errors.Is(err, shm.ErrRefused) || errors.Is(err, rdma.ErrBladeDown) {
+	if _, err := shm.Dial(t.Context(), dir, shm.Options{}); !errors.Is(err, shm.ErrRefused) ||
+		errors.Is(err, rdma.ErrBladeDown) {
 		t.Errorf("a connection too many: %v", err)
 	}
 	var all []net.Conn
@@ -183,7 +191,8 @@ func TestNotForked(t *testing.T) {
 	}
 }
 
-// TestLinesOfBefore: lines of processes that have all ended are free for a server, whatever they announce, and however the system has ended.
+// TestLinesOfBefore: lines of processes that have all ended are free for a server, whatever they
+// announce, and however the system has ended.
 func TestLinesOfBefore(t *testing.T) {
 	dir := directory(t)
 	p := make([]byte, shm.LanesSize)

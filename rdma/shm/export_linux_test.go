@@ -37,7 +37,8 @@ const LanesMax = linesMax
 // LanesSize is the size of the file of lanes.
 const LanesSize = lanesSize
 
-// Claim has a member take the last line, which announces itself if odd, and says that it is of a process.
+// Claim has a member take the last line, which announces itself if odd, and says that it is of a
+// process.
 func (f *Fabric) Claim(m uint64, process int, odd bool) {
 	x := &f.lanes.lines[linesMax-1]
 	x.owner.Store(m)
@@ -64,8 +65,8 @@ func Join(dir string) (m uint64, end func() error, err error) {
 	return uint64(l.me), l.close, nil
 }
 
-// WithoutBarrier has the processes that open a directory do without membarrier until the function that
-// it returns is called.
+// WithoutBarrier has the processes that open a directory do without membarrier until the function
+// that it returns is called.
 func WithoutBarrier() (restore func()) {
 	was := registerBarrier
 	registerBarrier = func() error { return unix.ENOSYS }
@@ -92,7 +93,8 @@ const MaxRefused = maxRefused
 // Stopped reports whether the first blade is stopped.
 func (f *Fabric) Stopped() bool { return f.set.Stopped(0) }
 
-// SetKillWait replaces how long a fence waits for a client that was killed until the function that it returns is called.
+// SetKillWait replaces how long a fence waits for a client that was killed until the function that
+// it returns is called.
 func SetKillWait(d time.Duration) (restore func()) {
 	was := killWait
 	killWait = d

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
 
-// Fabric is the client's side: the blades of the servers of a directory. All methods are safe for
-// concurrent use. Calls of the control path are answered by the servers, each within Options.Control.
+// Fabric is the client's side: the blades of the servers of a directory. All methods are
+// safe for concurrent use. Calls of the control path are answered by the servers, each
+// within Options.Control.
 type Fabric struct {
 	o        Options
 	dir      string
@@ -45,9 +47,9 @@ var (
 	_ rdma.PageAdvisor = (*Fabric)(nil)
 )
 
-// Dial connects to the servers of a directory. The blades of the fabric are those of the first server, then
-// those of the second, and so on. All must answer. Errors name the server; they match ErrOptions,
-// ErrDirectory, ErrRefused, or rdma.ErrBladeDown for a server that does not answer.
+// Dial connects to the servers of a directory. The blades of the fabric are those of the first
+// server, then those of the second, and so on. All must answer. Errors name the server; they match
+// ErrOptions, ErrDirectory, ErrRefused, or rdma.ErrBladeDown for a server that does not answer.
 func Dial(ctx context.Context, dir string, o Options) (*Fabric, error) {
 	o.Servers = slices.Clone(o.Servers)
 	if err := o.complete(dir); err != nil {
@@ -135,7 +137,8 @@ func (f *Fabric) revive(b rdma.BladeID) {
 	_ = f.look(f.places[b].server)
 }
 
-// look connects to a server anew if it has begun anew. If that does not succeed its blades stay stopped, and what uses them says so.
+// look connects to a server anew if it has begun anew. If that does not succeed its blades stay
+// stopped, and what uses them says so.
 func (f *Fabric) look(p *peer) error {
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.Control)
 	defer cancel()
@@ -162,10 +165,13 @@ func hostClock() (c region.Clock, err error) {
 // Name returns "shm".
 func (f *Fabric) Name() string { return "shm" }
 
-// Caps returns the promises: everything completes in Post, is placed then, and lines are ordered. It is
-// Durable if all blades are files.
+// Caps returns the promises: everything completes in Post, is placed then, and lines are ordered.
+// It is Durable if all blades are files.
 func (f *Fabric) Caps() rdma.Caps {
-	return rdma.Caps{RealTime: true, Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: f.set.Durable(), MaxBatch: 1 << 16}
+	return rdma.Caps{
+		RealTime: true, Synchronous: true, Placed: true, OrderedLine: true, MaskedCAS: true,
+		Durable: f.set.Durable(), MaxBatch: 1 << 16,
+	}
 }
 
 // Blades lists the blades with their oldest keys. Servers that have ended are tried again; what
@@ -229,10 +235,12 @@ func (f *Fabric) Grant(b rdma.BladeID) (rdma.Key, error) {
 	return a.key, err
 }
 
-// Revoke has the server end keys of a blade: rdma.Fabric. It waits for clients that are in the middle of a batch for three quarters of
-// Options.Control; then it ends with ErrStuck. A client that gives no sign of life for ServerOptions.Patience of such waiting
-// is ended by the server. After an error that is rdma.ErrBladeDown the server may have done so, or may still; if the server has ended, which
-// rdma.ErrBladeDown without rdma.ErrSilent says, no verb takes effect there any more.
+// Revoke has the server end keys of a blade: rdma.Fabric. It waits for clients that are in the
+// middle of a batch for three quarters of Options.Control; then it ends with ErrStuck. A
+// client that gives no sign of life for ServerOptions.Patience of such waiting is ended by the
+// server. After an error that is rdma.ErrBladeDown the server may have done so, or may still;
+// if the server has ended, which rdma.ErrBladeDown without rdma.ErrSilent says, no verb takes
+// effect there any more.
 func (f *Fabric) Revoke(b rdma.BladeID, before rdma.Key) error {
 	_, err := f.at(b, call{action: actRevoke, key: before})
 	return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/shm"
 )
@@ -57,7 +58,8 @@ func (c *client) rekey(t testing.TB) rdma.Key {
 	return k
 }
 
-// TestClientKilled: clients that die in a loop of batches keep no fence waiting, and their lanes become free.
+// TestClientKilled: clients that die in a loop of batches keep no fence waiting, and their
+// lanes become free.
 func TestClientKilled(t *testing.T) {
 	rounds := 20
 	if testing.Short() {
@@ -84,7 +86,8 @@ func TestClientKilled(t *testing.T) {
 	}
 }
 
-// TestFencedClient: a client in a loop of batches is told that its key has ended, and writes nothing then.
+// TestFencedClient: a client in a loop of batches is told that its key has ended, and
+// writes nothing then.
 func TestFencedClient(t *testing.T) {
 	dir := directory(t)
 	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20)})
@@ -103,8 +106,8 @@ func TestFencedClient(t *testing.T) {
 	}
 }
 
-// TestServerKilled: when a server dies, its blades take no verb of any client any more by the time that a call says so.
-// A client connects to the next server of the name.
+// TestServerKilled: when a server dies, its blades take no verb of any client any more by the time
+// that a call says so. A client connects to the next server of the name.
 func TestServerKilled(t *testing.T) {
 	dir := directory(t)
 	p := spawn(t, "serve", dir, "a", 1, 1<<20)
@@ -183,13 +186,21 @@ func TestBadDirectory(t *testing.T) {
 		harm func(t *testing.T, dir string)
 		want string
 	}{
-		"lanes cut short":   {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 5000) }, "5000 bytes"},
-		"lanes empty":       {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 0) }, "was removed"},
-		"another file":      {header(func(p []byte) { p[0]++ }), "no file of lanes"},
-		"another version":   {header(func(p []byte) { p[8]++ }), "version 3"},
-		"keys cut short":    {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 4096) }, "4096 bytes"},
-		"keys of something": {func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 0) }, "a.keys"},
-		"no space":          {func(t *testing.T, _ string) { t.Cleanup(shm.SetFallocate(full)) }, "no space left"},
+		"lanes cut short": {
+			func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 5000) }, "5000 bytes",
+		},
+		"lanes empty": {
+			func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "lanes"), 0) }, "was removed",
+		},
+		"another file":    {header(func(p []byte) { p[0]++ }), "no file of lanes"},
+		"another version": {header(func(p []byte) { p[8]++ }), "version 3"},
+		"keys cut short": {
+			func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 4096) }, "4096 bytes",
+		},
+		"keys of something": {
+			func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "a.keys"), 0) }, "a.keys",
+		},
+		"no space": {func(t *testing.T, _ string) { t.Cleanup(shm.SetFallocate(full)) }, "no space left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := directory(t)
@@ -217,17 +228,20 @@ func truncate(t *testing.T, path string, n int64) {
 // TestRefusals: what cannot be served or dialled is refused, with what to do.
 func TestRefusals(t *testing.T) {
 	dir := directory(t)
-	if _, err := shm.Dial(t.Context(), dir, shm.Options{}); !errors.Is(err, shm.ErrDirectory) || !strings.Contains(err.Error(), "no server") {
+	if _, err := shm.Dial(t.Context(), dir, shm.Options{}); !errors.Is(err, shm.ErrDirectory) ||
+		!strings.Contains(err.Error(), "no server") {
 		t.Errorf("Dial of a directory without servers: %v", err)
 	}
 	if _, err := shm.Dial(t.Context(), dir+"/none", shm.Options{}); !errors.Is(err, rdma.ErrBladeDown) {
 		t.Errorf("Dial of no directory: %v", err)
 	}
 	serve(t, dir, shm.ServerOptions{Blades: regions(1, 1<<20)})
-	if _, err := shm.NewServer(dir, shm.ServerOptions{Name: "a", Blades: regions(1, 1<<20)}); !errors.Is(err, shm.ErrDirectory) || !strings.Contains(err.Error(), "another name") {
+	if _, err := shm.NewServer(dir, shm.ServerOptions{Name: "a", Blades: regions(1, 1<<20)}); !errors.Is(err,
+		shm.ErrDirectory) || !strings.Contains(err.Error(), "another name") {
 		t.Errorf("a second server of the name: %v", err)
 	}
-	if _, err := shm.Dial(t.Context(), dir, shm.Options{Servers: []string{"b"}}); !errors.Is(err, rdma.ErrBladeDown) || !strings.Contains(err.Error(), "server b") {
+	if _, err := shm.Dial(t.Context(), dir, shm.Options{Servers: []string{"b"}}); !errors.Is(err, rdma.ErrBladeDown) ||
+		!strings.Contains(err.Error(), "server b") {
 		t.Errorf("Dial of another server: %v", err)
 	}
 	for name, o := range map[string]shm.ServerOptions{
@@ -242,7 +256,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a server that is stopped is silent, and has not ended. A call and an opening wait for as long as they may, and no longer.
+// TestSilentServer: a server that is stopped is silent, and has not ended. A call and an opening
+// wait for as long as they may, and no longer.
 func TestSilentServer(t *testing.T) {
 	dir := directory(t)
 	p := spawn(t, "serve", dir, "a", 1, 1<<20)
@@ -265,7 +280,8 @@ func TestSilentServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := shm.Dial(ctx, dir, shm.Options{Connect: time.Hour}); !errors.Is(err, context.Canceled) || errors.Is(err, rdma.ErrBladeDown) {
+	if _, err := shm.Dial(ctx, dir, shm.Options{Connect: time.Hour}); !errors.Is(err, context.Canceled) ||
+		errors.Is(err, rdma.ErrBladeDown) {
 		t.Errorf("Dial: %v", err)
 	}
 	if err := p.cmd.Process.Signal(unix.SIGCONT); err != nil {
@@ -294,7 +310,8 @@ func TestLanesTaken(t *testing.T) {
 		}
 		all = append(all, p)
 	}
-	if _, err := f.NewPort(rdma.PortConfig{Arena: 4096}); !errors.Is(err, shm.ErrDirectory) || !strings.Contains(err.Error(), "fewer threads") {
+	if _, err := f.NewPort(rdma.PortConfig{Arena: 4096}); !errors.Is(err, shm.ErrDirectory) ||
+		!strings.Contains(err.Error(), "fewer threads") {
 		t.Errorf("one lane too many: %v", err)
 	}
 	for _, p := range all {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzMessages: each decoder takes a message or says ErrProtocol, and what it takes is what would be sent.
+// FuzzMessages: each decoder takes a message or says ErrProtocol, and what it takes is
+// what would be sent.
 func FuzzMessages(f *testing.F) {
 	for _, p := range [][]byte{
 		(&hello{Version}).bytes(),
@@ -39,7 +40,8 @@ func FuzzMessages(f *testing.F) {
 				}
 				continue
 			}
-			if h.version != Version && name == "hello" || name == "welcome" && (w.version != Version || w.refused != 0) {
+			if h.version != Version && name == "hello" || name == "welcome" &&
+				(w.version != Version || w.refused != 0) {
 				continue // no more of it is looked at
 			}
 			if again := m.bytes(); !bytes.Equal(again, p) {

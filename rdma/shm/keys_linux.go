@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma/region"
 )
 
@@ -62,7 +63,8 @@ func makeKeys(path string, blades int, l *lanes) (*keys, error) {
 		err = os.Rename(made, path)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: making %s, of %d bytes: %w", ErrDirectory, path, keysSize(blades), err), f.Close(), os.Remove(made))
+		return nil, errors.Join(fmt.Errorf("%w: making %s, of %d bytes: %w", ErrDirectory, path, keysSize(blades), err),
+			f.Close(), os.Remove(made))
 	}
 	return mapKeys(path, f)
 }

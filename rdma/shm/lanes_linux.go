@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/eintr"
 	"txnode/rdma"
 	"txnode/rdma/region"
@@ -60,14 +61,15 @@ type lanes struct {
 	me     member
 	fenced bool
 	bound  time.Duration // of a fence
-	// overdue is called again and again while a fence waits for a member. A server ends one then that does not live any more.
-	// An error ends the fence. nil: nothing is done but wait.
+	// overdue is called again and again while a fence waits for a member. A server ends one then
+	// that does not live any more. An error ends the fence. nil: nothing is done but wait.
 	overdue func(member) error
 }
 
 var _ region.Lines = (*lanes)(nil)
 
-// openLanes maps the lanes of a directory, as a new member of it. Servers make the file if there is none.
+// openLanes maps the lanes of a directory, as a new member of it. Servers make the file if there is
+// none.
 func openLanes(dir string, server bool, bound time.Duration) (*lanes, error) {
 	if err := checkDirectory(dir, server); err != nil {
 		return nil, err
@@ -119,9 +121,11 @@ func (l *lanes) open(server bool) error {
 	case h.version != Version:
 		return damaged(l.f.Name(), "it has version %d, and this program has %d", h.version, Version)
 	case h.lines != linesMax || size != int64(lanesSize) || h.fenced > 1 || h.id == 0:
-		return damaged(l.f.Name(), "it has %d bytes and %d lines, and should have %d and %d", size, h.lines, lanesSize, linesMax)
+		return damaged(l.f.Name(), "it has %d bytes and %d lines, and should have %d and %d",
+			size, h.lines, lanesSize, linesMax)
 	case h.fenced == 0 && !works:
-		return fmt.Errorf("%w: %s: other processes that use it can call membarrier(2), and this one may not: allow it, for instance in the container's seccomp profile", ErrDirectory, l.f.Name())
+		return fmt.Errorf("%w: %s: other processes that use it can call membarrier(2), and this one may not: allow "+
+			"it, for instance in the container's seccomp profile", ErrDirectory, l.f.Name())
 	}
 	l.fenced = h.fenced == 1
 	if l.mem, err = mapShared(l.f, lanesSize); err != nil {
@@ -132,7 +136,8 @@ func (l *lanes) open(server bool) error {
 	return nil
 }
 
-// join takes the locks of a member. alone: no process uses the file, and none can begin to before usersLock is shared.
+// join takes the locks of a member. alone: no process uses the file, and none can begin to before
+// usersLock is shared.
 func (l *lanes) join() (alone bool, err error) {
 	_, err = take(l.f, unix.F_WRLCK, int64(l.me))
 	for until := time.Now().Add(DefaultConnect); err == nil; time.Sleep(time.Millisecond) {
@@ -150,14 +155,17 @@ func (l *lanes) join() (alone bool, err error) {
 			err = fmt.Errorf("for %v another process makes %s", DefaultConnect, l.f.Name())
 		}
 	}
-	return false, fmt.Errorf("%w: %w: the directory must be on a file system that has locks, such as /run or /dev/shm", ErrDirectory, err)
+	return false, fmt.Errorf("%w: %w: the directory must be on a file system that has locks, such as /run or /dev/shm",
+		ErrDirectory, err)
 }
 
-// makeLanes makes the file, which no process uses: one that is empty or was used before. A file of something else is left as it is.
+// makeLanes makes the file, which no process uses: one that is empty or was used before. A file of
+// something else is left as it is.
 func makeLanes(f *os.File, fenced bool) error {
 	var h lanesHeader
 	size, err := readHeader(f, unsafe.Pointer(&h), unsafe.Sizeof(h))
-	if used := err == nil && h.magic == lanesMagic && h.version == Version && size == int64(lanesSize); size != 0 && !used {
+	if used := err == nil && h.magic == lanesMagic && h.version == Version && size == int64(lanesSize); size != 0 &&
+		!used {
 		return nil // the caller says what is wrong
 	}
 	p := make([]byte, headerSize)
@@ -176,12 +184,14 @@ func makeLanes(f *os.File, fenced bool) error {
 		_, err = f.WriteAt(p, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: making %s, of %d bytes: %w", ErrDirectory, f.Name(), lanesSize, errors.Join(err, f.Truncate(0)))
+		return fmt.Errorf("%w: making %s, of %d bytes: %w", ErrDirectory, f.Name(), lanesSize,
+			errors.Join(err, f.Truncate(0)))
 	}
 	return nil
 }
 
-// reserve makes a file have size bytes and space for them, so that no access to it fails on a full file system.
+// reserve makes a file have size bytes and space for them, so that no access to it fails on
+// a full file system.
 func reserve(f *os.File, size int) error {
 	err := eintr.Repeat(func() error { return fallocate(int(f.Fd()), 0, 0, int64(size)) })
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -248,8 +258,9 @@ func (l *lanes) Leave(word *uint64) {
 // used are the lines that may be in use.
 func (l *lanes) used() []line { return l.lines[:min(l.header.taken.Load(), linesMax)] }
 
-// Settle waits for each lane that is executing: until it has done so, or its process has ended. It waits no longer than ctx and the
-// bound; then the error is ErrStuck. Lines of members that have ended become free. region.Lines.
+// Settle waits for each lane that is executing: until it has done so, or its process has ended. It
+// waits no longer than ctx and the bound; then the error is ErrStuck. Lines of members that have
+// ended become free. region.Lines.
 func (l *lanes) Settle(ctx context.Context) error {
 	if !l.fenced {
 		if err := membarrier(membarrierGlobalExpedited); err != nil {
@@ -302,7 +313,8 @@ func (l *lanes) await(ctx context.Context, x *line, n uint64) error {
 		case err != nil:
 			return fmt.Errorf("%w: process %d: %w", ErrStuck, x.process.Load(), err)
 		case ctx.Err() != nil && atomic.LoadUint64(&x.announced) == n:
-			return fmt.Errorf("%w: process %d was in the middle of one for %v: it is stopped, or waits for a disk: continue it, or end it",
+			return fmt.Errorf("%w: process %d was in the middle of one for %v: it is stopped, or waits for a disk: "+
+				"continue it, or end it",
 				ErrStuck, x.process.Load(), time.Since(began).Round(time.Millisecond))
 		}
 		time.Sleep(pause)
@@ -351,7 +363,8 @@ func (l *lanes) sweep() error {
 	return nil
 }
 
-// shut lets no more verbs on the blades of a server, of whichever process, and waits for those that are in progress.
+// shut lets no more verbs on the blades of a server, of whichever process, and waits for those
+// that are in progress.
 func (l *lanes) shut(ctx context.Context, k *keys) error {
 	for i := range k.blades {
 		region.Stop(k.words(i))

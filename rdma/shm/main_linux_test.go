@@ -16,13 +16,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/region"
 	"txnode/rdma/shm"
 )
 
-// roleEnv has the test program be another process: "serve DIR NAME BLADES SIZE [PATIENCE]", "blind DIR NAME BLADES SIZE [PATIENCE]", which is a server without
-// /proc, or a role of clients.
+// roleEnv has the test program be another process: "serve DIR NAME BLADES SIZE [PATIENCE]", "blind
+// DIR NAME BLADES SIZE [PATIENCE]", which is a server without /proc, or a role of clients.
 const roleEnv = "TXNODE_SHM_ROLE"
 
 // init has TestMain on the first thread of the process: see the role "headless".
@@ -62,7 +63,9 @@ func play(role []string) error {
 			return err
 		}
 	}
-	s, err := shm.NewServer(role[1], shm.ServerOptions{Name: role[2], Blades: regions(n, size), Seed: 1, Patience: wait})
+	s, err := shm.NewServer(role[1], shm.ServerOptions{
+		Name: role[2], Blades: regions(n, size), Seed: 1, Patience: wait,
+	})
 	if err != nil {
 		return err
 	}
@@ -83,8 +86,9 @@ func play(role []string) error {
 	return <-served
 }
 
-// playClient is "loop DIR", which writes for ever, "stop DIR", which stops in the middle of a batch, or "slow DIR", which is in the middle
-// of one until it reads a line. "headless DIR" is that, and its first thread has ended.
+// playClient is "loop DIR", which writes for ever, "stop DIR", which stops in the middle of a
+// batch, or "slow DIR", which is in the middle of one until it reads a line. "headless DIR" is
+// that, and its first thread has ended.
 func playClient(role []string) error {
 	f, err := shm.Dial(context.Background(), role[1], shm.Options{})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/eintr"
 )
 
@@ -18,8 +19,9 @@ func nameOffset(name string) int64 {
 	return nameLock | int64(h.Sum64()&(nameLock-1))
 }
 
-// take takes a lock of one byte of an open file, unix.F_RDLCK or unix.F_WRLCK, and reports whether it has it: not if another
-// open file has one that excludes it. What this one had of that byte is replaced.
+// take takes a lock of one byte of an open file, unix.F_RDLCK or unix.F_WRLCK, and reports
+// whether it has it: not if another open file has one that excludes it. What this one had of
+// that byte is replaced.
 func take(f *os.File, kind int16, at int64) (bool, error) {
 	x := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: at, Len: 1}
 	err := eintr.Repeat(func() error { return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &x) })

@@ -107,7 +107,8 @@ func (w *welcome) get(p []byte) error {
 	if w.version != Version || w.refused != 0 {
 		return nil
 	}
-	if v>>24&0xff != 0 || v>>48 != 0 || w.blades == 0 || w.blades > maxBlades || !member(w.life).valid() || wire.Uint64(p[24:]) != 0 {
+	if v>>24&0xff != 0 || v>>48 != 0 || w.blades == 0 || w.blades > maxBlades || !member(w.life).valid() ||
+		wire.Uint64(p[24:]) != 0 {
 		return fmt.Errorf("%w: a welcome % x", ErrProtocol, p)
 	}
 	return nil
@@ -155,7 +156,10 @@ func (c *call) get(p []byte) error {
 		return fmt.Errorf("%w: a call of %d bytes", ErrProtocol, len(p))
 	}
 	v := wire.Uint64(p)
-	*c = call{action: action(v), blade: uint16(v >> 16), key: rdma.Key(v >> 32), off: wire.Uint64(p[8:]), n: wire.Uint64(p[16:])}
+	*c = call{
+		action: action(v), blade: uint16(v >> 16), key: rdma.Key(v >> 32), off: wire.Uint64(p[8:]),
+		n: wire.Uint64(p[16:]),
+	}
 	if v>>8&0xff != 0 || c.action < actAttach || c.action > actAlive || wire.Uint64(p[24:]) != 0 {
 		return fmt.Errorf("%w: a call % x", ErrProtocol, p)
 	}
@@ -176,8 +180,9 @@ const (
 )
 
 var outcomes = [...]error{
-	callNoMemory: rdma.ErrNoMemory, callBladeDown: rdma.ErrBladeDown, callClosed: rdma.ErrClosed, callStaleKey: rdma.ErrStaleKey,
-	callStuck: ErrStuck,
+	callNoMemory: rdma.ErrNoMemory, callBladeDown: rdma.ErrBladeDown, callClosed: rdma.ErrClosed,
+	callStaleKey: rdma.ErrStaleKey,
+	callStuck:    ErrStuck,
 }
 
 func outcomeOf(err error) outcome {
@@ -192,8 +197,8 @@ func outcomeOf(err error) outcome {
 	return callFailed
 }
 
-// answer is the answer to a call; the descriptor of the memory comes with that to actAttach. After that to actWatch, each further one is
-// the question whether the client lives.
+// answer is the answer to a call; the descriptor of the memory comes with that to actAttach. After
+// that to actWatch, each further one is the question whether the client lives.
 //
 //	 0  outcome
 //	 1  flags   of the blade: 1 read-only, 2 a file
@@ -239,9 +244,13 @@ func (a *answer) get(p []byte) error {
 		return fmt.Errorf("%w: an answer of %d bytes", ErrProtocol, len(p))
 	}
 	v := wire.Uint64(p)
-	*a = answer{report: a.report, outcome: outcome(v), readOnly: v>>8&1 != 0, file: v>>9&1 != 0, key: rdma.Key(v >> 32), size: wire.Uint64(p[8:])}
+	*a = answer{
+		report: a.report, outcome: outcome(v), readOnly: v>>8&1 != 0, file: v>>9&1 != 0, key: rdma.Key(v >> 32),
+		size: wire.Uint64(p[8:]),
+	}
 	text := p[answerSize:]
-	if v>>10&0x3f != 0 || a.outcome > callStuck || int(v>>16&0xffff) != len(text) || len(text) > a.most() || [16]byte(p[16:]) != [16]byte{} {
+	if v>>10&0x3f != 0 || a.outcome > callStuck || int(v>>16&0xffff) != len(text) || len(text) > a.most() ||
+		[16]byte(p[16:]) != [16]byte{} {
 		return fmt.Errorf("%w: an answer % x", ErrProtocol, p)
 	}
 	a.text = string(text)

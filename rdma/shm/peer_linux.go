@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
@@ -44,8 +45,8 @@ type shape struct {
 // errEnded: the server whose blades are mapped has ended, for certain.
 var errEnded = errors.New("shm: the server has ended")
 
-// connect makes a connection to a server and greets it; k comes with the welcome. What goes wrong says nothing of the server whose blades
-// are mapped: see reach.
+// connect makes a connection to a server and greets it; k comes with the welcome. What goes wrong
+// says nothing of the server whose blades are mapped: see reach.
 func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.File, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.f.o.Connect)
 	defer cancel()
@@ -80,7 +81,8 @@ func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.F
 		return nil, w, nil, errors.Join(p.silent(err), c.Close())
 	case err != nil:
 	case w.version != Version:
-		err = fmt.Errorf("%w: the server speaks version %d, this client %d: %v", ErrRefused, w.version, Version, refusedVersion)
+		err = fmt.Errorf("%w: the server speaks version %d, this client %d: %v",
+			ErrRefused, w.version, Version, refusedVersion)
 	case w.refused != 0:
 		err = fmt.Errorf("%w: %v", ErrRefused, w.refused)
 	case k == nil:
@@ -95,13 +97,16 @@ func (p *peer) connect(ctx context.Context) (c *net.UnixConn, w welcome, k *os.F
 	return c, w, k, nil
 }
 
-// silent is the error for a server that was not reached, or has not answered. There is no proof that it has ended: the trouble
-// may be this process's own, and then it is nothing that the server did.
+// silent is the error for a server that was not reached, or has not answered. There is no
+// proof that it has ended: the trouble may be this process's own, and then it is nothing
+// that the server did.
 func (p *peer) silent(err error) error {
 	if p.f.ctx.Err() != nil {
 		return fmt.Errorf("shm: %w", rdma.ErrClosed)
 	}
-	for _, own := range []error{context.Canceled, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EACCES, unix.EPERM} {
+	for _, own := range []error{
+		context.Canceled, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EACCES, unix.EPERM,
+	} {
 		if errors.Is(err, own) {
 			return fmt.Errorf("shm: this process cannot connect to server %s: %w", p.name, err)
 		}
@@ -138,7 +143,8 @@ func receive(c *net.UnixConn, p []byte) (n int, f *os.File, err error) {
 	return n, f, nil
 }
 
-// do sends a call and receives the answer, until ctx ends. After an error the connection must be closed.
+// do sends a call and receives the answer, until ctx ends. After an error the connection must be
+// closed.
 func do(ctx context.Context, c *net.UnixConn, x *call) (a answer, f *os.File, err error) {
 	until, _ := ctx.Deadline() // none: without a limit
 	if err := c.SetDeadline(until); err != nil {
@@ -198,10 +204,12 @@ func (p *peer) attach(ctx context.Context) (*attached, error) {
 	}
 	t.keys = k
 	if uint64(k.life) != w.life || k.blades != int(w.blades) {
-		return nil, errors.Join(fmt.Errorf("shm: server %s: %w: its file of keys is of another server", p.name, ErrProtocol), t.discard())
+		return nil, errors.Join(fmt.Errorf("shm: server %s: %w: its file of keys is of another server",
+			p.name, ErrProtocol), t.discard())
 	}
 	if k.lanes != p.f.lanes.header.id {
-		return nil, errors.Join(damaged(path, "the server waits for lanes of another file than %s, which was removed", p.f.lanes.f.Name()), t.discard())
+		return nil, errors.Join(damaged(path, "the server waits for lanes of another file than %s, which was removed",
+			p.f.lanes.f.Name()), t.discard())
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.f.o.Control)
 	defer cancel()
@@ -222,7 +230,8 @@ func (p *peer) attach(ctx context.Context) (*attached, error) {
 	return t, nil
 }
 
-// askedOn has the server ask on a connection whether this client lives. No call comes there any more.
+// askedOn has the server ask on a connection whether this client lives. No call comes there any
+// more.
 func (p *peer) askedOn(ctx context.Context, c *net.UnixConn) error {
 	a, _, err := do(ctx, c, &call{action: actWatch, off: uint64(p.f.lanes.me)})
 	if err == nil {
@@ -264,7 +273,8 @@ func (p *peer) took(t *attached) {
 	p.watch(t.c, t.keys)
 }
 
-// watch has a goroutine answer what a server asks on a connection, and wait for its end; idleMu is held.
+// watch has a goroutine answer what a server asks on a connection, and wait for its end; idleMu is
+// held.
 func (p *peer) watch(c *net.UnixConn, of *keys) {
 	if p.closed || c.SetDeadline(time.Time{}) != nil {
 		_ = c.Close()
@@ -291,8 +301,8 @@ func (p *peer) watch(c *net.UnixConn, of *keys) {
 	})
 }
 
-// ended finds out what the end of a connection means, and shuts the blades if the server has ended. An
-// error: it has not found out, or not been able to.
+// ended finds out what the end of a connection means, and shuts the blades if the server has ended.
+// An error: it has not found out, or not been able to.
 func (p *peer) ended(of *keys, was *net.UnixConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -320,9 +330,10 @@ func (p *peer) ended(of *keys, was *net.UnixConn) error {
 	return err
 }
 
-// reach connects to the server whose blades the set has, or had when it was called: k. That server has ended only if the system says so: its lock
-// as a member of the directory is free. Then the error is errEnded, whatever came of connecting. A refused connection, a socket that is not
-// there, another server that answers and a deadline are no such proof.
+// reach connects to the server whose blades the set has, or had when it was called: k. That server
+// has ended only if the system says so: its lock as a member of the directory is free. Then the
+// error is errEnded, whatever came of connecting. A refused connection, a socket that is not there,
+// another server that answers and a deadline are no such proof.
 func (p *peer) reach(ctx context.Context, k *keys) (*net.UnixConn, error) {
 	for {
 		c, w, f, err := p.connect(ctx)
@@ -339,17 +350,19 @@ func (p *peer) reach(ctx context.Context, k *keys) (*net.UnixConn, error) {
 			return nil, errEnded
 		}
 		if err == nil {
-			err = fmt.Errorf("shm: server %s: %w: two servers have the name, since files of the directory were removed: end this one", p.name, ErrDirectory)
+			err = fmt.Errorf("shm: server %s: %w: two servers have the name, since files of the directory were "+
+				"removed: end this one", p.name, ErrDirectory)
 		}
-		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) && gone(err) != nil || ctx.Err() != nil {
+		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) && gone(err) != nil ||
+			ctx.Err() != nil {
 			return nil, err
 		}
 		time.Sleep(time.Millisecond) // it is about to end, or somebody has removed its socket
 	}
 }
 
-// shutBlades lets no more verbs on the blades of the server that has ended, of whichever process, and
-// waits for those that are under way; p.mu is held. Other clients do the same: the first that
+// shutBlades lets no more verbs on the blades of the server that has ended, of whichever process,
+// and waits for those that are under way; p.mu is held. Other clients do the same: the first that
 // comes changes something.
 func (p *peer) shutBlades(ctx context.Context, of *keys) error {
 	if p.f.ctx.Err() != nil {
@@ -376,8 +389,8 @@ func (p *peer) forget() {
 	p.idle = nil
 }
 
-// current returns when the set has the blades of the server that answers, which is connected anew if it has
-// begun anew.
+// current returns when the set has the blades of the server that answers, which is connected anew
+// if it has begun anew.
 func (p *peer) current(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -411,7 +424,8 @@ func (p *peer) current(ctx context.Context) error {
 		same = same && t.shape[i] == p.shape[i]
 	}
 	if !same {
-		return errors.Join(fmt.Errorf("shm: server %s has begun anew with other blades: connect anew: %w", p.name, rdma.ErrBladeDown), t.discard())
+		return errors.Join(fmt.Errorf("shm: server %s has begun anew with other blades: connect anew: %w",
+			p.name, rdma.ErrBladeDown), t.discard())
 	}
 	for i, o := range t.regions {
 		if err := p.f.set.Replace(rdma.BladeID(p.first+i), o); err != nil {

@@ -13,14 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/peercred"
 	"txnode/internal/unixsocket"
 	"txnode/rdma"
 	"txnode/rdma/region"
 )
 
-// Server has blades: it hands out their memory and changes their keys. It executes no verb. Its methods
-// are safe for concurrent use.
+// Server has blades: it hands out their memory and changes their keys. It executes no verb. Its
+// methods are safe for concurrent use.
 type Server struct {
 	o     ServerOptions
 	dir   string
@@ -37,10 +38,12 @@ type Server struct {
 	running sync.WaitGroup             // a count for each connection
 }
 
-// NewServer takes a name in a directory, which it makes if there is none, and maps the blades. The
-// directory belongs to the user of all processes, no other user may write to it, and it is best on a tmpfs, such as /run or /dev/shm. If a server
-// of the name has ended without Close, its clients are shut out first, as a key fence does: NewServer waits for them, and ends
-// none, since they are not its own. Serve comes next. Errors match ErrOptions, ErrDirectory or ErrStuck, or are those of region.New.
+// NewServer takes a name in a directory, which it makes if there is none, and maps the blades.
+// The directory belongs to the user of all processes, no other user may write to it, and it is
+// best on a tmpfs, such as /run or /dev/shm. If a server of the name has ended without Close, its
+// clients are shut out first, as a key fence does: NewServer waits for them, and ends none, since
+// they are not its own. Serve comes next. Errors match ErrOptions, ErrDirectory or ErrStuck, or
+// are those of region.New.
 func NewServer(dir string, o ServerOptions) (s *Server, err error) {
 	o.Blades = slices.Clone(o.Blades)
 	if err := o.complete(dir); err != nil {
@@ -49,7 +52,10 @@ func NewServer(dir string, o ServerOptions) (s *Server, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	s = &Server{o: o, dir: dir, conns: map[*net.UnixConn]struct{}{}, refused: map[*net.UnixConn]struct{}{}, clients: map[member]*client{}}
+	s = &Server{
+		o: o, dir: dir, conns: map[*net.UnixConn]struct{}{}, refused: map[*net.UnixConn]struct{}{},
+		clients: map[member]*client{},
+	}
 	if s.lanes, err = openLanes(dir, true, o.Patience+killWait); err != nil {
 		return nil, err
 	}
@@ -68,7 +74,8 @@ func (s *Server) open() (err error) {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	case !mine:
-		return fmt.Errorf("%w: another server has the name %q in %s: give this one another name", ErrDirectory, s.o.Name, s.dir)
+		return fmt.Errorf("%w: another server has the name %q in %s: give this one another name",
+			ErrDirectory, s.o.Name, s.dir)
 	}
 	path, socket := keysOf(s.dir, s.o.Name), socketOf(s.dir, s.o.Name)
 	if err := fenceBefore(s.dir, path, s.lanes); err != nil {
@@ -95,7 +102,8 @@ func (s *Server) open() (err error) {
 // Set is the server's regions: to stop and restart blades in drills. It is closed by Close.
 func (s *Server) Set() *region.Set { return s.set }
 
-// Connections returns how many there are: a client has one, and one more for each of its calls at a time.
+// Connections returns how many there are: a client has one, and one more for each of its calls at a
+// time.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +122,8 @@ func (s *Server) Serve() error {
 		if s.isClosed() {
 			return nil
 		}
-		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ECONNABORTED) {
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOBUFS) &&
+			!errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ECONNABORTED) {
 			return fmt.Errorf("shm: accepting clients on %v: %w", s.l.Addr(), err)
 		}
 		s.report(err) // connections that end make room
@@ -124,8 +133,9 @@ func (s *Server) Serve() error {
 }
 
 // Close stops the blades, so that no verb of a client takes effect there any more, ends all
-// connections and gives up the name. What the blades' memory held is gone; files keep it. To close again does
-// nothing. ErrStuck: a client is in the middle of a verb still; a later server of the name will wait for it.
+// connections and gives up the name. What the blades' memory held is gone; files keep it. To close
+// again does nothing. ErrStuck: a client is in the middle of a verb still; a later server of the
+// name will wait for it.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -151,7 +161,8 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.release())
 }
 
-// release gives up what there is. The member comes last: its end tells clients that the server has ended.
+// release gives up what there is. The member comes last: its end tells clients that the server has
+// ended.
 func (s *Server) release() error {
 	var errs []error
 	if s.l != nil {
@@ -178,7 +189,8 @@ func (s *Server) report(err error) {
 	}
 }
 
-// maxRefused is how many connections are told at a time why they are refused. Further ones are closed.
+// maxRefused is how many connections are told at a time why they are refused. Further ones are
+// closed.
 const maxRefused = 16
 
 // begin takes a connection.
@@ -254,7 +266,8 @@ func (s *Server) handle(c *net.UnixConn, w welcome) error {
 			return err
 		}
 		if watching != (x.action == actAlive) {
-			return fmt.Errorf("%w: call %d on a connection on which the server asks, or an answer on another one", ErrProtocol, x.action)
+			return fmt.Errorf("%w: call %d on a connection on which the server asks, or an answer on another one",
+				ErrProtocol, x.action)
 		}
 		if watching {
 			s.heard(c)
@@ -315,7 +328,8 @@ func (s *Server) execute(c *net.UnixConn, x *call) (a answer, f *os.File) {
 
 // gone is nil for an error that says that the other side has gone.
 func gone(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
+		errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 )
 

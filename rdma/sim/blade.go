@@ -59,13 +59,14 @@ func (b *blade) factor(t int64) float64 {
 	return x
 }
 
-// cut returns until when what goes a way between the blade and a thread of a compute blade, counted from 1, is lost at t; t when it is not.
-// Without a way it is both.
+// cut returns until when what goes a way between the blade and a thread of a compute blade, counted
+// from 1, is lost at t; t when it is not. Without a way it is both.
 func (b *blade) cut(t int64, thread, compute int, way string) int64 {
 	end := t
 	for i := range b.parted {
 		w := &b.parted[i]
-		if w.from <= t && t < w.to && (w.thread < 0 || w.thread == thread) && (w.compute == 0 || w.compute == compute) && (way == "" || w.way == "" || w.way == way) {
+		if w.from <= t && t < w.to && (w.thread < 0 || w.thread == thread) &&
+			(w.compute == 0 || w.compute == compute) && (way == "" || w.way == "" || w.way == way) {
 			end = max(end, w.to)
 		}
 	}

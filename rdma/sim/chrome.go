@@ -70,7 +70,9 @@ func (r *Recording) WriteChrome(w io.Writer) error {
 		t := track{s.Thread / max(r.tpb, 1), s.Thread%max(r.tpb, 1)*128 + s.Coro + 1}
 		if !pids[t.pid] {
 			pids[t.pid] = true
-			fmt.Fprintf(out, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"compute blade %d\"}}", comma, t.pid, t.pid)
+			fmt.Fprintf(out,
+				"%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"compute blade %d\"}}",
+				comma, t.pid, t.pid)
 			comma = ",\n"
 		}
 		if !seen[t] {
@@ -79,11 +81,17 @@ func (r *Recording) WriteChrome(w io.Writer) error {
 			if s.Coro < 0 {
 				name = fmt.Sprintf("thread %d", s.Thread)
 			}
-			fmt.Fprintf(out, "%s{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":%q}}", comma, t.pid, t.tid, name)
-			fmt.Fprintf(out, ",\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%d,\"args\":{\"sort_index\":%d}}", t.pid, t.tid, t.tid)
+			fmt.Fprintf(out, "%s{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":%q}}",
+				comma, t.pid, t.tid, name)
+			fmt.Fprintf(out,
+				",\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
+				t.pid, t.tid, t.tid)
 		}
-		id := fmt.Sprintf("\"cat\":\"verb\",\"id\":%d,\"pid\":%d,\"tid\":%d,\"name\":\"%v b%d\"", i, t.pid, t.tid, s.Op, s.Blade)
-		fmt.Fprintf(out, ",\n{\"ph\":\"b\",\"ts\":%s,%s,\"args\":{\"offset\":\"%#x\",\"bytes\":%d,\"status\":%q,\"result\":\"%#x\",\"completed_us\":%s}}",
+		id := fmt.Sprintf("\"cat\":\"verb\",\"id\":%d,\"pid\":%d,\"tid\":%d,\"name\":\"%v b%d\"",
+			i, t.pid, t.tid, s.Op, s.Blade)
+		fmt.Fprintf(out,
+			",\n{\"ph\":\"b\",\"ts\":%s,%s,\"args\":{\"offset\":\"%#x\",\"bytes\":%d,\"status\":%q,"+
+				"\"result\":\"%#x\",\"completed_us\":%s}}",
 			micros(s.Posted), id, s.Off, s.Len, s.Status.String(), s.Result, micros(s.Completed))
 		if s.Effect > 0 && s.Effect <= s.Reaped {
 			fmt.Fprintf(out, ",\n{\"ph\":\"n\",\"ts\":%s,%s,\"args\":{\"step\":\"effect\"}}", micros(s.Effect), id)

@@ -30,8 +30,10 @@ type device struct {
 
 	// Processors.
 	active int
-	cores  []int    // active threads of each, with Profile.Cores
-	costs  [4]costs // of a thread that has its core to itself, of one that shares it; the same on the socket that is far from the RNIC
+	cores  []int // active threads of each, with Profile.Cores
+	// of a thread that has its core to itself, of one that shares it; the same on the socket that
+	// is far from the RNIC
+	costs [4]costs
 
 	// Doorbell registers.
 	stale     bool // threads have come or gone since they were mapped
@@ -62,7 +64,8 @@ func (f *Fabric) device(n int) *device {
 	if f.cpus[n] == nil {
 		pr := &f.opt.Profile
 		d := &device{
-			f: f, index: n + 1, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)), noise: int64(1024 * pr.CPUNoise),
+			f: f, index: n + 1, opPs: ps(1000 / pr.OpsPerUs), fetch: ps(pr.FetchNs), jitter: uint64(ps(pr.JitterNs)),
+			noise:    int64(1024 * pr.CPUNoise),
 			atomicPs: ps(1000 / pr.AtomicsPerUs), addrPs: ps(pr.AtomicAddrNs), atomicLat: ps(pr.AtomicNs),
 			miss: pr.WQEMissNs * 1000, cache: float64(pr.WQECache), span: float64(pr.WQESpan),
 			sharers: map[sharedKey]*shared{}, cores: make([]int, pr.Cores),
@@ -103,7 +106,8 @@ func (d *device) charge() {
 	pr, prog := &d.f.opt.Profile, &d.f.opt.Program
 	for i := range d.costs {
 		c := &d.costs[i]
-		c.slow = 1 + float64(pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0))) // conversion: not fused, the same on every machine
+		// conversion: not fused, the same on every machine
+		c.slow = 1 + float64(pr.CPUSlope*float64(max(d.active-pr.CPUFree, 0)))
 		doorbell, reap := pr.DoorbellNs, pr.ReapNs
 		if i&costShared != 0 {
 			c.slow *= 1 + pr.SiblingSlow

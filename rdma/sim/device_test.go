@@ -183,7 +183,8 @@ func TestCores(t *testing.T) {
 			if i%2 == 1 {
 				doorbell, reap = doorbell+70, reap+40
 			}
-			if p.c.slow != x || p.c.post != picoseconds(x*pr.PostNs) || p.c.doorbell != picoseconds(x*doorbell) || p.c.reap != picoseconds(x*reap) {
+			if p.c.slow != x || p.c.post != picoseconds(x*pr.PostNs) || p.c.doorbell != picoseconds(x*doorbell) ||
+				p.c.reap != picoseconds(x*reap) {
 				t.Errorf("%s: thread %d has %+v", when, i, *p.c)
 			}
 		}
@@ -218,7 +219,8 @@ func TestCores(t *testing.T) {
 // A constant can be changed by its name, and the profile's name says so.
 func TestProfileSet(t *testing.T) {
 	p := ConnectX6()
-	if err := p.Set("AtomicAddrNs", 111); err != nil || p.AtomicAddrNs != 111 || p.Name != "connectx-6+AtomicAddrNs=111" {
+	if err := p.Set("AtomicAddrNs", 111); err != nil || p.AtomicAddrNs != 111 ||
+		p.Name != "connectx-6+AtomicAddrNs=111" {
 		t.Errorf("%v: %s, %v", err, p.Name, p.AtomicAddrNs)
 	}
 	for name, v := range map[string]float64{"Moon": 1, "OpsPerUs": -1} {

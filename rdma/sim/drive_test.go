@@ -27,7 +27,9 @@ func TestDrivenRunsAreTheSame(t *testing.T) {
 				run := func(driven bool) (hash, events uint64, sum uint64, stopped int) {
 					o := sim.Options{Seed: seed, Freedom: sim.FreedomHostile}
 					if seed%2 == 1 {
-						o.Faults = []sim.Fault{{Kind: sim.FaultStop, Thread: 3, Verb: 100}, {Kind: sim.FaultStop, Thread: 5, At: 40_000}}
+						o.Faults = []sim.Fault{
+							{Kind: sim.FaultStop, Thread: 3, Verb: 100}, {Kind: sim.FaultStop, Thread: 5, At: 40_000},
+						}
 					}
 					f := newFabric(t, 2, o)
 					var g rdma.Fabric = f
@@ -37,7 +39,9 @@ func TestDrivenRunsAreTheSame(t *testing.T) {
 					const threads = 24
 					var ts []*rdma.Thread
 					for i := range threads {
-						th, err := rdma.NewThread(g, rdma.ThreadOptions{Index: i, Techniques: rdma.AllTechniques, Policy: policy, Arena: 1 << 14})
+						th, err := rdma.NewThread(g, rdma.ThreadOptions{
+							Index: i, Techniques: rdma.AllTechniques, Policy: policy, Arena: 1 << 14,
+						})
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -75,7 +79,8 @@ func TestDrivenRunsAreTheSame(t *testing.T) {
 				h1, e1, s1, n1 := run(true)
 				h2, e2, s2, n2 := run(false)
 				if h1 != h2 || e1 != e2 || s1 != s2 || n1 != n2 {
-					t.Errorf("seed %d: driven %#x, %d events, sum %d, %d stopped; stepwise %#x, %d, %d, %d", seed, h1, e1, s1, n1, h2, e2, s2, n2)
+					t.Errorf("seed %d: driven %#x, %d events, sum %d, %d stopped; stepwise %#x, %d, %d, %d",
+						seed, h1, e1, s1, n1, h2, e2, s2, n2)
 				}
 				if want := 2 * int(seed%2); n1 != want || s1 == 0 {
 					t.Errorf("seed %d: %d threads were stopped, want %d; sum %d", seed, n1, want, s1)

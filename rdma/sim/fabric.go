@@ -58,7 +58,8 @@ type Options struct {
 	Trace io.Writer
 	// Record collects every verb, for WriteChrome; nil: none.
 	Record *Recording
-	// Remote: that a blade does not answer says nothing about it (Caps.Remote). What is known of it then is in the errors: rdma.EvidenceOf.
+	// Remote: that a blade does not answer says nothing about it (Caps.Remote). What is known of it
+	// then is in the errors: rdma.EvidenceOf.
 	Remote bool
 	// Interrupt, if not nil, is called every few thousand events of Run; when it returns
 	// an error, the bodies are unwound and Run panics with it.
@@ -86,7 +87,8 @@ func (o Options) Validate() error {
 			bad = append(bad, fmt.Sprintf("blade %d of %d bytes: at least 1 and at most 2^47 are possible", i, b.Size))
 		}
 		if b.Image != nil && b.Image.m.size > b.Size {
-			bad = append(bad, fmt.Sprintf("blade %d of %d bytes: its image is of a blade of %d", i, b.Size, b.Image.m.size))
+			bad = append(bad, fmt.Sprintf("blade %d of %d bytes: its image is of a blade of %d",
+				i, b.Size, b.Image.m.size))
 		}
 	}
 	if o.ThreadsPerBlade < 0 || o.Threads < 0 || o.Share < 0 {
@@ -189,7 +191,9 @@ func (f *Fabric) Caps() rdma.Caps {
 func (f *Fabric) Blades() []rdma.BladeInfo {
 	out := make([]rdma.BladeInfo, len(f.blades))
 	for i, b := range f.blades {
-		out[i] = rdma.BladeInfo{ID: b.id, Size: b.mem.size, Key: b.keys.Oldest(), ReadOnly: b.readOnly, Incarnation: uint64(b.epoch)}
+		out[i] = rdma.BladeInfo{
+			ID: b.id, Size: b.mem.size, Key: b.keys.Oldest(), ReadOnly: b.readOnly, Incarnation: uint64(b.epoch),
+		}
 	}
 	return out
 }
@@ -243,7 +247,8 @@ func (f *Fabric) Provision(b rdma.BladeID, off, n uint64) error {
 		return err
 	}
 	if off > bl.mem.size || n > bl.mem.size-off {
-		return fmt.Errorf("sim: provisioning [%#x, +%#x) of a region of %#x bytes: %w", off, n, bl.mem.size, rdma.ErrNoMemory)
+		return fmt.Errorf("sim: provisioning [%#x, +%#x) of a region of %#x bytes: %w",
+			off, n, bl.mem.size, rdma.ErrNoMemory)
 	}
 	return nil
 }
@@ -292,7 +297,8 @@ func (f *Fabric) ReadMemory(b rdma.BladeID, off uint64, dst []byte) error {
 	}
 	m := &f.blades[b].mem
 	if off > m.size || uint64(len(dst)) > m.size-off {
-		return fmt.Errorf("sim: reading [%#x, +%#x) of a region of %#x bytes: %w", off, len(dst), m.size, rdma.ErrNoMemory)
+		return fmt.Errorf("sim: reading [%#x, +%#x) of a region of %#x bytes: %w",
+			off, len(dst), m.size, rdma.ErrNoMemory)
 	}
 	if len(dst) > 0 {
 		m.read(dst, off)
@@ -335,9 +341,9 @@ func (f *Fabric) Stats() Stats {
 	return s
 }
 
-// Struck is how often faults of a kind have struck: threads or blades that have stopped,
-// verbs that were lost, delayed or divided by one, or were slow or cut off by one, compute blades that
-// have stopped, waits for the end of a pause, calls of CatalogDown that were told so.
+// Struck is how often faults of a kind have struck: threads or blades that have stopped, verbs that
+// were lost, delayed or divided by one, or were slow or cut off by one, compute blades that have
+// stopped, waits for the end of a pause, calls of CatalogDown that were told so.
 func (f *Fabric) Struck(k FaultKind) uint64 {
 	if k >= faultKinds {
 		return 0

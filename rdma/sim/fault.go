@@ -26,12 +26,17 @@ const (
 	FaultCatalog             // what the fabric's users keep beside it does not answer: they ask Fabric.CatalogDown
 	FaultKill                // all threads of a compute blade stop
 	FaultPause               // the threads of a compute blade do nothing for a time, and then go on
-	FaultTrouble             // a compute blade connects to nothing, for a cause of its own; connections that it has go on
-	FaultClock               // the clock of a compute blade runs x times as fast
+	// FaultTrouble: a compute blade connects to nothing, for a cause of its own;
+	// connections that it has go on
+	FaultTrouble
+	FaultClock // the clock of a compute blade runs x times as fast
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition", "restart", "catalog", "kill", "pause", "trouble", "clock"}
+var faultNames = [faultKinds]string{
+	"none", "stop", "lose", "drop", "late", "delay", "tear", "slow", "partition",
+	"restart", "catalog", "kill", "pause", "trouble", "clock",
+}
 
 // String returns the name used in expressions.
 func (k FaultKind) String() string {
@@ -78,8 +83,8 @@ type Fault struct {
 	Why     string // of trouble: one of Whys
 }
 
-// Whys are the causes of FaultTrouble: too few descriptors, no port that is free, a name that is not found, a permission that is missing, an
-// alert of TLS, an end of file in the greeting.
+// Whys are the causes of FaultTrouble: too few descriptors, no port that is free, a name that is
+// not found, a permission that is missing, an alert of TLS, an end of file in the greeting.
 var Whys = []string{"descriptors", "ports", "name", "permission", "alert", "greeting"}
 
 // ways are those of a partition.
@@ -224,7 +229,9 @@ func ParseFault(s string) (Fault, error) {
 // ParseFaults reads expressions separated by semicolons or white space.
 func ParseFaults(s string) ([]Fault, error) {
 	var out []Fault
-	for _, e := range strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == ' ' || r == '\n' || r == '\t' }) {
+	for _, e := range strings.FieldsFunc(s, func(r rune) bool {
+		return r == ';' || r == ' ' || r == '\n' || r == '\t'
+	}) {
 		x, err := ParseFault(e)
 		if err != nil {
 			return nil, err
@@ -254,7 +261,8 @@ func (x *Fault) validate(blades int) error {
 		return bad("thread is negative")
 	case has("blade") && (x.Blade < 0 || x.Blade >= blades):
 		return bad("no such blade")
-	case has("compute") && (x.Compute < 0 || x.Compute > maxComputes || x.Compute == 0 && x.Kind != FaultCatalog && x.Kind != FaultPartition):
+	case has("compute") && (x.Compute < 0 || x.Compute > maxComputes || x.Compute == 0 && x.Kind != FaultCatalog &&
+		x.Kind != FaultPartition):
 		return bad("compute blades are counted from 1")
 	case x.Kind == FaultPause && x.For == 0:
 		return bad("it ends after a time")

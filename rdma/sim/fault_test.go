@@ -565,7 +565,10 @@ func TestCatalogDown(t *testing.T) {
 		for _, x := range []struct {
 			until int64
 			down  bool
-		}{{50_000, false}, {150_000, true}, {299_000, true}, {301_000, false}, {999_000, false}, {1_001_000, true}, {90_000_000, true}} {
+		}{
+			{50_000, false}, {150_000, true}, {299_000, true}, {301_000, false}, {999_000, false}, {1_001_000, true},
+			{90_000_000, true},
+		} {
 			b.c.Sleep(x.until - b.t.Now())
 			if down := b.f.CatalogDown(1); down != x.down {
 				b.Errorf("at %d ns: %v", b.t.Now(), down)
@@ -581,9 +584,10 @@ func TestCatalogDown(t *testing.T) {
 	}, func(*bench) {})
 }
 
-// TestComputeFaults: when a compute blade is killed its threads stop, and no others, and the catalog can be told so until a
-// thread connects there again. One that is paused does nothing until the pause ends, also where coroutines share threads; it
-// then goes on. A catalog is away for one compute blade alone.
+// TestComputeFaults: when a compute blade is killed its threads stop, and no others, and the
+// catalog can be told so until a thread connects there again. One that is paused does nothing until
+// the pause ends, also where coroutines share threads; it then goes on. A catalog is away for one
+// compute blade alone.
 func TestComputeFaults(t *testing.T) {
 	for _, coroutines := range []int{1, 3} {
 		f := newFabric(t, 1, sim.Options{ThreadsPerBlade: 2})
@@ -591,7 +595,9 @@ func TestComputeFaults(t *testing.T) {
 		for i := range 6 {
 			threads = append(threads, newThread(t, f, rdma.ThreadOptions{Index: i, Arena: 1 << 16}))
 		}
-		faults, err := sim.ParseFaults("kill(compute=1,at=50us);pause(compute=2,from=60us,for=2ms);catalog(compute=3,from=70us,for=50us)")
+		faults,
+			err := sim.ParseFaults(
+			"kill(compute=1,at=50us);pause(compute=2,from=60us,for=2ms);catalog(compute=3,from=70us,for=50us)")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -644,7 +650,8 @@ func TestComputeFaults(t *testing.T) {
 			}
 		}
 		if deaf == 0 || f.Struck(sim.FaultKill) != 1 || f.Struck(sim.FaultPause) < 2 {
-			t.Errorf("deaf %d times; struck: kill %d, pause %d", deaf, f.Struck(sim.FaultKill), f.Struck(sim.FaultPause))
+			t.Errorf("deaf %d times; struck: kill %d, pause %d", deaf, f.Struck(sim.FaultKill),
+				f.Struck(sim.FaultPause))
 		}
 		if !f.Killed(1) || f.Killed(2) || f.Killed(0) || f.Killed(9) {
 			t.Error("which compute blade was killed")

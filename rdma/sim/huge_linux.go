@@ -14,6 +14,7 @@ func hugePages(b []byte) {
 	const size = 2 << 20
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % size
 	if n := (len(b) - int(skip)) &^ (size - 1); n > 0 {
-		_ = eintr.Repeat(func() error { return unix.Madvise(b[skip:int(skip)+n], unix.MADV_HUGEPAGE) }) // a hint; small pages work too
+		// a hint; small pages work too
+		_ = eintr.Repeat(func() error { return unix.Madvise(b[skip:int(skip)+n], unix.MADV_HUGEPAGE) })
 	}
 }

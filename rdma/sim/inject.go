@@ -25,7 +25,10 @@ func (f *Fabric) Inject(faults ...Fault) error {
 	for _, x := range faults {
 		switch x.Kind {
 		case FaultSlow, FaultPartition, FaultCatalog, FaultPause, FaultTrouble:
-			w := window{from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread, compute: x.Compute, way: x.Way, why: x.Why}
+			w := window{
+				from: now + int64(x.At)*1000, to: forever, x: x.X, thread: x.Thread, compute: x.Compute,
+				way: x.Way, why: x.Why,
+			}
 			if x.For > 0 {
 				w.to = w.from + int64(x.For)*1000
 			}
@@ -213,8 +216,8 @@ func (f *Fabric) Killed(compute int) bool {
 	return compute > 0 && compute <= len(f.cpus) && f.cpus[compute-1] != nil && f.cpus[compute-1].killed
 }
 
-// held moves the clock of a body to the end of a pause of its compute blade. It reports whether there is
-// one: then every event before must have happened until the body goes on.
+// held moves the clock of a body to the end of a pause of its compute blade. It reports whether
+// there is one: then every event before must have happened until the body goes on.
 func (p *port) held(pr *proc) bool {
 	if p.d.pauses == nil || pr.yield == nil {
 		return false
@@ -265,9 +268,9 @@ func (f *Fabric) restart(b *blade, x *Fault) {
 	f.trace.note(f.now, x.String(), uint64(b.id), uint64(b.keys.Oldest()))
 }
 
-// CatalogDown reports whether a FaultCatalog lasts at present for a compute blade, counted from 1; 0:
-// the caller is on none. A catalog, a lock service or the like that is simulated beside the fabric is
-// to fail then.
+// CatalogDown reports whether a FaultCatalog lasts at present for a compute blade, counted from 1;
+// 0: the caller is on none. A catalog, a lock service or the like that is simulated beside the
+// fabric is to fail then.
 func (f *Fabric) CatalogDown(compute int) bool {
 	now := f.proc().clock
 	for _, w := range f.deaf {

@@ -29,7 +29,10 @@ type spinner struct {
 
 func (d *device) newLock(baseNs, eachNs, farNs, fetchNs float64) *spinlock {
 	f := d.f
-	l := &spinlock{f: f, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, far: 1000 * farNs, fetch: 1000 * fetchNs}
+	l := &spinlock{
+		f: f, id: uint32(len(f.locks)), base: 1000 * baseNs, each: 1000 * eachNs, far: 1000 * farNs,
+		fetch: 1000 * fetchNs,
+	}
 	f.locks = append(f.locks, l)
 	return l
 }

@@ -10,8 +10,8 @@ type FaultPlan struct {
 	Verbs    uint64        // at a verb from 1 to Verbs
 	Span     time.Duration // or at a time from 0 to Span
 	N        int           // how many
-	// Kinds to draw from, with equal chances; nil: those that hit threads and blades, but for stop and
-	// restart, which end something for good.
+	// Kinds to draw from, with equal chances; nil: those that hit threads and blades, but for stop
+	// and restart, which end something for good.
 	Kinds []FaultKind
 }
 
@@ -26,7 +26,10 @@ func (p FaultPlan) Draw(seed uint64) []Fault {
 	below := func(n uint64) uint64 { return splitmix64(&s) % max(n, 1) }
 	var out []Fault
 	for range p.N {
-		x := Fault{Kind: kinds[below(uint64(len(kinds)))], Thread: int(below(uint64(p.Threads))), Verb: 1 + below(p.Verbs), Memory: true}
+		x := Fault{
+			Kind: kinds[below(uint64(len(kinds)))], Thread: int(below(uint64(p.Threads))),
+			Verb: 1 + below(p.Verbs), Memory: true,
+		}
 		at, length := time.Duration(below(uint64(p.Span))), time.Duration(1+below(uint64(p.Span/10)))
 		switch x.Kind {
 		case FaultDelay, FaultTear:

@@ -75,7 +75,8 @@ const maxThreads = 1 << 20
 // NewPort connects a thread to all blades.
 func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	if cfg.Arena <= 0 || cfg.Arena > math.MaxInt32 {
-		return nil, fmt.Errorf("%w: thread %d with an arena of %d bytes: from 1 to 2^31-1 are possible", ErrOptions, cfg.Index, cfg.Arena)
+		return nil, fmt.Errorf("%w: thread %d with an arena of %d bytes: from 1 to 2^31-1 are possible",
+			ErrOptions, cfg.Index, cfg.Arena)
 	}
 	if cfg.Index < 0 || cfg.Index >= maxThreads {
 		return nil, fmt.Errorf("%w: thread %d: from 0 to %d are possible", ErrOptions, cfg.Index, maxThreads-1)

@@ -15,12 +15,16 @@ type Profile struct {
 
 	// Latency.
 
-	RoundTripNs float64 // from doorbell to completion of an 8-byte READ on an idle device, its WQE passed with the doorbell
-	FetchNs     float64 // added unless a doorbell announces a single request on an idle queue pair: the device fetches WQEs over PCIe
-	JitterNs    float64 // added to each request: uniform, 0 to this
-	AtomicNs    float64 // added to an atomic
-	TimeoutNs   float64 // until a request that nobody answers fails
-	ControlNs   float64 // a call of the control path: Grant, Revoke, Provision
+	// from doorbell to completion of an 8-byte READ on an idle device, its WQE passed with the
+	// doorbell
+	RoundTripNs float64
+	// added unless a doorbell announces a single request on an idle queue pair: the device
+	// fetches WQEs over PCIe
+	FetchNs   float64
+	JitterNs  float64 // added to each request: uniform, 0 to this
+	AtomicNs  float64 // added to an atomic
+	TimeoutNs float64 // until a request that nobody answers fails
+	ControlNs float64 // a call of the control path: Grant, Revoke, Provision
 
 	// Device, on either side.
 
@@ -30,7 +34,9 @@ type Profile struct {
 	WireBytesPerNs float64 // payload and headers over the network, each direction; 0: no limit
 	HeaderBytes    float64 // of each packet on the wire, beside its payload
 	MTU            int     // payload of a packet, bytes; 0: any size
-	Inline         int     // a WRITE of up to so many bytes carries them in its WQE; where that takes two of the queue's 64-byte blocks, the requester's pipeline is taken for one request more. 0: no such thing
+	// a WRITE of up to so many bytes carries them in its WQE; where that takes two of the queue's
+	// 64-byte blocks, the requester's pipeline is taken for one request more. 0: no such thing
+	Inline int
 
 	WQECache  int     // outstanding requests whose WQEs the cache of the device holds
 	WQESpan   int     // this many more, and every request misses
@@ -69,7 +75,9 @@ type Profile struct {
 	HandoverNs     float64
 	HandoverEachNs float64
 	FarHandoverNs  float64 // more to pass it to a thread on the far socket: see Cores
-	TakeoverNs     float64 // of a register's lock that is free, when another thread has had it last: its line and the register's state come from another core
+	// of a register's lock that is free, when another thread has had it last: its line and the
+	// register's state come from another core
+	TakeoverNs float64
 
 	// A queue pair and completion queue that n threads share serialize
 	// ShareNs*(n-1.5)^ShareExp of their time for each request: of n threads one
@@ -116,7 +124,8 @@ func (p *Profile) Validate() error {
 	check(p.OpsPerUs > 0 && p.BytesPerNs > 0 && p.AtomicsPerUs > 0, "a rate is not positive")
 	check(p.RoundTripNs > 0, "RoundTripNs is not positive")
 	check(p.CPUNoise <= 1, "CPUNoise is above 1")
-	check(p.Doorbells > p.LowLatency && p.LowLatency >= 0, fmt.Sprintf("%d of %d doorbells are low-latency: at least one must not be", p.LowLatency, p.Doorbells))
+	check(p.Doorbells > p.LowLatency && p.LowLatency >= 0,
+		fmt.Sprintf("%d of %d doorbells are low-latency: at least one must not be", p.LowLatency, p.Doorbells))
 	check(p.ThreadDoorbell > 0, "ThreadDoorbell is not positive")
 	check(p.MTU >= 0, "MTU is negative")
 	check(p.Inline >= 0 && p.Inline <= 1<<10, "Inline is negative or above a KiB")
@@ -142,13 +151,17 @@ func (p *Profile) fields() []field {
 	return []field{
 		{"RoundTripNs", &p.RoundTripNs}, {"FetchNs", &p.FetchNs}, {"JitterNs", &p.JitterNs}, {"AtomicNs", &p.AtomicNs},
 		{"TimeoutNs", &p.TimeoutNs}, {"ControlNs", &p.ControlNs},
-		{"OpsPerUs", &p.OpsPerUs}, {"WritesPerUs", &p.WritesPerUs}, {"BytesPerNs", &p.BytesPerNs}, {"WireBytesPerNs", &p.WireBytesPerNs}, {"HeaderBytes", &p.HeaderBytes},
+		{"OpsPerUs", &p.OpsPerUs}, {"WritesPerUs", &p.WritesPerUs}, {"BytesPerNs", &p.BytesPerNs},
+		{"WireBytesPerNs", &p.WireBytesPerNs}, {"HeaderBytes", &p.HeaderBytes},
 		{"WQEMissNs", &p.WQEMissNs}, {"QPMissNs", &p.QPMissNs},
 		{"AtomicsPerUs", &p.AtomicsPerUs}, {"AtomicAddrNs", &p.AtomicAddrNs},
-		{"MediaReadNs", &p.MediaReadNs}, {"MediaReadBytesPerNs", &p.MediaReadBytesPerNs}, {"MediaWriteBytesPerNs", &p.MediaWriteBytesPerNs},
-		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs}, {"FarHandoverNs", &p.FarHandoverNs}, {"TakeoverNs", &p.TakeoverNs},
+		{"MediaReadNs", &p.MediaReadNs}, {"MediaReadBytesPerNs", &p.MediaReadBytesPerNs},
+		{"MediaWriteBytesPerNs", &p.MediaWriteBytesPerNs},
+		{"HandoverNs", &p.HandoverNs}, {"HandoverEachNs", &p.HandoverEachNs}, {"FarHandoverNs", &p.FarHandoverNs},
+		{"TakeoverNs", &p.TakeoverNs},
 		{"ShareNs", &p.ShareNs}, {"ShareExp", &p.ShareExp},
-		{"BatchNs", &p.BatchNs}, {"PostNs", &p.PostNs}, {"DoorbellNs", &p.DoorbellNs}, {"ReapNs", &p.ReapNs}, {"SwitchNs", &p.SwitchNs},
+		{"BatchNs", &p.BatchNs}, {"PostNs", &p.PostNs}, {"DoorbellNs", &p.DoorbellNs}, {"ReapNs", &p.ReapNs},
+		{"SwitchNs", &p.SwitchNs},
 		{"SiblingSlow", &p.SiblingSlow}, {"FarDoorbellNs", &p.FarDoorbellNs}, {"FarReapNs", &p.FarReapNs},
 		{"CPUSlope", &p.CPUSlope}, {"CPUNoise", &p.CPUNoise}, {"IdleNs", &p.IdleNs}, {"LookaheadNs", &p.LookaheadNs},
 	}
@@ -183,8 +196,10 @@ func (p Profile) Constants() []Constant {
 		name string
 		v    int
 	}{
-		{"MTU", p.MTU}, {"Inline", p.Inline}, {"MediaGrain", p.MediaGrain}, {"MediaCache", p.MediaCache}, {"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
-		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency}, {"CPUFree", p.CPUFree}, {"Cores", p.Cores},
+		{"MTU", p.MTU}, {"Inline", p.Inline}, {"MediaGrain", p.MediaGrain}, {"MediaCache", p.MediaCache},
+		{"WQECache", p.WQECache}, {"WQESpan", p.WQESpan}, {"QPCache", p.QPCache}, {"QueueDepth", p.QueueDepth},
+		{"ThreadDoorbell", p.ThreadDoorbell}, {"Doorbells", p.Doorbells}, {"LowLatency", p.LowLatency},
+		{"CPUFree", p.CPUFree}, {"Cores", p.Cores},
 	} {
 		out = append(out, Constant{c.name, float64(c.v)})
 	}
@@ -343,7 +358,10 @@ func Ideal() Profile {
 
 // Profiles are the machines known by name.
 func Profiles() []Profile {
-	return []Profile{ConnectX6(), ConnectX6().WithPersistentMemory(), ConnectX6().WithSlowFarRegisters(), ConnectX6().WithPersistentMemory().WithSlowFarRegisters(), ConnectX5(), RoCE25(), Ideal()}
+	return []Profile{
+		ConnectX6(), ConnectX6().WithPersistentMemory(), ConnectX6().WithSlowFarRegisters(),
+		ConnectX6().WithPersistentMemory().WithSlowFarRegisters(), ConnectX5(), RoCE25(), Ideal(),
+	}
 }
 
 // ProfileByName returns one of Profiles.

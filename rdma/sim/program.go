@@ -25,8 +25,12 @@ import (
 type Program struct {
 	Name string
 
-	TxnNs  float64 // processor time of each transaction, beside its requests; charged by who runs them, with Fabric.Work
-	WaitNs float64 // of each time that a coroutine waited and goes on, with Force: what the framework and its user do between two waits, beside requests and polls
+	// processor time of each transaction, beside its requests; charged by who runs them, with
+	// Fabric.Work
+	TxnNs float64
+	// of each time that a coroutine waited and goes on, with Force: what the framework and its user
+	// do between two waits, beside requests and polls
+	WaitNs float64
 
 	// Its data, where that is not what package rdma sees: a READ of a lookup in the
 	// index counts Bucket bytes on the wire and in memory, a READ or WRITE of a whole
@@ -109,8 +113,10 @@ func (p *Program) Validate() error {
 // Constants lists the numbers, in the order of the type.
 func (p *Program) Constants() []Constant {
 	return []Constant{
-		{"TxnNs", p.TxnNs}, {"WaitNs", p.WaitNs}, {"Force", float64(p.Force)}, {"YieldNs", p.YieldNs}, {"PollNs", p.PollNs},
-		{"PollMost", float64(p.PollMost)}, {"Item", float64(p.Item)}, {"Bucket", float64(p.Bucket)}, {"Cold", p.Cold}, {"ScanNs", p.ScanNs},
+		{"TxnNs", p.TxnNs}, {"WaitNs", p.WaitNs}, {"Force", float64(p.Force)}, {"YieldNs", p.YieldNs},
+		{"PollNs", p.PollNs},
+		{"PollMost", float64(p.PollMost)}, {"Item", float64(p.Item)}, {"Bucket", float64(p.Bucket)}, {"Cold", p.Cold},
+		{"ScanNs", p.ScanNs},
 		{"LineNs", p.LineNs}, {"LineHoldNs", p.LineHoldNs},
 	}
 }
@@ -118,7 +124,8 @@ func (p *Program) Constants() []Constant {
 // counts is how many bytes a request counts for, with Bucket set.
 func (p *port) counts(w *rdma.WR) uint32 {
 	prog := &p.f.opt.Program
-	whole := w.Len == 64 || w.Len == 128 // a record of these workloads; nothing else but a log record may have such a length
+	// a record of these workloads; nothing else but a log record may have such a length
+	whole := w.Len == 64 || w.Len == 128
 	switch {
 	case w.Op == rdma.OpRead && w.Flags&rdma.FlagLookup != 0:
 		return uint32(prog.Bucket)

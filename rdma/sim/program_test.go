@@ -56,7 +56,8 @@ func TestWork(t *testing.T) {
 		active = f.Now() - from
 	})
 	if before != 0 || idle != 1000 || active != 2000 {
-		t.Errorf("work of 1000 ns took %d outside Run, %d on an idle machine, %d with a thread active on one that is half as fast then", before, idle, active)
+		t.Errorf("work of 1000 ns took %d outside Run, %d on an idle machine, %d with a thread active on one that is "+
+			"half as fast then", before, idle, active)
 	}
 }
 
@@ -118,7 +119,9 @@ func TestForce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		oneThread(t, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog, Faults: slow}, 2, 2, func(c *rdma.Coro) {
+		oneThread(t, sim.Options{
+			Profile: quiet(), Freedom: sim.FreedomNone, Program: prog, Faults: slow,
+		}, 2, 2, func(c *rdma.Coro) {
 			var b rdma.Batch
 			if c.ID() == 0 { // from the slow blade, posted first
 				read(t, c, &b, 0, 8)
@@ -140,7 +143,8 @@ func TestForce(t *testing.T) {
 	woken := latency(prog)
 	round := 2*prog.YieldNs + 2*prog.PollNs // main, poller of two queues
 	if full := int64(512 * round); own > 4000 || lost < full || lost > full+6000 {
-		t.Errorf("a READ of 8 bytes took %d ns; behind another coroutine's slow one %d, want about 512 rounds: %d", own, lost, full)
+		t.Errorf("a READ of 8 bytes took %d ns; behind another coroutine's slow one %d, want about 512 rounds: %d",
+			own, lost, full)
 	}
 	if sooner > lost/2 || sooner < own {
 		t.Errorf("with a quarter of the switches it took %d ns of %d", sooner, lost)
@@ -177,7 +181,8 @@ func TestSpin(t *testing.T) {
 	}
 	alone := latency(true, 0)
 	if more := latency(true, spinning) - alone; more < 10*yieldNs || more > 10*2*spinning*yieldNs {
-		t.Errorf("ten READs took %d ns, and %d more beside %d that spin, want one round or two of %d each", alone, more, spinning, spinning*yieldNs)
+		t.Errorf("ten READs took %d ns, and %d more beside %d that spin, want one round or two of %d each",
+			alone, more, spinning, spinning*yieldNs)
 	}
 	if sleeping := latency(false, spinning); sleeping != alone {
 		t.Errorf("ten READs took %d ns, beside %d that sleep %d", alone, spinning, sleeping)
@@ -212,7 +217,8 @@ func TestSpin(t *testing.T) {
 		return took
 	}
 	if asleep, spins := work(0), work(1); asleep != 2000 || spins != 3000 {
-		t.Errorf("work of 1000 ns took %d beside a thread that sleeps, %d beside one that spins; want 2000 and 3000", asleep, spins)
+		t.Errorf("work of 1000 ns took %d beside a thread that sleeps, %d beside one that spins; want 2000 and 3000",
+			asleep, spins)
 	}
 }
 
@@ -221,7 +227,9 @@ func TestWaitNs(t *testing.T) {
 	run := func(wait float64) int64 {
 		prog := sim.SMARTDTX(rdma.AllTechniques)
 		prog.WaitNs = wait
-		f := oneThread(t, sim.Options{Profile: quiet(), Freedom: sim.FreedomNone, Program: prog}, 1, 1, func(c *rdma.Coro) {
+		f := oneThread(t, sim.Options{
+			Profile: quiet(), Freedom: sim.FreedomNone, Program: prog,
+		}, 1, 1, func(c *rdma.Coro) {
 			var b rdma.Batch
 			for range 10 {
 				read(t, c, &b, 0, 8)
@@ -298,7 +306,9 @@ func TestResync(t *testing.T) {
 		})
 		return took
 	}
-	for _, test := range []struct{ log, versions, again bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
+	for _, test := range []struct{ log, versions, again bool }{
+		{true, true, true}, {true, false, false}, {false, true, false},
+	} {
 		once, with := latency(false, test.log, test.versions), latency(true, test.log, test.versions)
 		if more := with - once; test.again && (more < 1000 || more > 8000) || !test.again && more != 0 {
 			t.Errorf("a log %v, versions %v: %d ns, %d with Resync", test.log, test.versions, once, with)
@@ -382,8 +392,12 @@ func TestMedia(t *testing.T) {
 		extra  float64
 	}{
 		{"READ", func(b *rdma.Batch) { b.Read(at(0, 0), 0, 64) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs},
-		{"READ of two grains", func(b *rdma.Batch) { b.Read(at(0, 224), 0, 64) }, pm.MediaReadNs + 512/pm.MediaReadBytesPerNs},
-		{"WRITE", func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }, 1000/pm.WritesPerUs - 1000/pm.OpsPerUs}, // it stays in the cache
+		{
+			"READ of two grains", func(b *rdma.Batch) { b.Read(at(0, 224), 0, 64) },
+			pm.MediaReadNs + 512/pm.MediaReadBytesPerNs,
+		},
+		// it stays in the cache
+		{"WRITE", func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }, 1000/pm.WritesPerUs - 1000/pm.OpsPerUs},
 		{"CAS", func(b *rdma.Batch) { b.CAS(at(0, 0), 0, 1) }, pm.MediaReadNs + 256/pm.MediaReadBytesPerNs},
 		{"FLUSH", func(b *rdma.Batch) { b.Flush(at(0, 0), 64) }, 0},
 	} {
@@ -394,7 +408,8 @@ func TestMedia(t *testing.T) {
 	bare := pm
 	bare.MediaCache, bare.WritesPerUs = 0, 0
 	write := func(b *rdma.Batch) { b.Write(at(0, 0), 0, 8) }
-	if more, want := one(bare, write)-one(quiet(), write), 256/bare.MediaWriteBytesPerNs; math.Abs(float64(more)-want) > 2 {
+	if more, want := one(bare, write)-one(quiet(), write),
+		256/bare.MediaWriteBytesPerNs; math.Abs(float64(more)-want) > 2 {
 		t.Errorf("without a cache a WRITE takes %d ns more on persistent memory, want %.0f", more, want)
 	}
 }
@@ -430,10 +445,12 @@ func TestMediaCache(t *testing.T) {
 	few, hit := f(16, 256)
 	many, miss := f(4096, 0)
 	if hit > 100_000 || miss < 1_000_000 {
-		t.Errorf("a READ of what was just written takes %d ns, of what has left the cache %d: the memory takes a millisecond", hit, miss)
+		t.Errorf("a READ of what was just written takes %d ns, of what has left the cache %d: the memory takes "+
+			"a millisecond", hit, miss)
 	}
 	if many < few+1000 {
-		t.Errorf("a WRITE takes %d ns with room in the cache, and %d when each puts out another: the memory takes 2560", few, many)
+		t.Errorf("a WRITE takes %d ns with room in the cache, and %d when each puts out another: the memory takes 2560",
+			few, many)
 	}
 }
 
@@ -470,10 +487,14 @@ func TestProgramSizes(t *testing.T) {
 		{"record", sized, false, 64, 96 - 64},
 		{"large record", sized, false, 128, 96 - 128},
 		{"version", sized, false, 8, 0},
-		{"record of a key that is new to its thread", sim.Program{Item: 96, Bucket: 2120, Cold: 1}, false, 64, 2120 - 64},
+		{
+			"record of a key that is new to its thread", sim.Program{Item: 96, Bucket: 2120, Cold: 1},
+			false, 64, 2120 - 64,
+		},
 	} {
 		want := test.bytes / p.BytesPerNs
-		if more := took(test.prog, test.lookup, test.n) - took(sim.Program{}, false, test.n); math.Abs(float64(more)-want) > 2 {
+		if more := took(test.prog, test.lookup, test.n) - took(sim.Program{}, false,
+			test.n); math.Abs(float64(more)-want) > 2 {
 			t.Errorf("%s: %d ns more, want %.0f", test.name, more, want)
 		}
 	}
@@ -490,7 +511,9 @@ func TestProgramValidate(t *testing.T) {
 			t.Errorf("%q does not say %s", err, s)
 		}
 	}
-	for _, p := range []sim.Program{{}, sim.Engine(), sim.SMARTDTX(rdma.AllTechniques), sim.SMARTDTX(rdma.Techniques{})} {
+	for _, p := range []sim.Program{
+		{}, sim.Engine(), sim.SMARTDTX(rdma.AllTechniques), sim.SMARTDTX(rdma.Techniques{}),
+	} {
 		if err := p.Validate(); err != nil {
 			t.Error(err)
 		}

@@ -6,10 +6,11 @@ import (
 	"txnode/rdma"
 )
 
-// With Options.Remote an error says what is known of the blade, as on a network: nothing was heard of it, nothing listens there, or the
-// compute blade has trouble of its own.
+// With Options.Remote an error says what is known of the blade, as on a network: nothing was heard
+// of it, nothing listens there, or the compute blade has trouble of its own.
 
-// reachError is that a blade was not reached. It is an rdma.ErrBladeDown, and an rdma.ErrSilent if nothing was heard of it for long.
+// reachError is that a blade was not reached. It is an rdma.ErrBladeDown, and an rdma.ErrSilent if
+// nothing was heard of it for long.
 type reachError struct {
 	what     string
 	evidence rdma.Evidence
@@ -26,8 +27,8 @@ func (e *reachError) Is(target error) bool {
 // Evidence is what the error says of the blade: rdma.EvidenceOf.
 func (e *reachError) Evidence() rdma.Evidence { return e.evidence }
 
-// answers returns nil if the blade answers a thread of a compute blade now, counted from 1; thread -1: a call of the control path. Compute 0:
-// the caller is on none.
+// answers returns nil if the blade answers a thread of a compute blade now, counted from 1; thread
+// -1: a call of the control path. Compute 0: the caller is on none.
 func (f *Fabric) answers(b rdma.BladeID, thread, compute int) error {
 	bl := f.blades[b]
 	cut := bl.cut(f.now, thread, compute, "") > f.now
@@ -52,8 +53,9 @@ func (f *Fabric) answers(b rdma.BladeID, thread, compute int) error {
 	return nil
 }
 
-// Reaches returns nil if a call of the control path from a compute blade, counted from 1, reaches a blade now, and else why it does not. A
-// fabric that is one process's view of this one asks before it calls. It takes no time.
+// Reaches returns nil if a call of the control path from a compute blade, counted from 1, reaches a
+// blade now, and else why it does not. A fabric that is one process's view of this one asks before
+// it calls. It takes no time.
 func (f *Fabric) Reaches(compute int, b rdma.BladeID) error {
 	if int(b) >= len(f.blades) {
 		return fmt.Errorf("sim: blade %d of %d: %w", b, len(f.blades), rdma.ErrBladeDown)
@@ -121,7 +123,8 @@ func (d *device) when(t int64) int64 {
 // NowOn is what the clock of a compute blade, counted from 1, shows now, in nanoseconds.
 func (f *Fabric) NowOn(compute int) int64 { return f.device(compute-1).shows(f.proc().clock) / 1000 }
 
-// When is the time of the fabric at which the clock of a compute blade, counted from 1, shows a time. Both are in nanoseconds.
+// When is the time of the fabric at which the clock of a compute blade, counted from 1, shows a
+// time. Both are in nanoseconds.
 func (f *Fabric) When(compute int, shows int64) int64 {
 	if d := f.device(compute - 1); d.clocks != nil {
 		return d.when(picos(shows)) / 1000

@@ -9,7 +9,8 @@ import (
 	"txnode/rdma/sim"
 )
 
-// remote runs body on the first thread of each of two compute blades of a fabric that is remote, under faults.
+// remote runs body on the first thread of each of two compute blades of a fabric that is
+// remote, under faults.
 func remote(t *testing.T, faults string, body func(i int, b *bench)) *sim.Fabric {
 	t.Helper()
 	xs, err := sim.ParseFaults(faults)
@@ -30,11 +31,12 @@ func remote(t *testing.T, faults string, body func(i int, b *bench)) *sim.Fabric
 	return f
 }
 
-// TestTroubleIsOnesOwn: who cannot connect says why, and what that is evidence of. Connections that are there go on, and another compute
-// blade has no trouble.
+// TestTroubleIsOnesOwn: who cannot connect says why, and what that is evidence of. Connections that
+// are there go on, and another compute blade has no trouble.
 func TestTroubleIsOnesOwn(t *testing.T) {
 	for why, want := range map[string]rdma.Evidence{
-		"descriptors": rdma.Own, "ports": rdma.Own, "name": rdma.Own, "permission": rdma.Own, "alert": rdma.Alive, "greeting": rdma.Silent,
+		"descriptors": rdma.Own, "ports": rdma.Own, "name": rdma.Own, "permission": rdma.Own, "alert": rdma.Alive,
+		"greeting": rdma.Silent,
 	} {
 		remote(t, fmt.Sprintf("trouble(compute=1,why=%s)", why), func(i int, b *bench) {
 			b.set(at(0, 64), 7)
@@ -51,7 +53,8 @@ func TestTroubleIsOnesOwn(t *testing.T) {
 				return
 			}
 			for _, err := range []error{err, e, reaches} {
-				if !errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, rdma.ErrSilent) || rdma.EvidenceOf(err) != want {
+				if !errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, rdma.ErrSilent) ||
+					rdma.EvidenceOf(err) != want {
 					t.Errorf("%s: %v, evidence %v, want %v", why, err, rdma.EvidenceOf(err), want)
 				}
 			}
@@ -59,8 +62,9 @@ func TestTroubleIsOnesOwn(t *testing.T) {
 	}
 }
 
-// TestPartitionOneWay: what is lost on its way there has no effect, and what is lost on its way back has one. A compute blade that is not
-// cut off notices nothing. Without a fault of its own a blade that is down refuses.
+// TestPartitionOneWay: what is lost on its way there has no effect, and what is lost on its way
+// back has one. A compute blade that is not cut off notices nothing. Without a fault of its own a
+// blade that is down refuses.
 func TestPartitionOneWay(t *testing.T) {
 	for way, arrives := range map[string]uint64{"there": 0, "back": 5} {
 		f := remote(t, fmt.Sprintf("partition(blade=0,compute=1,way=%s)", way), func(i int, b *bench) {
@@ -73,7 +77,8 @@ func TestPartitionOneWay(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, rdma.ErrSilent) || !errors.Is(again, rdma.ErrSilent) || rdma.EvidenceOf(again) != rdma.Silent {
+			if !errors.Is(err, rdma.ErrSilent) || !errors.Is(again, rdma.ErrSilent) ||
+				rdma.EvidenceOf(again) != rdma.Silent {
 				t.Errorf("way %s: %v, and again: %v", way, err, again)
 			}
 		})
@@ -93,7 +98,8 @@ func TestPartitionOneWay(t *testing.T) {
 	}
 }
 
-// TestClockRuns: a clock that runs faster is ahead, and never goes back, also when faults end; a wait ends when it shows the time.
+// TestClockRuns: a clock that runs faster is ahead, and never goes back, also when faults end; a
+// wait ends when it shows the time.
 func TestClockRuns(t *testing.T) {
 	var shown [2]int64
 	f := remote(t, "clock(compute=1,x=1.5)", func(i int, b *bench) {
@@ -115,6 +121,7 @@ func TestClockRuns(t *testing.T) {
 	was := f.NowOn(1)
 	f.Heal()
 	if is := f.NowOn(1); is < was || f.NowOn(2) != f.Now() {
-		t.Errorf("when faults ended the clock went from %d to %d; that of another one is %d of %d", was, is, f.NowOn(2), f.Now())
+		t.Errorf("when faults ended the clock went from %d to %d; that of another one is %d of %d",
+			was, is, f.NowOn(2), f.Now())
 	}
 }

@@ -129,7 +129,8 @@ func (f *Fabric) deadlock() *DeadlockError {
 		case p.lock != nil:
 			e.Waiting = append(e.Waiting, fmt.Sprintf("body %d spins on a lock", p.id))
 		case p.port != nil:
-			e.Waiting = append(e.Waiting, fmt.Sprintf("body %d waits on thread %d, which has %d requests outstanding", p.id, p.port.index, p.port.out))
+			e.Waiting = append(e.Waiting, fmt.Sprintf("body %d waits on thread %d, which has %d requests outstanding",
+				p.id, p.port.index, p.port.out))
 		default:
 			e.Waiting = append(e.Waiting, fmt.Sprintf("body %d waits for nothing known", p.id))
 		}
@@ -275,7 +276,8 @@ func (p *proc) await(t *port, until int64) {
 				f.step()
 			case until == forever:
 				panic(&DeadlockError{Seed: f.opt.Seed, NowNs: f.now / 1000,
-					Waiting: []string{fmt.Sprintf("thread %d, outside Run, has %d requests outstanding", t.index, t.out)}})
+					Waiting: []string{fmt.Sprintf("thread %d, outside Run, has %d requests outstanding",
+						t.index, t.out)}})
 			default:
 				f.turn(until)
 			}

@@ -204,7 +204,9 @@ func workload(tb testing.TB, o sim.Options) *sim.Fabric {
 	}
 	var ts []*rdma.Thread
 	for i := range threads {
-		ts = append(ts, newThread(tb, f, rdma.ThreadOptions{Index: i, Arena: 1 << 14, Techniques: rdma.AllTechniques, Policy: rdma.QPPolicy(i % 4)}))
+		ts = append(ts, newThread(tb, f, rdma.ThreadOptions{
+			Index: i, Arena: 1 << 14, Techniques: rdma.AllTechniques, Policy: rdma.QPPolicy(i % 4),
+		}))
 	}
 	f.Run(threads, func(i int) {
 		ts[i].Run(1+i, func(c *rdma.Coro) {
@@ -263,7 +265,8 @@ func TestDeterminism(t *testing.T) {
 			a, b := strings.Split(logs[0].String(), "\n"), strings.Split(logs[1].String(), "\n")
 			for i := range a {
 				if i >= len(b) || a[i] != b[i] {
-					t.Fatalf("seed %d: the runs part at line %d:\n%s\n%s", seed, i, a[i], slices.Concat(b, []string{"end"})[i])
+					t.Fatalf("seed %d: the runs part at line %d:\n%s\n%s",
+						seed, i, a[i], slices.Concat(b, []string{"end"})[i])
 				}
 			}
 			t.Fatalf("seed %d: hashes %x and %x", seed, sums[0], sums[1])
@@ -314,7 +317,9 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%v does not name %s", err, what)
 		}
 	}
-	for d, name := range map[sim.Freedom]string{sim.FreedomMild: "mild", sim.FreedomNone: "none", sim.FreedomHostile: "hostile"} {
+	for d, name := range map[sim.Freedom]string{
+		sim.FreedomMild: "mild", sim.FreedomNone: "none", sim.FreedomHostile: "hostile",
+	} {
 		if d.String() != name {
 			t.Errorf("freedom %d is %v, not %s", d, d, name)
 		}
@@ -356,7 +361,9 @@ func TestAllocations(t *testing.T) {
 
 func TestBadCalls(t *testing.T) {
 	f := newFabric(t, 1, sim.Options{})
-	for _, cfg := range []rdma.PortConfig{{Index: -1, Arena: 64}, {Index: 1 << 30, Arena: 64}, {Arena: 0}, {Arena: 1 << 40}} {
+	for _, cfg := range []rdma.PortConfig{
+		{Index: -1, Arena: 64}, {Index: 1 << 30, Arena: 64}, {Arena: 0}, {Arena: 1 << 40},
+	} {
 		if _, err := f.NewPort(cfg); !errors.Is(err, sim.ErrOptions) {
 			t.Errorf("port %+v: %v", cfg, err)
 		}

@@ -26,7 +26,8 @@ type Client struct {
 	stopping bool
 	paused   bool
 	panic    any
-	// Process is the number of the process that the client belongs to, 0 if it is one of its own: see Fabric.Step.
+	// Process is the number of the process that the client belongs to, 0 if it is one of its
+	// own: see Fabric.Step.
 	Process int
 }
 
@@ -109,8 +110,8 @@ func (c *Client) Stop() {
 	}
 }
 
-// Pause has no more moves of the client happen, until Resume: what it has posted comes late, and time passes for the others. Its process
-// holds the locks that the client holds.
+// Pause has no more moves of the client happen, until Resume: what it has posted comes late, and
+// time passes for the others. Its process holds the locks that the client holds.
 func (c *Client) Pause() { c.paused = true }
 
 // Resume undoes Pause.
@@ -123,8 +124,8 @@ func (f *Fabric) LoseFrom(n int) { p := f.ports[len(f.ports)-1]; p.lose = p.ran 
 // Executed is how many requests of the port that was made n-th have been executed.
 func (f *Fabric) Executed(n int) int { return f.ports[n].ran }
 
-// Progress says how far the queue pairs of all ports have come, and steps of clients: runs with the same
-// beginning that agree in it are in the same state.
+// Progress says how far the queue pairs of all ports have come, and steps of clients: runs with the
+// same beginning that agree in it are in the same state.
 func (f *Fabric) Progress() string {
 	var b []byte
 	for _, c := range f.clients {
@@ -152,12 +153,12 @@ func (f *Fabric) End() {
 	f.clients = f.clients[:0]
 }
 
-// Move is something that may happen next: requests at the head of a queue pair are
-// executed, or its completed WRITEs become visible, or a client makes a step. Equal moves in runs with the same
+// Move is something that may happen next: requests at the head of a queue pair are executed, or its
+// completed WRITEs become visible, or a client makes a step. Equal moves in runs with the same
 // decisions before them are the same.
 type Move struct {
-	// Client is the number of the client that makes a step, from 1 in the order in which they were started; 0: it is a
-	// move of a port.
+	// Client is the number of the client that makes a step, from 1 in the order in which they were
+	// started; 0: it is a move of a port.
 	Client int
 	Port   int
 	Blade  rdma.BladeID // of the first request, with grain Batches
@@ -356,7 +357,8 @@ func (f *Fabric) Footprint(m Move, to []Access) []Access {
 func Overlap(a, b []Access) bool {
 	return slices.ContainsFunc(a, func(x Access) bool {
 		return slices.ContainsFunc(b, func(y Access) bool {
-			return x.What == y.What && x.Blade == y.Blade && (x.Writes || y.Writes) && x.Off < y.Off+y.N && y.Off < x.Off+x.N
+			return x.What == y.What && x.Blade == y.Blade && (x.Writes || y.Writes) && x.Off < y.Off+y.N &&
+				y.Off < x.Off+x.N
 		})
 	})
 }
@@ -369,12 +371,15 @@ func (f *Fabric) Of(m Move) *Client {
 	return f.ports[m.Port].client
 }
 
-// Commute reports whether two moves, both possible now, with these footprints, lead to the same in either order.
+// Commute reports whether two moves, both possible now, with these footprints, lead to the
+// same in either order.
 func (f *Fabric) Commute(a Move, fa []Access, b Move, fb []Access) bool {
-	if a.Client == 0 && b.Client == 0 && a.Port == b.Port && (a.Blade == b.Blade || a.Post != b.Post && !a.Place && !b.Place) {
+	if a.Client == 0 && b.Client == 0 && a.Port == b.Port && (a.Blade == b.Blade || a.Post != b.Post && !a.Place &&
+		!b.Place) {
 		return false
 	}
-	if x, y := f.Of(a), f.Of(b); a.Client+b.Client > 0 && x != nil && y != nil && x.Process > 0 && x.Process == y.Process {
+	if x, y := f.Of(a), f.Of(b); a.Client+b.Client > 0 && x != nil && y != nil && x.Process > 0 &&
+		x.Process == y.Process {
 		return false // one of them may keep the other from going on
 	}
 	return !Overlap(fa, fb)

@@ -67,11 +67,12 @@ type frame struct {
 	next  int // the move that is to be tried next
 }
 
-// Interleave runs every schedule, but for those that differ from one that is run
-// only in the order of moves that commute (sleep sets, Godefroid 1996, chapter 5).
-// start begins a run; end is called when nothing is left to be done. At most limit
-// schedules are run (0: all), and with reduce false those that commute, too; it returns how many were, and whether those were all.
-func (f *Fabric) Interleave(limit int, reduce bool, start func(), end func(s Schedule) error) (n int, all bool, err error) {
+// Interleave runs every schedule, but for those that differ from one that is run only in the order
+// of moves that commute (sleep sets, Godefroid 1996, chapter 5). start begins a run; end is called
+// when nothing is left to be done. At most limit schedules are run (0: all), and with reduce false
+// those that commute, too; it returns how many were, and whether those were all.
+func (f *Fabric) Interleave(limit int, reduce bool, start func(), end func(s Schedule) error) (n int,
+	all bool, err error) {
 	var path []*frame
 	var taken Schedule
 	open := func(sleep []asleep) *frame {
@@ -92,7 +93,9 @@ func (f *Fabric) Interleave(limit int, reduce bool, start func(), end func(s Sch
 			}
 		}
 		// Forward, if a move is left here that is awake.
-		for fr.next < len(fr.moves) && slices.ContainsFunc(fr.sleep, func(s asleep) bool { return s.m == fr.moves[fr.next] }) {
+		for fr.next < len(fr.moves) && slices.ContainsFunc(fr.sleep, func(s asleep) bool {
+			return s.m == fr.moves[fr.next]
+		}) {
 			fr.next++
 		}
 		if fr.next < len(fr.moves) {
@@ -173,8 +176,9 @@ func (f *Fabric) Replay(s Schedule) {
 	}
 }
 
-// Bounded runs every schedule in which clients are interrupted so many times at most while they could go on; of the moves of one client
-// the first one comes first. At most limit schedules are run (0: all); it returns how many were, and whether those were all.
+// Bounded runs every schedule in which clients are interrupted so many times at most while they
+// could go on; of the moves of one client the first one comes first. At most limit schedules are
+// run (0: all); it returns how many were, and whether those were all.
 func (f *Fabric) Bounded(bound, limit int, start func(), end func(s Schedule) error) (n int, all bool, err error) {
 	type choice struct {
 		moves []int // that may be made, the first of which goes on

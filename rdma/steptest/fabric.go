@@ -32,8 +32,8 @@ type Options struct {
 	EagerReads bool
 	// Control makes a step of each call to Blades, Grant and Revoke by a client: see Fabric.Step.
 	Control bool
-	// Wakes makes it a move that a client wakes up: once between two moves of other kinds. Else clients sleep as long as anything
-	// else can happen.
+	// Wakes makes it a move that a client wakes up: once between two moves of other kinds. Else
+	// clients sleep as long as anything else can happen.
 	Wakes bool
 }
 
@@ -113,7 +113,9 @@ func (f *Fabric) Blades() []rdma.BladeInfo {
 	})
 	var all []rdma.BladeInfo
 	for i := range f.keys {
-		all = append(all, rdma.BladeInfo{ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(), Incarnation: f.lives[i]})
+		all = append(all, rdma.BladeInfo{
+			ID: rdma.BladeID(i), Size: f.o.Size, Key: f.keys[i].Oldest(), Incarnation: f.lives[i],
+		})
 	}
 	return all
 }

@@ -236,7 +236,9 @@ func (q *queuePair) copy(w *rdma.WR, lasts, others bool) {
 	local := q.p.arena[w.Local : uint64(w.Local)+uint64(w.Len)]
 	if w.Op == rdma.OpRead {
 		q.place()
-		each(w.Off, uint64(w.Len), lasts, others, func(at, n uint64) { copy(local[at:at+n], f.mem[q.blade][w.Off+at:]) })
+		each(w.Off, uint64(w.Len), lasts, others, func(at, n uint64) {
+			copy(local[at:at+n], f.mem[q.blade][w.Off+at:])
+		})
 		return
 	}
 	each(w.Off, uint64(w.Len), lasts, others, func(at, n uint64) {

@@ -8,7 +8,8 @@ import (
 // Realm is what an Access is to.
 type Realm uint8
 
-// Realms. The access keys of a blade are three: whether an old key opens it, which is the oldest, and which it has granted.
+// Realms. The access keys of a blade are three: whether an old key opens it, which is the oldest,
+// and which it has granted.
 const (
 	Memory  Realm = iota // of a blade
 	opens                // asked by each request
@@ -25,8 +26,9 @@ type step struct {
 	rests   bool        // the client holds no lock meanwhile
 }
 
-// Step has a client wait until its next move that is no request: a call to a catalog, for example, which it
-// makes when Step returns. touches appends what that reads and changes. Outside of a client it does nothing.
+// Step has a client wait until its next move that is no request: a call to a catalog, for example,
+// which it makes when Step returns. touches appends what that reads and changes. Outside of a
+// client it does nothing.
 //
 // The client may hold locks of its process. So nothing of this process goes on meanwhile: its other
 // clients make no step, and get no completions.
@@ -34,8 +36,8 @@ func (f *Fabric) Step(name string, touches func(to []Access) []Access) {
 	f.await(&step{name: name, touches: touches})
 }
 
-// Rest is Step for a client that holds no locks, and makes a step only while may says so. A client that rests for ever need
-// not come to its end.
+// Rest is Step for a client that holds no locks, and makes a step only while may says so. A client
+// that rests for ever need not come to its end.
 func (f *Fabric) Rest(name string, may func() bool, touches func(to []Access) []Access) {
 	f.await(&step{name: name, touches: touches, may: may, rests: true})
 }

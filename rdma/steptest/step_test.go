@@ -17,7 +17,8 @@ func word(writes bool) func(to []steptest.Access) []steptest.Access {
 	}
 }
 
-// TestSteps: two clients add to a word in two steps, a READ and a WRITE of it, in every order; orders of what commutes are tried once.
+// TestSteps: two clients add to a word in two steps, a READ and a WRITE of it, in every order;
+// orders of what commutes are tried once.
 func TestSteps(t *testing.T) {
 	for _, reduce := range []bool{false, true} {
 		f := steptest.New(steptest.Options{Blades: 1, Size: 4096})
@@ -35,18 +36,21 @@ func TestSteps(t *testing.T) {
 			}
 		}
 		n, all, err := f.Interleave(0, reduce, start, func(steptest.Schedule) error { seen[x] = true; return nil })
-		if want := map[bool]int{false: 6, true: 4}[reduce]; err != nil || !all || n != want || fmt.Sprint(seen) != "map[1:true 2:true]" {
+		if want := map[bool]int{false: 6, true: 4}[reduce]; err != nil || !all || n != want ||
+			fmt.Sprint(seen) != "map[1:true 2:true]" {
 			t.Errorf("reduced: %v: %d schedules, all: %v, %v, %v", reduce, n, all, seen, err)
 		}
 		for bound, want := range []int{2, 4} {
-			if n, all, err := f.Bounded(bound, 0, start, func(steptest.Schedule) error { return nil }); n != want || !all || err != nil {
+			if n, all, err := f.Bounded(bound, 0, start, func(steptest.Schedule) error { return nil }); n != want ||
+				!all || err != nil {
 				t.Errorf("with %d interruptions: %d schedules, all: %v, %v", bound, n, all, err)
 			}
 		}
 	}
 }
 
-// TestProcess: while a client waits for a step, no other one of its process goes on; one that rests keeps none, and need not end.
+// TestProcess: while a client waits for a step, no other one of its process goes on; one that rests
+// keeps none, and need not end.
 func TestProcess(t *testing.T) {
 	f := steptest.New(steptest.Options{Blades: 1, Size: 4096, Caps: rdma.Caps{Placed: true}})
 	may, told := false, ""
@@ -85,9 +89,12 @@ func TestProcess(t *testing.T) {
 	f.Restore()
 }
 
-// TestControl: calls to blades are moves of a client, as its sleep is; a blade that a process cannot reach fails it alone.
+// TestControl: calls to blades are moves of a client, as its sleep is; a blade that a process
+// cannot reach fails it alone.
 func TestControl(t *testing.T) {
-	f := steptest.New(steptest.Options{Blades: 2, Size: 4096, Caps: rdma.Caps{Placed: true}, Control: true, Wakes: true})
+	f := steptest.New(steptest.Options{
+		Blades: 2, Size: 4096, Caps: rdma.Caps{Placed: true}, Control: true, Wakes: true,
+	})
 	f.Restore()
 	f.Cut(2, 1)
 	var errs [2]error
@@ -113,12 +120,16 @@ func TestControl(t *testing.T) {
 		names = append(names, f.Describe(m[0]))
 		f.Do(m[0])
 	}
-	for _, want := range []string{"process 1: grant", "process 2: grant", "process 1: wakes up", "process 1: revoke", "process 2: blades", "process 1: FAA [0x0, +8) of blade 1"} {
+	for _, want := range []string{
+		"process 1: grant", "process 2: grant", "process 1: wakes up", "process 1: revoke",
+		"process 2: blades", "process 1: FAA [0x0, +8) of blade 1",
+	} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no move is %q: %q", want, names)
 		}
 	}
-	if errs[0] != nil || !errors.Is(errs[1], rdma.ErrBladeDown) || !errors.Is(errs[1], rdma.ErrVerb) || f.Memory(1)[0] != 1 {
+	if errs[0] != nil || !errors.Is(errs[1], rdma.ErrBladeDown) || !errors.Is(errs[1], rdma.ErrVerb) ||
+		f.Memory(1)[0] != 1 {
 		t.Error(errs)
 	}
 }

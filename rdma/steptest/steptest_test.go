@@ -23,7 +23,9 @@ func TestMoves(t *testing.T) {
 		{steptest.Words, true, map[string]bool{"0 0": true, "7 7": true, "0 7": true, "7 0": true}},
 	} {
 		t.Run(fmt.Sprint(c.grain, c.placed), func(t *testing.T) {
-			f := steptest.New(steptest.Options{Blades: 1, Size: 4096, Grain: c.grain, Caps: rdma.Caps{Placed: c.placed}})
+			f := steptest.New(steptest.Options{
+				Blades: 1, Size: 4096, Grain: c.grain, Caps: rdma.Caps{Placed: c.placed},
+			})
 			seen := map[string]bool{}
 			var explore func(prefix []int)
 			explore = func(prefix []int) {
@@ -186,7 +188,8 @@ func TestRestartBlade(t *testing.T) {
 		if err := write(key, 0); !errors.Is(err, rdma.ErrBladeDown) {
 			t.Errorf("on a queue pair from before: %v", err)
 		}
-		if err := errors.Join(th.Reconnect(0), write(key, 8), f.Revoke(0, key)); err != nil || f.Memory(0)[0] != 0 || f.Memory(0)[8] != 7 {
+		if err := errors.Join(th.Reconnect(0), write(key, 8), f.Revoke(0, key)); err != nil || f.Memory(0)[0] != 0 ||
+			f.Memory(0)[8] != 7 {
 			t.Errorf("connected again: %v, and the memory is %v", err, f.Memory(0)[:16])
 		}
 		f.RestartBlade(0, memory)

@@ -21,8 +21,8 @@ import (
 	"txnode/txn"
 )
 
-// reader posts READs of 64 bytes of a blade in a process of its own, and returns a function that does
-// so with batches of depth, each of which it waits for.
+// reader posts READs of 64 bytes of a blade in a process of its own, and returns a function that
+// does so with batches of depth, each of which it waits for.
 func reader(b *testing.B, network string, depth int) (batches func(n int)) {
 	const size = 1 << 20
 	f := dial(b, tcp.Options{}, spawn(b, "serve", network, 1, size).addr)
@@ -74,9 +74,9 @@ func echoer(b *testing.B, network string, depth int) (batches func(n int)) {
 	}
 }
 
-// BenchmarkReads compares READs with the echo and with READs that wait by poll, in turn, because the
-// machine's load changes faster than a benchmark ends. It reports the first decile of short rounds: the time of a
-// READ, its share of the echo's rate, and the same with poll.
+// BenchmarkReads compares READs with the echo and with READs that wait by poll, in turn, because
+// the machine's load changes faster than a benchmark ends. It reports the first decile of short
+// rounds: the time of a READ, its share of the echo's rate, and the same with poll.
 func BenchmarkReads(b *testing.B) {
 	for _, network := range []string{"unix", "tcp"} {
 		for _, depth := range []int{1, 16, 64} {
@@ -140,12 +140,16 @@ func BenchmarkTransfers(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallBank runs SmallBank in turn on two blades in processes of their own, over a unix socket
-// with both ways to wait and over TCP, and on the in-process fabric. One operation is a round of some
-// 1,000 transactions a thread on each; it reports the medians of transactions a second.
+// BenchmarkSmallBank runs SmallBank in turn on two blades in processes of their own, over a
+// unix socket with both ways to wait and over TCP, and on the in-process fabric. One operation
+// is a round of some 1,000 transactions a thread on each; it reports the medians of
+// transactions a second.
 func BenchmarkSmallBank(b *testing.B) {
 	names := []string{"unix/s", "unix-poll/s", "tcp/s", "inproc/s"}
-	runs := []func(int, int, int){bank(b, "unix", tcp.NestedWaiter), bank(b, "unix", tcp.PollWaiter), bank(b, "tcp", tcp.NestedWaiter), bank(b, "", tcp.NestedWaiter)}
+	runs := []func(int, int, int){
+		bank(b, "unix", tcp.NestedWaiter), bank(b, "unix", tcp.PollWaiter),
+		bank(b, "tcp", tcp.NestedWaiter), bank(b, "", tcp.NestedWaiter),
+	}
 	for _, threads := range []int{1, 2} {
 		for _, coroutines := range []int{1, 8, 32} {
 			b.Run(fmt.Sprintf("%dx%d", threads, coroutines), func(b *testing.B) {
@@ -178,7 +182,8 @@ func bank(b *testing.B, network string, wait func() (back func())) func(threads,
 		}
 		f = in
 	} else {
-		f = dial(b, tcp.Options{Seed: 1}, spawn(b, "serve", network, 1, 1<<30).addr, spawn(b, "serve", network, 1, 1<<30).addr)
+		f = dial(b, tcp.Options{Seed: 1}, spawn(b, "serve", network, 1, 1<<30).addr,
+			spawn(b, "serve", network, 1, 1<<30).addr)
 	}
 	o := smallbank.DefaultOptions()
 	o.Accounts, o.HotAccounts = 20_000, 800

@@ -12,8 +12,8 @@ import (
 	"txnode/rdma"
 )
 
-// Caller is the client's side of a service of a server. Its methods are safe for concurrent use. It has one
-// connection, with one call at a time: others wait.
+// Caller is the client's side of a service of a server. Its methods are safe for concurrent use. It
+// has one connection, with one call at a time: others wait.
 type Caller struct {
 	dialer
 	at      target
@@ -24,9 +24,9 @@ type Caller struct {
 	line    *line         // nil: to be connected
 }
 
-// DialService connects to a service of a server: ServerOptions.Services. Of the options, Seed and Verb have no
-// meaning. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, ErrProtocol, or
-// ErrNoAnswer for a server that does not answer.
+// DialService connects to a service of a server: ServerOptions.Services. Of the options, Seed and
+// Verb have no meaning. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused,
+// ErrProtocol, or ErrNoAnswer for a server that does not answer.
 func DialService(ctx context.Context, address, service string, o Options) (*Caller, error) {
 	c, err := NewCaller(address, service, o)
 	if err != nil {
@@ -50,7 +50,8 @@ func NewCaller(address, service string, o Options) (*Caller, error) {
 		return nil, err
 	}
 	if !serviceName(service) {
-		return nil, fmt.Errorf("%w: service %q: a name has 1 to %d characters of ASCII, without spaces", ErrOptions, service, maxServiceName)
+		return nil, fmt.Errorf("%w: service %q: a name has 1 to %d characters of ASCII, without spaces",
+			ErrOptions, service, maxServiceName)
 	}
 	c := &Caller{dialer: d, at: at, service: service, turn: make(chan struct{}, 1)}
 	c.life, c.end = context.WithCancel(context.Background())
@@ -60,16 +61,17 @@ func NewCaller(address, service string, o Options) (*Caller, error) {
 // Address returns the address of the server, as DialService was given it.
 func (c *Caller) Address() string { return c.at.name }
 
-// Call sends a request and returns the reply, which is the caller's. ctx bounds the call; if it has no deadline,
-// Options.Control does. A call that ctx ends closes the connection. A connection that has broken is replaced
-// before a request is sent. No request is sent twice as a whole.
+// Call sends a request and returns the reply, which is the caller's. ctx bounds the call; if it has
+// no deadline, Options.Control does. A call that ctx ends closes the connection. A connection that
+// has broken is replaced before a request is sent. No request is sent twice as a whole.
 //
-// Errors: a *CallError is the service's. ErrTooLong, ErrRefused, ErrInsecure: the request was not sent.
-// ErrNoAnswer, ErrProtocol, and rdma.ErrClosed after Close: it may have been executed, or may be yet. The
-// error of ctx is there besides if ctx has ended.
+// Errors: a *CallError is the service's. ErrTooLong, ErrRefused, ErrInsecure: the request was not
+// sent. ErrNoAnswer, ErrProtocol, and rdma.ErrClosed after Close: it may have been executed, or may
+// be yet. The error of ctx is there besides if ctx has ended.
 func (c *Caller) Call(ctx context.Context, request []byte) ([]byte, error) {
 	if len(request) > MaxMessage {
-		return nil, fmt.Errorf("%w: %d bytes to service %q of %s: at most %d are possible", ErrTooLong, len(request), c.service, c.at.name, MaxMessage)
+		return nil, fmt.Errorf("%w: %d bytes to service %q of %s: at most %d are possible",
+			ErrTooLong, len(request), c.service, c.at.name, MaxMessage)
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		limited, cancel := context.WithTimeout(ctx, c.o.Control)
@@ -142,6 +144,16 @@ func (c *Caller) drop() {
 	c.line = nil
 }
 
+// Gone returns a channel that is closed when the present connection has ended; nil: there is none.
+func (c *Caller) Gone() <-chan struct{} {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	if c.line == nil {
+		return nil
+	}
+	return c.line.gone
+}
+
 // Close ends the call that is under way, and closes the connection. To close again does nothing.
 func (c *Caller) Close() error {
 	c.end()
@@ -153,8 +165,8 @@ func (c *Caller) Close() error {
 	return nil
 }
 
-// line is a connection to a service. A goroutine reads it all the time, so that the end of the server is noticed
-// before a request is sent.
+// line is a connection to a service. A goroutine reads it all the time, so that the end of the
+// server is noticed before a request is sent.
 type line struct {
 	conn    net.Conn
 	number  uint32        // of the last request
@@ -213,10 +225,11 @@ func (l *line) broken() bool {
 	}
 }
 
-// do sends a request and waits for the reply; sent: the server may have it as a whole. After an error that is no
-// *CallError the line must be closed.
+// do sends a request and waits for the reply; sent: the server may have it as a whole. After an
+// error that is no *CallError the line must be closed.
 func (l *line) do(ctx context.Context, request []byte) (reply []byte, sent bool, err error) {
-	stop := context.AfterFunc(ctx, func() { _ = l.conn.SetDeadline(time.Unix(1, 0)) }) // a connection that has ended has nothing to interrupt
+	// a connection that has ended has nothing to interrupt
+	stop := context.AfterFunc(ctx, func() { _ = l.conn.SetDeadline(time.Unix(1, 0)) })
 	defer func() { l.spoiled = !stop() }()
 	if l.number++; l.number == 0 {
 		l.number = 1

@@ -9,7 +9,9 @@ import (
 	"txnode/rdma/tcp"
 )
 
-var full = flag.Bool("full", false, "run the conformance suite in all ways, minutes each: over both networks, in this process and in others, with TLS, and with poll")
+var full = flag.Bool("full", false,
+	"run the conformance suite in all ways, minutes each: over both networks, in this process and in others, with "+
+		"TLS, and with poll")
 
 // TestConformance runs the suite on blades of this process, which can be stopped.
 func TestConformance(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"txnode/rdma"
 )
 
-// control executes the calls of a control connection, one after the other.
-func (s *Server) control(c net.Conn) error {
+// direct executes the calls of a control connection, one after the other.
+func (s *Server) direct(c net.Conn) error {
 	var p [callSize]byte
 	answer := make([]byte, answerSize+max(s.blades*bladeSize, maxText))
 	for {
@@ -51,20 +51,20 @@ func (s *Server) execute(x *call, answer []byte) (n int) {
 	body := answer[answerSize:]
 	switch x.action {
 	case actBlades:
-		for i, b := range s.set.Blades() {
+		for i, b := range s.control.Blades() {
 			putBlade(body[i*bladeSize:], &b)
 		}
 		n = s.blades * bladeSize
 	case actProvision:
-		err = s.set.Provision(rdma.BladeID(x.blade), x.off, x.n)
+		err = s.control.Provision(rdma.BladeID(x.blade), x.off, x.n)
 	case actGrant:
 		var k rdma.Key
-		if k, err = s.set.Grant(rdma.BladeID(x.blade)); err == nil {
+		if k, err = s.control.Grant(rdma.BladeID(x.blade)); err == nil {
 			wire.PutUint64(body, uint64(k))
 			n = keySize
 		}
 	case actRevoke:
-		err = s.set.Revoke(rdma.BladeID(x.blade), x.key)
+		err = s.control.Revoke(rdma.BladeID(x.blade), x.key)
 	}
 	o := outcomeOf(err)
 	if err != nil {

@@ -7,21 +7,24 @@ import (
 	"txnode/internal/validate"
 )
 
-// Credentials are what a connection is secured by: the fields Secret and TLS of Options or of ServerOptions, which say what each must have.
+// Credentials are what a connection is secured by: the fields Secret and TLS of Options or of
+// ServerOptions, which say what each must have.
 type Credentials struct {
 	Secret []byte
 	TLS    *tls.Config
 }
 
 func (c *Credentials) common(f *validate.Faults) {
-	f.Check(c.Secret == nil || len(c.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed", len(c.Secret), minSecret)
+	f.Check(c.Secret == nil || len(c.Secret) >= minSecret, "a secret of %d bytes: at least %d are needed",
+		len(c.Secret), minSecret)
 }
 
 // ofClient lists what is wrong with the credentials of a client.
 func (c *Credentials) ofClient(f *validate.Faults) {
 	c.common(f)
 	if t := c.TLS; t != nil {
-		f.Check(len(t.Certificates) > 0 || t.GetClientCertificate != nil, "TLS has no certificate of the client: servers ask for one")
+		f.Check(len(t.Certificates) > 0 || t.GetClientCertificate != nil,
+			"TLS has no certificate of the client: servers ask for one")
 		f.Check(!t.InsecureSkipVerify, "TLS must not skip the verification of servers")
 	}
 }
@@ -30,14 +33,16 @@ func (c *Credentials) ofClient(f *validate.Faults) {
 func (c *Credentials) ofServer(f *validate.Faults) {
 	c.common(f)
 	if t := c.TLS; t != nil {
-		f.Check(t.ClientAuth == tls.RequireAndVerifyClientCert, "TLS must demand and verify the clients' certificates: ClientAuth is %v", t.ClientAuth)
+		f.Check(t.ClientAuth == tls.RequireAndVerifyClientCert,
+			"TLS must demand and verify the clients' certificates: ClientAuth is %v", t.ClientAuth)
 		f.Check(t.ClientCAs != nil, "TLS has no authority of the clients' certificates (ClientCAs)")
 		f.Check(len(t.Certificates) > 0 || t.GetCertificate != nil, "TLS has no certificate of the server")
 		f.Check(t.GetConfigForClient == nil, "TLS must be the same for all clients: GetConfigForClient is set")
 	}
 }
 
-// wallet has the credentials of the moment for each connection. Its method is safe for concurrent use.
+// wallet has the credentials of the moment for each connection. Its method is safe for concurrent
+// use.
 type wallet struct {
 	fixed  Credentials
 	ask    func() Credentials // nil: fixed

@@ -24,7 +24,8 @@ func newDialer(o Options) (dialer, error) {
 	if err := o.complete(); err != nil {
 		return dialer{}, err
 	}
-	return dialer{o, &wallet{fixed: Credentials{o.Secret, o.TLS}, ask: o.Credentials, faults: (*Credentials).ofClient}}, nil
+	return dialer{o, &wallet{fixed: Credentials{o.Secret, o.TLS}, ask: o.Credentials, faults: (*Credentials).ofClient}},
+		nil
 }
 
 // target is the address of a server.
@@ -39,10 +40,11 @@ func parseTarget(name string) (target, error) {
 	return target{name: name, network: network, address: address, host: host}, err
 }
 
-// unwilling reports whether an error of dial is of a server that is there and does not take the client, or that the client
-// does not take.
+// unwilling reports whether an error of dial is of a server that is there and does not take the
+// client, or that the client does not take.
 func unwilling(err error) bool {
-	return errors.Is(err, ErrRefused) || errors.Is(err, ErrInsecure) || errors.Is(err, ErrProtocol) || isCertificate(err)
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrInsecure) || errors.Is(err, ErrProtocol) ||
+		isCertificate(err)
 }
 
 func isCertificate(err error) bool {
@@ -50,7 +52,8 @@ func isCertificate(err error) bool {
 	return errors.As(err, &c)
 }
 
-// dial connects to a server and greets it, within Options.Connect. Its errors do not name the server.
+// dial connects to a server and greets it, within Options.Connect. Its errors do not name the
+// server.
 func (d *dialer) dial(ctx context.Context, t *target, h hello) (net.Conn, *welcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.o.Connect)
 	defer cancel()
@@ -88,7 +91,8 @@ func (d *dialer) trust(c net.Conn, at *target) error {
 	if d.o.Users == nil && (user == uint32(os.Geteuid()) || user == 0) || slices.Contains(d.o.Users, user) {
 		return nil
 	}
-	return fmt.Errorf("%w: user %d serves %s: connect as that user, or by a shared secret, or say that its servers are trusted", ErrRefused, user, at.address)
+	return fmt.Errorf("%w: user %d serves %s: connect as that user, or by a shared secret, or say that its "+
+		"servers are trusted", ErrRefused, user, at.address)
 }
 
 // greet secures a connection and greets the server.

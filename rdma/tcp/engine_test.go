@@ -11,20 +11,24 @@ import (
 	"txnode/txn"
 )
 
-// TestSmallBank runs the engine on blades of two other processes, several transactions a thread at a time,
-// and checks its books.
+// TestSmallBank runs the engine on blades of two other processes, several transactions a thread at
+// a time, and checks its books.
 func TestSmallBank(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {
 			ctx := t.Context()
-			f := dial(t, tcp.Options{Seed: 1}, spawn(t, "serve", network, 1, 256<<20).addr, spawn(t, "serve", network, 1, 256<<20).addr)
+			f := dial(t, tcp.Options{Seed: 1}, spawn(t, "serve", network, 1, 256<<20).addr,
+				spawn(t, "serve", network, 1, 256<<20).addr)
 			o := smallbank.DefaultOptions()
 			o.Accounts, o.HotAccounts, o.InitialBalance = 300, 20, "12.34" // conflicts and overdrafts are frequent
 			d, err := smallbank.New(o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			store, err := engine.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+			store, err := engine.Open(ctx, txn.Options{
+				Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1),
+				SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

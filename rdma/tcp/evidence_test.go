@@ -17,11 +17,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
 
-// TestEvidenceOfErrors is the inventory: each error that a connection can end with, each number of the system's, and what it says of the server.
+// TestEvidenceOfErrors is the inventory: each error that a connection can end with, each number of
+// the system's, and what it says of the server.
 func TestEvidenceOfErrors(t *testing.T) {
 	silent := []syscall.Errno{
 		syscall.EPIPE, syscall.ENOENT, syscall.EAGAIN, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.ETIMEDOUT,
@@ -40,13 +42,23 @@ func TestEvidenceOfErrors(t *testing.T) {
 		tcp.ErrRefused:               rdma.Alive,
 		tcp.ErrProtocol:              rdma.Alive,
 		tls.RecordHeaderError{}:      rdma.Alive,
-		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}:                                           rdma.Alive,
-		&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}:                                      rdma.Alive,
-		&net.OpError{Op: "local error", Err: errors.New("tls: internal error")}:                                        rdma.Own,
-		&net.DNSError{Err: "no such host", Name: "blade.example", IsNotFound: true}:                                    rdma.Own,
-		&net.DNSError{Err: "i/o timeout", Name: "blade.example", IsTimeout: true, UnwrapErr: context.DeadlineExceeded}: rdma.Own,
-		errors.Join(context.Canceled, os.ErrDeadlineExceeded):                                                          rdma.Own,
-		errors.Join(context.DeadlineExceeded, io.EOF):                                                                  rdma.Silent,
+		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}: rdma.Alive,
+		&net.OpError{
+			Op: "remote error", Err: errors.New("tls: bad certificate"),
+		}: rdma.Alive,
+		&net.OpError{
+			Op: "local error", Err: errors.New("tls: internal error"),
+		}: rdma.Own,
+		&net.DNSError{
+			Err: "no such host", Name: "blade.example", IsNotFound: true,
+		}: rdma.Own,
+		&net.DNSError{
+			Err: "i/o timeout", Name: "blade.example", IsTimeout: true, UnwrapErr: context.DeadlineExceeded,
+		}: rdma.Own,
+		errors.Join(context.Canceled,
+			os.ErrDeadlineExceeded): rdma.Own,
+		errors.Join(context.DeadlineExceeded,
+			io.EOF): rdma.Silent,
 	}
 	called := func(no syscall.Errno) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", no)}
@@ -126,19 +138,32 @@ func TestEvidence(t *testing.T) {
 		o    tcp.Options
 		want rdma.Evidence
 	}{
-		"nothing listens":                  {nobody, tcp.Options{}, rdma.Refused},
-		"nothing listens on a socket":      {leftAddr, tcp.Options{}, rdma.Refused},
-		"no socket":                        {"unix:" + filepath.Join(t.TempDir(), "s"), tcp.Options{}, rdma.Silent},
-		"no answer":                        {acceptor(t, nil, true), tcp.Options{Connect: 20 * time.Millisecond}, rdma.Silent},
-		"an answer of something else":      {acceptor(t, []byte(strings.Repeat("220 mail.example ", 8)), true), tcp.Options{}, rdma.Alive},
-		"too many connections":             {full.addr, tcp.Options{}, rdma.Alive},
-		"another secret":                   {secrets.addr, tcp.Options{Secret: wrong}, rdma.Alive},
-		"no secret":                        {secrets.addr, tcp.Options{}, rdma.Alive},
-		"a secret that it does not have":   {open.addr, tcp.Options{Secret: secret}, rdma.Alive},
-		"its certificate is not accepted":  {safe.addr, with(func(c *tls.Config) { c.RootCAs = other.pool }), rdma.Alive},
-		"its certificate has another name": {safe.addr, with(func(c *tls.Config) { c.ServerName = "blade.example" }), rdma.Alive},
-		"ours is of another authority":     {safe.addr, with(func(c *tls.Config) { c.Certificates = other.client(t).Certificates }), rdma.Alive},
-		"ours has expired":                 {safe.addr, with(func(c *tls.Config) { c.Certificates = []tls.Certificate{a.leaf(t, -time.Hour)} }), rdma.Alive},
+		"nothing listens":             {nobody, tcp.Options{}, rdma.Refused},
+		"nothing listens on a socket": {leftAddr, tcp.Options{}, rdma.Refused},
+		"no socket":                   {"unix:" + filepath.Join(t.TempDir(), "s"), tcp.Options{}, rdma.Silent},
+		"no answer": {
+			acceptor(t, nil, true), tcp.Options{Connect: 20 * time.Millisecond}, rdma.Silent,
+		},
+		"an answer of something else": {
+			acceptor(t, []byte(strings.Repeat("220 mail.example ", 8)), true), tcp.Options{}, rdma.Alive,
+		},
+		"too many connections":           {full.addr, tcp.Options{}, rdma.Alive},
+		"another secret":                 {secrets.addr, tcp.Options{Secret: wrong}, rdma.Alive},
+		"no secret":                      {secrets.addr, tcp.Options{}, rdma.Alive},
+		"a secret that it does not have": {open.addr, tcp.Options{Secret: secret}, rdma.Alive},
+		"its certificate is not accepted": {
+			safe.addr, with(func(c *tls.Config) { c.RootCAs = other.pool }), rdma.Alive,
+		},
+		"its certificate has another name": {
+			safe.addr, with(func(c *tls.Config) { c.ServerName = "blade.example" }), rdma.Alive,
+		},
+		"ours is of another authority": {
+			safe.addr, with(func(c *tls.Config) { c.Certificates = other.client(t).Certificates }), rdma.Alive,
+		},
+		"ours has expired": {
+			safe.addr,
+			with(func(c *tls.Config) { c.Certificates = []tls.Certificate{a.leaf(t, -time.Hour)} }), rdma.Alive,
+		},
 		"ours cannot be had": {safe.addr, with(func(c *tls.Config) {
 			c.Certificates = nil
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -187,8 +212,9 @@ func TestEvidence(t *testing.T) {
 	})
 }
 
-// TestEvidenceOfNext: a server that answers with other blades than before is another incarnation, for a process that has heard of the one before. For
-// one that has not it is a server that does not fit.
+// TestEvidenceOfNext: a server that answers with other blades than before is another
+// incarnation, for a process that has heard of the one before. For one that has not it is a
+// server that does not fit.
 func TestEvidenceOfNext(t *testing.T) {
 	first := serve(t, "unix", regions(2, 1<<16), tcp.ServerOptions{})
 	beside := serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{})

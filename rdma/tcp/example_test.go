@@ -55,7 +55,10 @@ func Example() {
 	}
 	fmt.Printf("%s\n", thread.Bytes(64, 5))
 
-	for _, end := range []func() error{thread.Close, fabric.Close, func() error { return server.Shutdown(ctx) }, func() error { return <-served }, set.Close} {
+	for _, end := range []func() error{
+		thread.Close, fabric.Close, func() error { return server.Shutdown(ctx) },
+		func() error { return <-served }, set.Close,
+	} {
 		if err := end(); err != nil {
 			log.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 )
 
@@ -77,7 +78,8 @@ func loneThread(t testing.TB) (*rdma.Thread, *port) {
 		t.Fatal(err)
 	}
 	p := &port{f: f, waiter: &polling{}, qps: make([]queuePair, 1)}
-	if p.arena, err = unix.Mmap(-1, 0, 512<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
+	if p.arena, err = unix.Mmap(-1, 0, 512<<10, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
 		t.Fatal(err)
 	}
 	p.step = p.reapAll

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 )
 
@@ -79,8 +80,8 @@ var _ rdma.Fabric = (*Fabric)(nil)
 
 // Dial connects to servers. The blades of the fabric are those of the first address, then those of
 // the second, and so on: every process must give the same addresses in the same order. All servers
-// must answer, but for Options.Absent. Errors name the address; they match ErrOptions, ErrInsecure, ErrRefused, or
-// rdma.ErrBladeDown for a server that does not answer.
+// must answer, but for Options.Absent. Errors name the address; they match ErrOptions, ErrInsecure,
+// ErrRefused, or rdma.ErrBladeDown for a server that does not answer.
 func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	d, err := newDialer(o)
 	if err != nil {
@@ -107,7 +108,8 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	errs := f.each(func(r *remote) error { return f.meet(ctx, r) })
 	if slices.Contains(errs, nil) && len(o.Absent) == len(errs) {
 		for i, err := range errs {
-			if errors.Is(err, rdma.ErrBladeDown) && (addresses[i] == "" || rdma.EvidenceOf(err) != rdma.Own) && ctx.Err() == nil {
+			if errors.Is(err, rdma.ErrBladeDown) && (addresses[i] == "" || rdma.EvidenceOf(err) != rdma.Own) &&
+				ctx.Err() == nil {
 				f.servers[i].absent(o.Absent[i])
 				errs[i] = nil
 			}
@@ -116,7 +118,10 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	f.caps = rdma.Caps{RealTime: true, Remote: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true, MaxBatch: math.MaxInt}
+	f.caps = rdma.Caps{
+		RealTime: true, Remote: true, Placed: true, OrderedLine: true, MaskedCAS: true, Durable: true,
+		MaxBatch: math.MaxInt,
+	}
 	for _, r := range f.servers {
 		r.first = len(f.places)
 		for i := range r.known {
@@ -127,7 +132,8 @@ func Dial(ctx context.Context, addresses []string, o Options) (*Fabric, error) {
 		f.caps.MaxBatch = min(f.caps.MaxBatch, r.depth)
 	}
 	if len(f.places) > math.MaxUint16 {
-		return nil, errors.Join(fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, len(f.places), math.MaxUint16), f.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, len(f.places),
+			math.MaxUint16), f.Close())
 	}
 	return f, nil
 }
@@ -178,6 +184,12 @@ func (f *Fabric) connect(ctx context.Context, r *remote, h hello) (net.Conn, *we
 	switch {
 	case err == nil && r.where() != t:
 		return nil, nil, errors.Join(moved(t.name), c.Close())
+	case err == nil && h.purpose != forService && w.elsewhere != f.o.Elsewhere:
+		r := errNotElsewhere
+		if w.elsewhere {
+			r = fmt.Errorf("%w: %v", ErrRefused, refusedElsewhere)
+		}
+		return nil, nil, errors.Join(unwanted(t.name, r), c.Close())
 	case err == nil:
 		return c, w, nil
 	case unwilling(err):
@@ -250,7 +262,9 @@ func (f *Fabric) caller(r *remote, until time.Time) (c *callers, fresh bool, err
 
 // moved says that the server was located elsewhere while this process connected to it.
 func moved(server string) error {
-	return &peerError{fmt.Errorf("tcp: server %s: another one has taken its place: %w", server, rdma.ErrBladeDown), rdma.Own}
+	return &peerError{
+		fmt.Errorf("tcp: server %s: another one has taken its place: %w", server, rdma.ErrBladeDown), rdma.Own,
+	}
 }
 
 // forget closes the control connections that are idle.
@@ -292,7 +306,8 @@ func (f *Fabric) ask(r *remote) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(body) != len(r.known)*bladeSize {
-			return fmt.Errorf("tcp: server %s: %w: %d bytes about %d blades", r.at.name, ErrProtocol, len(body), len(r.known))
+			return fmt.Errorf("tcp: server %s: %w: %d bytes about %d blades",
+				r.at.name, ErrProtocol, len(body), len(r.known))
 		}
 		for i := range r.known {
 			b, err := getBlade(body[i*bladeSize:])
@@ -309,8 +324,8 @@ func (f *Fabric) ask(r *remote) error {
 // Name returns "tcp".
 func (f *Fabric) Name() string { return "tcp" }
 
-// Caps returns the promises: time is real, what has completed is placed, lines are ordered. MaxBatch is the
-// smallest depth of the servers; Durable is what all of them are.
+// Caps returns the promises: time is real, what has completed is placed, lines are ordered.
+// MaxBatch is the smallest depth of the servers; Durable is what all of them are.
 func (f *Fabric) Caps() rdma.Caps { return f.caps }
 
 // Blades asks all servers at once for their blades, and returns what those that do not answer
@@ -326,7 +341,8 @@ func (f *Fabric) Blades() []rdma.BladeInfo {
 	return all
 }
 
-// Ask asks one server of Dial for its blades, by its number in the addresses, within Options.Control. rdma.ErrBladeDown: it does not answer.
+// Ask asks one server of Dial for its blades, by its number in the addresses, within
+// Options.Control. rdma.ErrBladeDown: it does not answer.
 func (f *Fabric) Ask(server int) error {
 	if server < 0 || server >= len(f.servers) {
 		return fmt.Errorf("%w: server %d of %d", ErrOptions, server, len(f.servers))
@@ -344,6 +360,19 @@ func (f *Fabric) Known() []rdma.BladeInfo {
 	}
 	return all
 }
+
+// Servers returns how many servers there are: those of Dial.
+func (f *Fabric) Servers() int { return len(f.servers) }
+
+// Place returns the server of a blade of the fabric, by its number in the addresses, and the blade's
+// number there.
+func (f *Fabric) Place(b rdma.BladeID) (server int, index uint16) {
+	p := f.places[b]
+	return slices.Index(f.servers, p.server), p.index
+}
+
+// Address is where a server is by now; "": there is none.
+func (f *Fabric) Address(server int) string { return f.servers[server].where().name }
 
 // Now is nanoseconds since Dial, monotonic.
 func (f *Fabric) Now() int64 { return int64(time.Since(f.start)) }
@@ -421,11 +450,14 @@ func (f *Fabric) Close() error {
 	return nil
 }
 
-// NewPort maps an arena and connects it to all blades, to all at once. A blade that cannot be reached is no error: its
-// queue pair is in the error state, and Reset tries again.
+// NewPort maps an arena and connects it to all blades, to all at once. A blade that cannot be
+// reached is no error: its queue pair is in the error state, and Reset tries again.
 func (f *Fabric) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 	if cfg.Arena <= 0 || cfg.Arena > math.MaxInt32-1<<16 {
 		return nil, fmt.Errorf("tcp: arena of %d bytes: between 1 and 2^31-1-65536 are possible", cfg.Arena)
+	}
+	if f.o.Elsewhere {
+		return nil, fmt.Errorf("%w: the blades are reached in another way: this is their control path", ErrOptions)
 	}
 	f.mu.Lock()
 	if f.closed {
@@ -451,7 +483,8 @@ func (f *Fabric) leave() {
 
 func (f *Fabric) newPort(arena int) (*port, error) {
 	page := unix.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, (arena+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	mem, err := unix.Mmap(-1, 0, (arena+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, fmt.Errorf("tcp: arena of %d bytes: %w: %w", arena, rdma.ErrNoMemory, err)
 	}
@@ -519,9 +552,9 @@ func (r *remote) keep(l *link, was target) error {
 	return nil
 }
 
-// Locate tells where a server of Dial is by now, by its number in the addresses: "" means that there is none. If it was
-// elsewhere, all connections to that one break, as when it dies, and its blades are in incarnation 0 until the new one
-// answers. Errors are ErrOptions.
+// Locate tells where a server of Dial is by now, by its number in the addresses: "" means that
+// there is none. If it was elsewhere, all connections to that one break, as when it dies, and its
+// blades are in incarnation 0 until the new one answers. Errors are ErrOptions.
 func (f *Fabric) Locate(server int, address string) error {
 	var t target
 	if address != "" {

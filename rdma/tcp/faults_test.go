@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/fabrictest"
 	"txnode/rdma/region"
@@ -67,8 +68,9 @@ func (c *client) mustAdd(a rdma.RemoteAddr) {
 
 func isDown(err error) bool { return errors.Is(err, rdma.ErrBladeDown) }
 
-// TestKilled: a server's process is killed while two threads work on its blade and on another
-// server's. What they wait for there fails, what they ask of it later, too, and the other server goes on.
+// TestKilled: a server's process is killed while two threads work on its blade and on
+// another server's. What they wait for there fails, what they ask of it later, too, and the
+// other server goes on.
 func TestKilled(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -153,8 +155,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestServerComesBack: a server that was shut down and is started again on its address is used again,
-// by the threads and by the control path.
+// TestServerComesBack: a server that was shut down and is started again on its address is used
+// again, by the threads and by the control path.
 func TestServerComesBack(t *testing.T) {
 	h := serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{})
 	c := thread(t, dial(t, tcp.Options{}, h.addr))
@@ -207,8 +209,9 @@ func again(t *testing.T, addr string, all []region.Options) {
 	t.Cleanup(h.stop)
 }
 
-// TestSilent: a server's process is stopped, so that its connections live on and say nothing. Everything
-// that is asked of it ends with an error all the same, and it is used again when it goes on.
+// TestSilent: a server's process is stopped, so that its connections live on and say
+// nothing. Everything that is asked of it ends with an error all the same, and it is used
+// again when it goes on.
 func TestSilent(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -232,7 +235,8 @@ func TestSilent(t *testing.T) {
 				err = c.Plain().Do(&c.b)
 			}
 			var v *rdma.VerbError
-			if !errors.As(err, &v) || v.Status != rdma.StatusTimeout || c.b.WR(1).Status != rdma.StatusTimeout || !c.Uncertain() {
+			if !errors.As(err, &v) || v.Status != rdma.StatusTimeout || c.b.WR(1).Status != rdma.StatusTimeout ||
+				!c.Uncertain() {
 				t.Errorf("verbs: %v, %v", err, c.b.WR(1).Status)
 			}
 			if err := f.Revoke(0, 1); !isDown(err) {
@@ -259,7 +263,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestMute: a program that accepts connections and never answers is no server; the error comes in time.
+// TestMute: a program that accepts connections and never answers is no server; the error comes in
+// time.
 func TestMute(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		l, addr := listen(t, network)
@@ -270,7 +275,8 @@ func TestMute(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := tcp.Dial(t.Context(), []string{addr}, tcp.Options{}); !isDown(err) || !strings.Contains(err.Error(), addr) {
+		if _, err := tcp.Dial(t.Context(), []string{addr}, tcp.Options{}); !isDown(err) ||
+			!strings.Contains(err.Error(), addr) {
 			t.Errorf("%s, where nothing listens: %v", network, err)
 		}
 	}
@@ -337,8 +343,8 @@ func greeted(t *testing.T, addr string, control bool, sends ...[]byte) net.Conn 
 	return c
 }
 
-// TestGarbage: clients that send something else than frames lose their connections; others go on, and
-// no memory changes.
+// TestGarbage: clients that send something else than frames lose their connections; others go on,
+// and no memory changes.
 func TestGarbage(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -355,7 +361,8 @@ func TestGarbage(t *testing.T) {
 			hello := tcp.HelloFrame(false, 0)
 			conns := []net.Conn{
 				raw(t, h.addr, noise),
-				raw(t, h.addr, []byte("GET / HTTP/1.1\r\nHost: blade\r\n\r\nto be at least as long as a hello, 64 bytes")),
+				raw(t, h.addr,
+					[]byte("GET / HTTP/1.1\r\nHost: blade\r\n\r\nto be at least as long as a hello, 64 bytes")),
 				greeted(t, h.addr, false, noise),
 				greeted(t, h.addr, true, noise),
 				greeted(t, h.addr, false, tcp.ReadFrame(100, 0, tcp.MaxPiece+1)),
@@ -382,8 +389,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestNotReading: a client that asks for much and reads nothing loses its connection when the server's
-// patience ends, and does not hold up another one.
+// TestNotReading: a client that asks for much and reads nothing loses its connection when the
+// server's patience ends, and does not hold up another one.
 func TestNotReading(t *testing.T) {
 	var r reports
 	h := serve(t, "unix", regions(1, 1<<20), tcp.ServerOptions{Report: r.add, Timeout: 100 * time.Millisecond})
@@ -442,8 +449,8 @@ func TestHogs(t *testing.T) {
 	hogs.Wait()
 }
 
-// TestMuchAtOnce posts more bytes in both directions than all buffers hold: neither side may wait for
-// the other one for ever.
+// TestMuchAtOnce posts more bytes in both directions than all buffers hold: neither side may wait
+// for the other one for ever.
 func TestMuchAtOnce(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -473,8 +480,8 @@ func TestMuchAtOnce(t *testing.T) {
 	}
 }
 
-// TestLongPastTheEnd: a long request that goes past the end of the region fails before its first piece
-// has an effect.
+// TestLongPastTheEnd: a long request that goes past the end of the region fails before its first
+// piece has an effect.
 func TestLongPastTheEnd(t *testing.T) {
 	const size = 1 << 20
 	h := serve(t, "unix", regions(1, size), tcp.ServerOptions{})
@@ -486,7 +493,10 @@ func TestLongPastTheEnd(t *testing.T) {
 	for _, x := range []struct {
 		off uint64
 		n   uint32
-	}{{8, size}, {0, size + 1}, {size - 300<<10, 300<<10 + 8}, {1 << 63, size}, {^uint64(0) - 500<<10, size}, {size, 500 << 10}} {
+	}{
+		{8, size}, {0, size + 1}, {size - 300<<10, 300<<10 + 8}, {1 << 63, size}, {^uint64(0) - 500<<10, size},
+		{size, 500 << 10},
+	} {
 		for _, op := range []rdma.Op{rdma.OpWrite, rdma.OpRead} {
 			a := c.at(0, x.off)
 			c.b.Reset()
@@ -521,8 +531,8 @@ func TestLongPastTheEnd(t *testing.T) {
 	}
 }
 
-// TestShutdown: a server that is shut down while clients work answers what it has executed: what a client
-// was told is there, at most what it has posted.
+// TestShutdown: a server that is shut down while clients work answers what it has executed: what a
+// client was told is there, at most what it has posted.
 func TestShutdown(t *testing.T) {
 	set, err := region.New(region.Config{Regions: regions(1, 1<<16)})
 	if err != nil {

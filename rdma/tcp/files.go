@@ -10,21 +10,24 @@ import (
 	"time"
 )
 
-// Files are credentials in files, which may be replaced while the process runs. Client and Server are for Options.Credentials and
-// ServerOptions.Credentials. They look at the files for each connection, and read those that were replaced. While what is there
-// cannot be used, such as a certificate whose key is not there yet, connections have what was there before. Connections that there are stay.
+// Files are credentials in files, which may be replaced while the process runs. Client and Server
+// are for Options.Credentials and ServerOptions.Credentials. They look at the files for each
+// connection, and read those that were replaced. While what is there cannot be used, such as a
+// certificate whose key is not there yet, connections have what was there before. Connections
+// that there are stay.
 //
 // The fields must not be changed after the first call. Methods are safe for concurrent use.
 type Files struct {
-	// Cert, Key and CA are PEM files: the certificate of this process and those between it and its authority, its private key,
-	// and the authorities of the other side. Either all are named or none: no TLS.
+	// Cert, Key and CA are PEM files: the certificate of this process and those between it and
+	// its authority, its private key, and the authorities of the other side. Either all are
+	// named or none: no TLS.
 	Cert, Key, CA string
 	// ServerName is the name that certificates of servers must have; "": the host of each address.
 	ServerName string
 	// Secret is a file with the shared secret, without the end of its last line. "": none.
 	Secret string
-	// Changed is told when files were replaced: nil if they are in use, or why they cannot be used. It is called by connections, and must not block.
-	// nil: nothing is told.
+	// Changed is told when files were replaced: nil if they are in use, or why they cannot be used.
+	// It is called by connections, and must not block. nil: nothing is told.
 	Changed func(error)
 
 	mu             sync.Mutex
@@ -56,7 +59,8 @@ func (f *Files) look() (s [4]stamp) {
 	return s
 }
 
-// Load reads all files. After an error, connections have what was there before. A certificate that no peer would accept today is an error.
+// Load reads all files. After an error, connections have what was there before. A certificate that
+// no peer would accept today is an error.
 func (f *Files) Load() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,8 +125,13 @@ func (f *Files) load() error {
 		}
 		leaf = cert.Leaf
 		certs := []tls.Certificate{cert}
-		client.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: certs, RootCAs: pool, ServerName: f.ServerName}
-		server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: certs, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+		client.TLS = &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: certs, RootCAs: pool, ServerName: f.ServerName,
+		}
+		server.TLS = &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: certs,
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+		}
 	}
 	if f.Secret != "" {
 		p, err := os.ReadFile(f.Secret)
@@ -131,7 +140,8 @@ func (f *Files) load() error {
 		}
 		secret := bytes.TrimSuffix(bytes.TrimSuffix(p, []byte("\n")), []byte("\r"))
 		if len(secret) < minSecret {
-			return fmt.Errorf("%w: the secret in %s has %d bytes: at least %d are needed", ErrOptions, f.Secret, len(secret), minSecret)
+			return fmt.Errorf("%w: the secret in %s has %d bytes: at least %d are needed",
+				ErrOptions, f.Secret, len(secret), minSecret)
 		}
 		client.Secret, server.Secret = secret, secret
 	}
@@ -142,7 +152,9 @@ func (f *Files) load() error {
 // readTLS reads certificate, key and authorities.
 func (f *Files) readTLS() (cert tls.Certificate, pool *x509.CertPool, err error) {
 	var pem [3][]byte
-	for i, x := range []struct{ what, file string }{{"certificate", f.Cert}, {"private key", f.Key}, {"authority", f.CA}} {
+	for i, x := range []struct{ what, file string }{
+		{"certificate", f.Cert}, {"private key", f.Key}, {"authority", f.CA},
+	} {
 		if pem[i], err = os.ReadFile(x.file); err != nil {
 			return cert, nil, fmt.Errorf("TLS: the %s: %w", x.what, err)
 		}
@@ -152,13 +164,16 @@ func (f *Files) readTLS() (cert tls.Certificate, pool *x509.CertPool, err error)
 	}
 	switch now, c := time.Now(), cert.Leaf; {
 	case now.After(c.NotAfter):
-		return cert, nil, fmt.Errorf("TLS: %s: the certificate has expired on %s: issue a new one", f.Cert, c.NotAfter.Format(day))
+		return cert, nil, fmt.Errorf("TLS: %s: the certificate has expired on %s: issue a new one",
+			f.Cert, c.NotAfter.Format(day))
 	case now.Before(c.NotBefore):
-		return cert, nil, fmt.Errorf("TLS: %s: the certificate is valid from %s on: is the clock of this host right?", f.Cert, c.NotBefore.Format(day))
+		return cert, nil, fmt.Errorf("TLS: %s: the certificate is valid from %s on: is the clock of this host right?",
+			f.Cert, c.NotBefore.Format(day))
 	}
 	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem[2]) {
-		return cert, nil, fmt.Errorf("TLS: %s: there is no certificate of an authority in the file; PEM is expected", f.CA)
+		return cert, nil, fmt.Errorf("TLS: %s: there is no certificate of an authority in the file; PEM is expected",
+			f.CA)
 	}
 	return cert, pool, nil
 }

@@ -39,7 +39,8 @@ const (
 
 // opcodes of the verbs.
 var opcodes = [rdma.NumOps]opcode{
-	rdma.OpRead: opRead, rdma.OpWrite: opWrite, rdma.OpCAS: opCAS, rdma.OpFAA: opFAA, rdma.OpMaskedCAS: opMaskedCAS, rdma.OpFlush: opFlush,
+	rdma.OpRead: opRead, rdma.OpWrite: opWrite, rdma.OpCAS: opCAS, rdma.OpFAA: opFAA, rdma.OpMaskedCAS: opMaskedCAS,
+	rdma.OpFlush: opFlush,
 }
 
 // request is the head of a frame from client to blade: requestSize bytes, little-endian.
@@ -241,7 +242,8 @@ func putAnswer(p []byte, o outcome, n int) { wire.PutUint64(p, uint64(o)|uint64(
 func getAnswer(p []byte) (o outcome, n int, err error) {
 	v := wire.Uint64(p)
 	o, n = outcome(v), int(v>>32)
-	if v>>8&0xffffff != 0 || o >= numOutcomes || n > maxAnswer || o != callDone && n > maxText || n%keySize != 0 && o == callDone {
+	if v>>8&0xffffff != 0 || o >= numOutcomes || n > maxAnswer || o != callDone && n > maxText || n%keySize != 0 &&
+		o == callDone {
 		return 0, 0, fmt.Errorf("%w: an answer %#x to a control frame", ErrProtocol, v)
 	}
 	return o, n, nil
@@ -271,5 +273,7 @@ func getBlade(p []byte) (rdma.BladeInfo, error) {
 	if v>>32 > 1 {
 		return rdma.BladeInfo{}, fmt.Errorf("%w: flags %#x of a blade", ErrProtocol, v>>32)
 	}
-	return rdma.BladeInfo{Size: wire.Uint64(p), Incarnation: wire.Uint64(p[8:]), Key: rdma.Key(v), ReadOnly: v>>32 == 1}, nil
+	return rdma.BladeInfo{
+		Size: wire.Uint64(p), Incarnation: wire.Uint64(p[8:]), Key: rdma.Key(v), ReadOnly: v>>32 == 1,
+	}, nil
 }

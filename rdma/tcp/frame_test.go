@@ -11,8 +11,8 @@ import (
 	"txnode/rdma"
 )
 
-// TestGolden compares frames with testdata/frames.txt, byte by byte: what is on the wire changes with
-// Version only.
+// TestGolden compares frames with testdata/frames.txt, byte by byte: what is on the wire changes
+// with Version only.
 func TestGolden(t *testing.T) {
 	var got strings.Builder
 	show := func(name string, p []byte) { fmt.Fprintf(&got, "%s\n%s\n", name, hex.Dump(p)) }
@@ -34,14 +34,18 @@ func TestGolden(t *testing.T) {
 	show("challenge, secret", cb[:])
 	proof := prove([]byte("correct horse battery staple"), "client", &hb, &cb)
 	show("proof", proof[:])
-	w := welcome{durable: true, blades: 2, depth: 256, proof: prove([]byte("correct horse battery staple"), "server", &hb, &cb)}
+	w := welcome{durable: true, blades: 2, depth: 256, proof: prove([]byte("correct horse battery staple"),
+		"server", &hb, &cb)}
 	wb := w.bytes()
 	show("welcome, durable, 2 blades, depth 256", wb[:])
-	show("READ of 64 bytes at 0x1122334455667788, key 0xaabbccdd", frame(request{op: opRead, len: 64, key: 0xaabbccdd, off: 0x1122334455667788}))
-	show("WRITE of 5 bytes, 0x1000 more in later pieces", append(frame(request{op: opWrite, len: 5, key: 1, rest: 0x1000, off: 64}), "hello\x00\x00\x00"...))
+	show("READ of 64 bytes at 0x1122334455667788, key 0xaabbccdd",
+		frame(request{op: opRead, len: 64, key: 0xaabbccdd, off: 0x1122334455667788}))
+	show("WRITE of 5 bytes, 0x1000 more in later pieces",
+		append(frame(request{op: opWrite, len: 5, key: 1, rest: 0x1000, off: 64}), "hello\x00\x00\x00"...))
 	show("CAS, compare 1, swap 2", frame(request{op: opCAS, len: 8, key: 1, off: 8}, 1, 2))
 	show("FAA of 3", frame(request{op: opFAA, len: 8, key: 1, off: 8}, 3))
-	show("masked CAS, compare 1, swap 2, masks 0xff and 0xff00", frame(request{op: opMaskedCAS, len: 8, key: 1, off: 8}, 1, 2, 0xff, 0xff00))
+	show("masked CAS, compare 1, swap 2, masks 0xff and 0xff00",
+		frame(request{op: opMaskedCAS, len: 8, key: 1, off: 8}, 1, 2, 0xff, 0xff00))
 	show("FLUSH of 4096 bytes", frame(request{op: opFlush, len: 4096, key: 1, off: 8}))
 	show("reset", frame(request{op: opReset}))
 	var p [replySize]byte
@@ -74,7 +78,8 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("frames differ from %s; if that is meant, raise Version and run with -rewrite:\n%s", file, got.String())
+		t.Errorf("frames differ from %s; if that is meant, raise Version and run with -rewrite:\n%s",
+			file, got.String())
 	}
 }
 
@@ -111,7 +116,10 @@ func TestFramesAreChecked(t *testing.T) {
 	for _, x := range []struct {
 		o outcome
 		n int
-	}{{callDone, maxAnswer + bladeSize}, {callDone, 1}, {callFailed, maxText + 1}, {numOutcomes, 0}, {callDone, 1<<32 - 8}} {
+	}{
+		{callDone, maxAnswer + bladeSize}, {callDone, 1}, {callFailed, maxText + 1}, {numOutcomes, 0},
+		{callDone, 1<<32 - 8},
+	} {
 		putAnswer(p[:], x.o, x.n)
 		if _, _, err := getAnswer(p[:]); !errors.Is(err, ErrProtocol) {
 			t.Errorf("an answer %d of %d bytes: %v", x.o, x.n, err)

@@ -26,14 +26,17 @@ func frames(all ...request) (p []byte) {
 	return p
 }
 
-// FuzzSession: whatever a client sends, in whatever parts, the blade replies to each frame in order or
-// ends the connection, and a region whose key the client does not have stays as it is.
+// FuzzSession: whatever a client sends, in whatever parts, the blade replies to each frame in order
+// or ends the connection, and a region whose key the client does not have stays as it is.
 func FuzzSession(f *testing.F) {
 	const key, size = 7, 1 << 16
 	f.Add(frames(request{op: opRead, len: 64, key: key}, request{op: opCAS, len: 8, key: key, off: 8}), uint16(24))
-	f.Add(frames(request{op: opWrite, len: 100, key: key, off: 3}, request{op: opMaskedCAS, len: 8, key: key}, request{op: opFAA, len: 8, key: key}), uint16(1))
-	f.Add(frames(request{op: opWrite, len: 1 << 10, rest: 1 << 20, key: key}, request{op: opReset}, request{op: opRead, len: maxPiece, key: key}), uint16(1000))
-	f.Add(frames(request{op: opRead, len: 8, key: key, off: 1 << 63}, request{op: opWrong}, request{op: opReset}, request{op: opFlush, len: 1 << 31, key: key}), uint16(5))
+	f.Add(frames(request{op: opWrite, len: 100, key: key, off: 3}, request{op: opMaskedCAS, len: 8, key: key},
+		request{op: opFAA, len: 8, key: key}), uint16(1))
+	f.Add(frames(request{op: opWrite, len: 1 << 10, rest: 1 << 20, key: key}, request{op: opReset},
+		request{op: opRead, len: maxPiece, key: key}), uint16(1000))
+	f.Add(frames(request{op: opRead, len: 8, key: key, off: 1 << 63}, request{op: opWrong}, request{op: opReset},
+		request{op: opFlush, len: 1 << 31, key: key}), uint16(5))
 	f.Fuzz(func(t *testing.T, sent []byte, step uint16) {
 		set, err := region.New(region.Config{Regions: []region.Options{{Size: size, Key: key}, {Size: size, Key: 8}}})
 		if err != nil {
@@ -106,8 +109,8 @@ func checkReplies(t *testing.T, sent, replies []byte, number uint32) {
 	}
 }
 
-// FuzzReplies: whatever a blade replies, in whatever parts, the client completes each request once, and
-// nothing of its arena changes but where READs go.
+// FuzzReplies: whatever a blade replies, in whatever parts, the client completes each request once,
+// and nothing of its arena changes but where READs go.
 func FuzzReplies(f *testing.F) {
 	ok := func(n uint32, payload int) []byte {
 		p := make([]byte, replySize+payload)
@@ -116,7 +119,8 @@ func FuzzReplies(f *testing.F) {
 	}
 	f.Add(bytes.Join([][]byte{ok(0, 64), ok(1, 8), ok(2, 0), ok(3, 104)}, nil), uint16(10))
 	f.Add(bytes.Join([][]byte{ok(0, 64), ok(1, 8), {2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0}}, nil), uint16(1))
-	f.Add(bytes.Join([][]byte{ok(0, 64), ok(1, 8), ok(2, 0), ok(3, 104), ok(4, 5000), ok(5, 0), ok(6, 8)}, nil), uint16(100))
+	f.Add(bytes.Join([][]byte{ok(0, 64), ok(1, 8), ok(2, 0), ok(3, 104), ok(4, 5000), ok(5, 0), ok(6, 8)}, nil),
+		uint16(100))
 	f.Fuzz(func(t *testing.T, got []byte, step uint16) {
 		th, p := loneThread(t)
 		q := &p.qps[0]
@@ -165,10 +169,11 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// FuzzHellos: no frame of the beginning of a connection harms the decoders, and what they accept they
-// encode the same.
+// FuzzHellos: no frame of the beginning of a connection harms the decoders, and what they accept
+// they encode the same.
 func FuzzHellos(f *testing.F) {
-	h, c, w := (&hello{version: Version, purpose: forControl}).bytes(), (&challenge{version: Version}).bytes(), (&welcome{blades: 1, depth: 1}).bytes()
+	h, c, w := (&hello{version: Version, purpose: forControl}).bytes(), (&challenge{version: Version}).bytes(),
+		(&welcome{blades: 1, depth: 1}).bytes()
 	s := (&hello{version: Version, purpose: forService, service: "catalog"}).bytes()
 	f.Add(h[:])
 	f.Add(s[:])
@@ -177,7 +182,8 @@ func FuzzHellos(f *testing.F) {
 	f.Fuzz(func(t *testing.T, got []byte) {
 		p := [64]byte(append(got, make([]byte, 64)...))
 		var h hello
-		if h.get(&p) == nil && h.version == Version && (h.bytes() != p || (h.purpose == forService) != serviceName(h.service)) {
+		if h.get(&p) == nil && h.version == Version &&
+			(h.bytes() != p || (h.purpose == forService) != serviceName(h.service)) {
 			t.Errorf("hello %x to service %q is encoded as %x", p, h.service, h.bytes())
 		}
 		var c challenge
@@ -195,7 +201,8 @@ func FuzzHellos(f *testing.F) {
 		if x.get(p[:]) == nil && x.action > lastAction {
 			t.Errorf("call %d", x.action)
 		}
-		if code, n, err := getMessage(p[:], wire.Uint32(p[:])); err == nil && (n < 0 || n > MaxMessage || code != 0 && n > maxText) {
+		if code, n, err := getMessage(p[:], wire.Uint32(p[:])); err == nil && (n < 0 || n > MaxMessage || code != 0 &&
+			n > maxText) {
 			t.Errorf("a message of %d bytes, code %d", n, code)
 		}
 		if b, err := getBlade(p[:]); err == nil {
@@ -207,8 +214,8 @@ func FuzzHellos(f *testing.F) {
 	})
 }
 
-// FuzzService: whatever a client sends to a service, in whatever parts, each request is answered in order, and what is none
-// ends the connection. It gets no memory for bytes that have not come.
+// FuzzService: whatever a client sends to a service, in whatever parts, each request is answered in
+// order, and what is none ends the connection. It gets no memory for bytes that have not come.
 func FuzzService(f *testing.F) {
 	f.Add(append(MessageFrame(1, 0, 5, "hello"), MessageFrame(2, 0, 0, "")...), uint16(3))
 	f.Add(append(MessageFrame(1, 0, 5, "hello"), MessageFrame(1, 0, 5, "again")...), uint16(100))

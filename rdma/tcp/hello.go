@@ -97,6 +97,7 @@ const (
 	refusedBusy
 	refusedMemory
 	refusedService
+	refusedElsewhere
 )
 
 // String says it in words, with what to do.
@@ -114,6 +115,8 @@ func (r refusal) String() string {
 		return "it has as many connections as it may: raise its limit, or use fewer threads"
 	case refusedMemory:
 		return "it has no memory for one more connection"
+	case refusedElsewhere:
+		return "its blades are reached through an RDMA device: name it as rdma:HOST:PORT"
 	case refusedService:
 		return "it has no such service: connect to the server that has it"
 	}
@@ -167,7 +170,7 @@ func (c *challenge) get(p *[challengeSize]byte) error {
 // welcome is welcomeSize bytes, little-endian.
 //
 //	 0  refusal
-//	 1  durable  1: every region is a file
+//	 1  durable  1: every region is a file; 2: the blades have their data path elsewhere
 //	 2  blades   of the server; 0 if it has services only
 //	 4  depth    requests that may be under way on a data connection
 //	 8  proof    of the server, 32 bytes, or zeros
@@ -175,15 +178,20 @@ func (c *challenge) get(p *[challengeSize]byte) error {
 type welcome struct {
 	refused refusal
 	durable bool
-	blades  uint16
-	depth   uint32
-	proof   [proofSize]byte
+	// the blades are reached in another way, and have their control path here alone
+	elsewhere bool
+	blades    uint16
+	depth     uint32
+	proof     [proofSize]byte
 }
 
 func (w *welcome) bytes() (p [welcomeSize]byte) {
 	v := uint64(w.refused) | uint64(w.blades)<<16 | uint64(w.depth)<<32
 	if w.durable {
 		v |= 1 << 8
+	}
+	if w.elsewhere {
+		v |= 1 << 9
 	}
 	wire.PutUint64(p[:], v)
 	copy(p[8:], w.proof[:])
@@ -192,12 +200,15 @@ func (w *welcome) bytes() (p [welcomeSize]byte) {
 
 func (w *welcome) get(p *[welcomeSize]byte) error {
 	v := wire.Uint64(p[:])
-	*w = welcome{refused: refusal(v), durable: v>>8&0xff == 1, blades: uint16(v >> 16), depth: uint32(v >> 32)}
+	*w = welcome{
+		refused: refusal(v), durable: v>>8&1 == 1, elsewhere: v>>9&1 == 1, blades: uint16(v >> 16),
+		depth: uint32(v >> 32),
+	}
 	copy(w.proof[:], p[8:])
 	if w.refused != 0 {
 		return nil
 	}
-	if v>>9&0x7f != 0 || w.blades > maxBlades || w.depth == 0 || w.depth > maxDepth || [24]byte(p[40:]) != [24]byte{} {
+	if v>>10&0x3f != 0 || w.blades > maxBlades || w.depth == 0 || w.depth > maxDepth || [24]byte(p[40:]) != [24]byte{} {
 		return fmt.Errorf("%w: a welcome %#x", ErrProtocol, v)
 	}
 	return nil
@@ -233,11 +244,13 @@ func greet(c io.ReadWriter, secret []byte, h hello) (*welcome, error) {
 	}
 	switch {
 	case ch.version != Version:
-		return nil, fmt.Errorf("%w: the server speaks version %d, this client %d: %v", ErrRefused, ch.version, Version, refusedVersion)
+		return nil, fmt.Errorf("%w: the server speaks version %d, this client %d: %v",
+			ErrRefused, ch.version, Version, refusedVersion)
 	case ch.refused != 0:
 		return nil, fmt.Errorf("%w: %v", ErrRefused, ch.refused)
 	case !ch.secret && secret != nil:
-		return nil, fmt.Errorf("%w: the server knows no shared secret, and this client has one: give both the same", ErrRefused)
+		return nil, fmt.Errorf("%w: the server knows no shared secret, and this client has one: give both the same",
+			ErrRefused)
 	}
 	var proof [proofSize]byte
 	if ch.secret {

@@ -10,11 +10,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/eintr"
 )
 
-// errAgain: nothing can be read, or written, at present. It is os.ErrDeadlineExceeded for TLS, whose
-// connections survive nothing else.
+// errAgain: nothing can be read, or written, at present. It is os.ErrDeadlineExceeded for TLS,
+// whose connections survive nothing else.
 var errAgain error = again{}
 
 type again struct{}
@@ -162,9 +163,10 @@ func writeFd(fd int, p []byte) (n int, err error) {
 	return n, nil
 }
 
-// cipher is what TLS of a link writes to and reads from. At first it is the connection. Once detached
-// its Read reads what is there, and its Write takes everything into out: a TLS connection that has written
-// a part of a record is broken, while one that has read a part of a record goes on.
+// cipher is what TLS of a link writes to and reads from. At first it is the connection. Once
+// detached its Read reads what is there, and its Write takes everything into out: a TLS
+// connection that has written a part of a record is broken, while one that has read a part
+// of a record goes on.
 type cipher struct {
 	net.Conn
 	detached bool

@@ -8,12 +8,14 @@ import (
 // MaxMessage is how long a request to a service, and its reply, may be, in bytes.
 const MaxMessage = 64 << 20
 
-// A connection of a service has messages in both directions: a request from the client, then the reply
-// to it. A client has one request under way. A message is messageHead bytes, little-endian, and a body:
+// A connection of a service has messages in both directions: a request from the client, then the
+// reply to it. A client has one request under way. A message is messageHead bytes,
+// little-endian, and a body:
 //
 //	 0  number  of the request, from 1 on, modulo 2^32; a reply has that of its request
 //	 4  code    of a reply: 0, or CallError.Code; 0 in a request
-//	 8  len     bytes of the body: at most MaxMessage, and at most maxText of text if code is not 0
+//	 8  len     bytes of the body: at most MaxMessage, and at most maxText of text if code is not
+//	            0
 //	12  -       4 bytes, zero
 const messageHead = 16
 
@@ -44,8 +46,9 @@ func getMessage(p []byte, number uint32) (code uint32, n int, err error) {
 // firstRead is how much memory a message gets before its first bytes are there.
 const firstRead = 64 << 10
 
-// readBody reads a body of n bytes into p, which it grows. Memory is reserved for at most as many bytes as
-// have come, and firstRead. extend is called before each part of the body, for its deadline.
+// readBody reads a body of n bytes into p, which it grows. Memory is reserved for at most
+// as many bytes as have come, and firstRead. extend is called before each part of the
+// body, for its deadline.
 func readBody(r io.Reader, p []byte, n int, extend func() error) ([]byte, error) {
 	p = p[:0]
 	for len(p) < n {

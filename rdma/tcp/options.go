@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"txnode/internal/validate"
+	"txnode/rdma"
 )
 
 // Options configure a client: Dial. The zero value is usable on one host.
@@ -23,21 +24,27 @@ type Options struct {
 	// and the authority of the servers' (RootCAs). TLS 1.3 is the oldest version. The name that
 	// a server's certificate must have is ServerName, by default the host of its address.
 	TLS *tls.Config
-	// Credentials are asked for each connection that is made, instead of Secret and TLS: certificates and secrets can be replaced while the
-	// process runs (Files). Several goroutines may call it at once. nil: Secret and TLS.
+	// Credentials are asked for each connection that is made, instead of Secret and TLS:
+	// certificates and secrets can be replaced while the process runs (Files). Several goroutines
+	// may call it at once. nil: Secret and TLS.
 	Credentials func() Credentials
-	// Users are those whose servers are connected to on unix sockets without a secret, by number: any user can make a socket in a directory such
-	// as /tmp before the right server does. nil: the user of this process, and root. Where the system does not tell the user
+	// Users are those whose servers are connected to on unix sockets without a secret, by
+	// number: any user can make a socket in a directory such as /tmp before the right server
+	// does. nil: the user of this process, and root. Where the system does not tell the user
 	// (Linux does), all are.
 	Users []uint32
-	// Absent are the sizes of the blades of each server, in the order of the addresses, for servers that do not answer Dial:
-	// such a server is taken to have these blades, which are in incarnation 0 until it answers. One server must answer.
-	// nil: all must. With Absent an address may be "": a place for a server that Fabric.Locate tells of later.
+	// Absent are the sizes of the blades of each server, in the order of the addresses, for servers
+	// that do not answer Dial: such a server is taken to have these blades, which are in
+	// incarnation 0 until it answers. One server must answer. nil: all must. With Absent an address
+	// may be "": a place for a server that Fabric.Locate tells of later.
 	Absent [][]uint64
+	// Elsewhere is for servers whose blades are reached in another way: ServerOptions.Elsewhere.
+	// The fabric is their control path then, and has no ports. One of the other kind is refused.
+	Elsewhere bool
 	// Connect bounds how long a connection takes to come about; 0: 3 seconds.
 	Connect time.Duration
-	// Control bounds a call of the control path, and one of a service whose context has no deadline;
-	// 0: 5 seconds.
+	// Control bounds a call of the control path, and one of a service whose context has no
+	// deadline; 0: 5 seconds.
 	Control time.Duration
 	// Verb bounds how long a work request may be without a reply, from when it was sent; 0: 5
 	// seconds. Then its connection is closed: whatever is outstanding there fails with
@@ -58,14 +65,18 @@ func (o *Options) complete() error {
 		name string
 		d    *time.Duration
 		or   time.Duration
-	}{{"Connect", &o.Connect, DefaultConnect}, {"Control", &o.Control, DefaultControl}, {"Verb", &o.Verb, DefaultVerb}} {
+	}{
+		{"Connect", &o.Connect, DefaultConnect}, {"Control", &o.Control, DefaultControl},
+		{"Verb", &o.Verb, DefaultVerb},
+	} {
 		f.Check(*d.d >= 0, "%s is %v: a duration of 0 or more is possible", d.name, *d.d)
 		if *d.d == 0 {
 			*d.d = d.or
 		}
 	}
 	c := Credentials{o.Secret, o.TLS}
-	if f.Check(o.Credentials == nil || c.Secret == nil && c.TLS == nil, "Credentials, and Secret or TLS: only one is possible"); o.Credentials != nil {
+	if f.Check(o.Credentials == nil || c.Secret == nil && c.TLS == nil,
+		"Credentials, and Secret or TLS: only one is possible"); o.Credentials != nil {
 		c = o.Credentials()
 	}
 	c.ofClient(&f)
@@ -88,23 +99,39 @@ type ServerOptions struct {
 	// (ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs). TLS 1.3 is the oldest version. It
 	// is for TCP only.
 	TLS *tls.Config
-	// Credentials are asked for each connection that comes, instead of Secret and TLS, as Options.Credentials. Whether there is a secret, and whether there is TLS, must
-	// not change.
+	// Credentials are asked for each connection that comes, instead of Secret and TLS, as
+	// Options.Credentials. Whether there is a secret, and whether there is TLS, must not change.
 	Credentials func() Credentials
-	// Services that the server has beside blades, by name: 1 to 16 characters of ASCII without spaces.
+	// Services that the server has beside blades, by name: 1 to 16 characters of ASCII without
+	// spaces.
 	Services map[string]Service
+	// Elsewhere are blades that have their control path here, and their data path in another way.
+	// The server has no set then. nil: the blades are those of the set.
+	Elsewhere Blades
 	// Connections bounds how many there are at a time, each with Memory bytes of buffers, or with a
-	// request and a reply of a service, each of at most MaxMessage; 0: 1024. Half as many, at least 16, may be about to prove that they may connect.
+	// request and a reply of a service, each of at most MaxMessage; 0: 1024. Half as many, at least
+	// 16, may be about to prove that they may connect.
 	Connections int
 	// Depth is how many requests of a connection are under way at most; 0: 256.
 	Depth int
-	// Timeout bounds how long a client may take for the beginning of a connection, for the
-	// rest of a frame of which a part has come, and to take replies; 0: 5 seconds. Of a message of a
+	// Timeout bounds how long a client may take for the beginning of a connection, for the rest of
+	// a frame of which a part has come, and to take replies; 0: 5 seconds. Of a message of a
 	// service it bounds each part, of which there are a few hundred at most.
 	Timeout time.Duration
-	// Report is told of each connection that was refused, or that ended for another reason than
-	// its client's closing it. It may be called by several goroutines at once, and must not block: accepting waits for it. nil: nothing is.
+	// Report is told of each connection that was refused, or that ended for another reason than its
+	// client's closing it. It may be called by several goroutines at once, and must not block:
+	// accepting waits for it. nil: nothing is.
 	Report func(client string, err error)
+}
+
+// Blades are the control path of blades: rdma.Fabric. Its methods are safe for concurrent use.
+type Blades interface {
+	Blades() []rdma.BladeInfo
+	// Durable reports whether FLUSH makes WRITEs survive the loss of power.
+	Durable() bool
+	Provision(b rdma.BladeID, off, n uint64) error
+	Grant(b rdma.BladeID) (rdma.Key, error)
+	Revoke(b rdma.BladeID, before rdma.Key) error
 }
 
 // Memory is what the buffers of one connection to a blade take on the server, in bytes.
@@ -118,15 +145,19 @@ const (
 
 func (o *ServerOptions) complete() error {
 	var f validate.Faults
-	f.Check(o.Connections >= 0 && o.Connections <= 1<<20, "%d connections: between 1 and %d are possible", o.Connections, 1<<20)
+	f.Check(o.Connections >= 0 && o.Connections <= 1<<20, "%d connections: between 1 and %d are possible",
+		o.Connections, 1<<20)
 	for _, name := range slices.Sorted(maps.Keys(o.Services)) {
-		f.Check(serviceName(name), "service %q: a name has 1 to %d characters of ASCII, without spaces", name, maxServiceName)
+		f.Check(serviceName(name), "service %q: a name has 1 to %d characters of ASCII, without spaces",
+			name, maxServiceName)
 		f.Check(o.Services[name] != nil, "service %q is nil", name)
 	}
-	f.Check(o.Depth >= 0 && o.Depth <= maxDepth, "a depth of %d requests: between 1 and %d are possible", o.Depth, maxDepth)
+	f.Check(o.Depth >= 0 && o.Depth <= maxDepth, "a depth of %d requests: between 1 and %d are possible",
+		o.Depth, maxDepth)
 	f.Check(o.Timeout >= 0, "Timeout is %v: a duration of 0 or more is possible", o.Timeout)
 	c := Credentials{o.Secret, o.TLS}
-	if f.Check(o.Credentials == nil || c.Secret == nil && c.TLS == nil, "Credentials, and Secret or TLS: only one is possible"); o.Credentials != nil {
+	if f.Check(o.Credentials == nil || c.Secret == nil && c.TLS == nil,
+		"Credentials, and Secret or TLS: only one is possible"); o.Credentials != nil {
 		c = o.Credentials()
 	}
 	c.ofServer(&f)
@@ -164,7 +195,8 @@ func ParseAddress(s string) (network, address string, err error) {
 	}
 	if network == "unix" {
 		if address == "" || len(address) > MaxUnixPath {
-			return "", "", fmt.Errorf("%w: address %q: the path of a unix socket has between 1 and %d bytes, and this one has %d", ErrOptions, s, MaxUnixPath, len(address))
+			return "", "", fmt.Errorf("%w: address %q: the path of a unix socket has between 1 and %d bytes, and "+
+				"this one has %d", ErrOptions, s, MaxUnixPath, len(address))
 		}
 		return network, address, nil
 	}

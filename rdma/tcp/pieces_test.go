@@ -6,8 +6,8 @@ import (
 	"txnode/rdma"
 )
 
-// TestPieces: how a request in pieces ends, by how its pieces do. A WRITE of which a piece has taken
-// effect and another one has failed may have taken effect.
+// TestPieces: how a request in pieces ends, by how its pieces do. A WRITE of which a piece has
+// taken effect and another one has failed may have taken effect.
 func TestPieces(t *testing.T) {
 	const ok, key, flushed, gone = rdma.StatusOK, rdma.StatusKey, rdma.StatusFlushed, rdma.StatusNoBlade
 	for _, x := range []struct {

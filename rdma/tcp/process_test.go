@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 )
 
-// roleEnv has the test program be something else: "serve NETWORK BLADES SIZE", "service NETWORK" or "echo
-// NETWORK IN OUT".
+// roleEnv has the test program be something else: "serve NETWORK BLADES SIZE", "service NETWORK" or
+// "echo NETWORK IN OUT".
 const roleEnv = "TXNODE_TCP_ROLE"
 
 func TestMain(m *testing.M) {

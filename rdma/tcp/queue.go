@@ -65,7 +65,9 @@ func (q *queuePair) init(p *port, b rdma.BladeID, depth int) {
 	for size < uint32(depth) {
 		size *= 2
 	}
-	*q = queuePair{p: p, blade: b, dead: rdma.StatusNoBlade, ring: make([]entry, size), mask: size - 1, depth: uint32(depth)}
+	*q = queuePair{
+		p: p, blade: b, dead: rdma.StatusNoBlade, ring: make([]entry, size), mask: size - 1, depth: uint32(depth),
+	}
 	q.in, q.out = make([]byte, inRoom), make([]byte, 0, outRoom)
 }
 
@@ -87,7 +89,8 @@ func (q *queuePair) post(b *rdma.Batch, i int, w *rdma.WR) {
 		return
 	}
 	// Most requests are READs, so these do without what the others have in common.
-	if w.Op == rdma.OpRead && w.Len <= maxPiece && uint64(w.Local)+uint64(w.Len) <= uint64(len(q.p.arena)) && q.room(requestSize) {
+	if w.Op == rdma.OpRead && w.Len <= maxPiece && uint64(w.Local)+uint64(w.Len) <= uint64(len(q.p.arena)) &&
+		q.room(requestSize) {
 		at := len(q.out)
 		q.out = q.out[:at+requestSize]
 		p := q.out[at : at+requestSize]
@@ -341,7 +344,8 @@ func (q *queuePair) consume() error {
 	return nil
 }
 
-// reads completes the READs at head whose replies have come as a whole: it is consume for most of them.
+// reads completes the READs at head whose replies have come as a whole: it is consume for most of
+// them.
 func (q *queuePair) reads() {
 	if q.landing || q.partial {
 		return

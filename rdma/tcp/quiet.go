@@ -10,14 +10,16 @@ import (
 	"txnode/rdma"
 )
 
-// quiet is that a call, or a connection, has waited for a server in vain. Until it is heard again, or refuses, all others are told so at once:
-// nobody waits for one silence twice. One goroutine listens for it.
+// quiet is that a call, or a connection, has waited for a server in vain. Until it is heard
+// again, or refuses, all others are told so at once: nobody waits for one silence twice. One
+// goroutine listens for it.
 type quiet struct {
 	at  target
 	err error // nil: it is not quiet
 }
 
-// listenEvery is between two attempts to connect to a server that is quiet. Each may take Options.Connect.
+// listenEvery is between two attempts to connect to a server that is quiet. Each may
+// take Options.Connect.
 const listenEvery = 250 * time.Millisecond
 
 // hushed is the error of a server that is quiet, or nil.
@@ -30,8 +32,8 @@ func (r *remote) hushed(t *target) error {
 	return nil
 }
 
-// heard notes how asking a server has ended. patient: it was given all the time that the options give; else the caller's own deadline
-// may have been the reason.
+// heard notes how asking a server has ended. patient: it was given all the time that the options
+// give; else the caller's own deadline may have been the reason.
 func (f *Fabric) heard(r *remote, t target, err error, patient bool) {
 	silent := err != nil && patient && errors.Is(down(t.name, err), rdma.ErrSilent)
 	f.mu.Lock()
@@ -47,7 +49,8 @@ func (f *Fabric) heard(r *remote, t target, err error, patient bool) {
 	}
 }
 
-// listen connects to a server that is quiet, again and again, until something is heard of it, or it is elsewhere.
+// listen connects to a server that is quiet, again and again, until something is heard of it,
+// or it is elsewhere.
 func (f *Fabric) listen(r *remote, t target) {
 	ctx, cancel := context.WithCancel(f.life)
 	defer cancel()

@@ -35,13 +35,16 @@ type authority struct {
 func newAuthority(tb testing.TB) *authority {
 	tb.Helper()
 	a := &authority{pool: x509.NewCertPool()}
-	a.cert, a.key = a.issue(tb, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, time.Hour)
+	a.cert, a.key = a.issue(tb, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, time.Hour)
 	a.pool.AddCert(a.cert)
 	return a
 }
 
 // issue makes a certificate that is valid for so long from now on.
-func (a *authority) issue(tb testing.TB, c *x509.Certificate, valid time.Duration) (*x509.Certificate, *ecdsa.PrivateKey) {
+func (a *authority) issue(tb testing.TB, c *x509.Certificate, valid time.Duration) (*x509.Certificate,
+	*ecdsa.PrivateKey) {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -79,7 +82,10 @@ func (a *authority) leaf(tb testing.TB, valid time.Duration) tls.Certificate {
 }
 
 func (a *authority) server(tb testing.TB) *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{a.leaf(tb, time.Hour)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool}
+	return &tls.Config{
+		Certificates: []tls.Certificate{a.leaf(tb, time.Hour)},
+		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: a.pool,
+	}
 }
 
 func (a *authority) client(tb testing.TB) *tls.Config {
@@ -116,23 +122,31 @@ func TestTLS(t *testing.T) {
 		change func(c *tls.Config)
 		say    string
 	}{
-		"a client of another authority": {good.addr, func(c *tls.Config) { c.Certificates = other.client(t).Certificates }, "tls"},
-		"a server of another authority": {good.addr, func(c *tls.Config) { c.RootCAs = other.pool }, "unknown authority"},
-		"another name":                  {good.addr, func(c *tls.Config) { c.ServerName = "blade.example" }, "blade.example"},
-		"an expired server":             {old.addr, nil, "expired"},
-		"an expired client":             {good.addr, func(c *tls.Config) { c.Certificates = []tls.Certificate{a.leaf(t, -time.Hour)} }, "tls"},
-		"a server without TLS":          {plain.addr, nil, "TLS"},
+		"a client of another authority": {good.addr, func(c *tls.Config) {
+			c.Certificates = other.client(t).Certificates
+		}, "tls"},
+		"a server of another authority": {
+			good.addr, func(c *tls.Config) { c.RootCAs = other.pool }, "unknown authority",
+		},
+		"another name": {
+			good.addr, func(c *tls.Config) { c.ServerName = "blade.example" }, "blade.example",
+		},
+		"an expired server": {old.addr, nil, "expired"},
+		"an expired client": {good.addr, func(c *tls.Config) {
+			c.Certificates = []tls.Certificate{a.leaf(t, -time.Hour)}
+		}, "tls"},
+		"a server without TLS": {plain.addr, nil, "TLS"},
 	} {
 		conf := a.client(t)
 		if x.change != nil {
 			x.change(conf)
 		}
-		_, err := tcp.Dial(t.Context(), []string{x.addr}, tcp.Options{TLS: conf, Connect: time.Second})
+		_, err := tcp.Dial(t.Context(), []string{x.addr}, tcp.Options{TLS: conf, Connect: 10 * time.Second})
 		if err == nil || !strings.Contains(err.Error(), x.say) || !strings.Contains(err.Error(), x.addr) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := tcp.Dial(t.Context(), []string{good.addr}, tcp.Options{Connect: time.Second}); err == nil {
+	if _, err := tcp.Dial(t.Context(), []string{good.addr}, tcp.Options{Connect: 10 * time.Second}); err == nil {
 		t.Error("a client without TLS has connected to a server with it")
 	}
 	_, address, _ := strings.Cut(good.addr, ":")
@@ -146,11 +160,15 @@ func TestTLS(t *testing.T) {
 	set := good.Set
 	for name, o := range map[string]tcp.ServerOptions{
 		"no client certificates": {TLS: &tls.Config{Certificates: a.server(t).Certificates}},
-		"not verified":           {TLS: &tls.Config{Certificates: a.server(t).Certificates, ClientAuth: tls.RequireAnyClientCert, ClientCAs: a.pool}},
-		"no authority":           {TLS: &tls.Config{Certificates: a.server(t).Certificates, ClientAuth: tls.RequireAndVerifyClientCert}},
-		"no certificate":         {TLS: &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool}},
-		"a short secret":         {Secret: []byte("secret")},
-		"a depth":                {Depth: 1 << 20},
+		"not verified": {TLS: &tls.Config{
+			Certificates: a.server(t).Certificates, ClientAuth: tls.RequireAnyClientCert, ClientCAs: a.pool,
+		}},
+		"no authority": {TLS: &tls.Config{
+			Certificates: a.server(t).Certificates, ClientAuth: tls.RequireAndVerifyClientCert,
+		}},
+		"no certificate": {TLS: &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool}},
+		"a short secret": {Secret: []byte("secret")},
+		"a depth":        {Depth: 1 << 20},
 	} {
 		if _, err := tcp.NewServer(set, o); !errors.Is(err, tcp.ErrOptions) {
 			t.Errorf("a server with %s: %v", name, err)
@@ -222,8 +240,11 @@ func TestSecret(t *testing.T) {
 	for _, x := range []struct {
 		name, addr string
 		secret     []byte
-	}{{"another secret", with.addr, two}, {"none", with.addr, nil}, {"one that the server does not know", without.addr, one}} {
-		if _, err := tcp.Dial(t.Context(), []string{x.addr}, tcp.Options{Secret: x.secret}); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), "secret") || isDown(err) {
+	}{{"another secret", with.addr, two}, {"none", with.addr, nil}, {
+		"one that the server does not know", without.addr, one,
+	}} {
+		if _, err := tcp.Dial(t.Context(), []string{x.addr}, tcp.Options{Secret: x.secret}); !errors.Is(err,
+			tcp.ErrRefused) || !strings.Contains(err.Error(), "secret") || isDown(err) {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
@@ -232,7 +253,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestCredentials: each connection has the secret of the moment, those that there are stay, and a server whose secret is gone lets no client in.
+// TestCredentials: each connection has the secret of the moment, those that there are stay, and a
+// server whose secret is gone lets no client in.
 func TestCredentials(t *testing.T) {
 	one, two := []byte("the first secret of the two"), []byte("the second secret of the two")
 	var server atomic.Pointer[[]byte]
@@ -255,7 +277,8 @@ func TestCredentials(t *testing.T) {
 		_ = f.Close()
 		t.Error("a client without a secret is let in when the secret of the server is gone")
 	}
-	if _, err := tcp.NewServer(nil, tcp.ServerOptions{Secret: one, Credentials: o.Credentials}); !errors.Is(err, tcp.ErrOptions) {
+	if _, err := tcp.NewServer(nil, tcp.ServerOptions{Secret: one, Credentials: o.Credentials}); !errors.Is(err,
+		tcp.ErrOptions) {
 		t.Errorf("two secrets: %v", err)
 	}
 }
@@ -266,12 +289,14 @@ func TestUsers(t *testing.T) {
 	h := serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{Users: []uint32{me + 1, me}})
 	dial(t, tcp.Options{}, h.addr).Close()
 	h = serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{Users: []uint32{me + 1}})
-	if _, err := tcp.Dial(t.Context(), []string{h.addr}, tcp.Options{}); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), "user") {
+	if _, err := tcp.Dial(t.Context(), []string{h.addr}, tcp.Options{}); !errors.Is(err, tcp.ErrRefused) ||
+		!strings.Contains(err.Error(), "user") {
 		t.Errorf("a user that may not: %v", err)
 	}
 }
 
-// TestUsersOfServers: a client without a secret goes to unix sockets of the users that it trusts, and to no others. The proof of a secret is enough.
+// TestUsersOfServers: a client without a secret goes to unix sockets of the users that it trusts,
+// and to no others. The proof of a secret is enough.
 func TestUsersOfServers(t *testing.T) {
 	if !peercred.Known {
 		t.Skip("this system does not tell the users of sockets")
@@ -280,7 +305,8 @@ func TestUsersOfServers(t *testing.T) {
 	open := serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{})
 	dial(t, tcp.Options{Users: []uint32{me + 1, me}}, open.addr).Close()
 	others := tcp.Options{Users: []uint32{me + 1}}
-	if _, err := tcp.Dial(t.Context(), []string{open.addr}, others); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), fmt.Sprintf("user %d serves", me)) || isDown(err) {
+	if _, err := tcp.Dial(t.Context(), []string{open.addr}, others); !errors.Is(err, tcp.ErrRefused) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("user %d serves", me)) || isDown(err) {
 		t.Errorf("a server of a user that is not trusted: %v", err)
 	}
 	secret := []byte("the secret that both have")
@@ -328,7 +354,9 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q is %s, %s, %v", s, network, address, err)
 		}
 	}
-	for _, s := range []string{"", "unix:", "tcp:", "tcp:host", "host", "tcp:host:", "unix:" + strings.Repeat("x", 200), "http://host"} {
+	for _, s := range []string{
+		"", "unix:", "tcp:", "tcp:host", "host", "tcp:host:", "unix:" + strings.Repeat("x", 200), "http://host",
+	} {
 		if _, _, err := tcp.ParseAddress(s); !errors.Is(err, tcp.ErrOptions) {
 			t.Errorf("%q: %v", s, err)
 		}

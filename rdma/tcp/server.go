@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/internal/peercred"
 	"txnode/rdma"
 	"txnode/rdma/region"
@@ -23,10 +24,11 @@ import (
 // Server serves the blades of a set: it executes the frames of clients on lanes, and the calls
 // of their control path. It can have services besides. Its methods are safe for concurrent use.
 type Server struct {
-	set    *region.Set
-	blades int
-	o      ServerOptions
-	wallet *wallet
+	set     *region.Set // nil: there are no blades, or they are elsewhere
+	control Blades      // nil: there are none
+	blades  int
+	o       ServerOptions
+	wallet  *wallet
 
 	mu        sync.Mutex
 	stopped   bool
@@ -46,15 +48,25 @@ var errStopping = errors.New("tcp: the server closes")
 // Shutdown. nil: no blades, services only. Errors match ErrOptions.
 func NewServer(set *region.Set, o ServerOptions) (*Server, error) {
 	o.Services = maps.Clone(o.Services)
-	s := &Server{set: set, o: o, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{}, sessions: map[*session]struct{}{}}
+	s := &Server{
+		set: set, o: o, listeners: map[net.Listener]struct{}{}, conns: map[net.Conn]bool{},
+		sessions: map[*session]struct{}{},
+	}
 	if err := s.o.complete(); err != nil {
 		return nil, err
 	}
 	switch {
+	case set != nil && o.Elsewhere != nil:
+		return nil, fmt.Errorf("%w: blades of a set, and blades elsewhere: a blade is reached in one way", ErrOptions)
 	case set != nil:
-		s.blades = len(set.Blades())
+		s.control = set
+	case o.Elsewhere != nil:
+		s.control = o.Elsewhere
 	case len(o.Services) == 0:
 		return nil, fmt.Errorf("%w: a server without blades and without services", ErrOptions)
+	}
+	if s.control != nil {
+		s.blades = len(s.control.Blades())
 	}
 	s.ended.Blades = make([]BladeStats, s.blades)
 	s.wallet = &wallet{fixed: Credentials{o.Secret, o.TLS}, ask: o.Credentials, faults: (*Credentials).ofServer}
@@ -91,7 +103,8 @@ func (s *Server) Serve(l net.Listener) error {
 		if s.stopping() {
 			return nil
 		}
-		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ECONNABORTED) {
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) && !errors.Is(err, unix.ENOBUFS) &&
+			!errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ECONNABORTED) {
 			return fmt.Errorf("tcp: accepting connections on %v: %w", l.Addr(), err)
 		}
 		// The limit of files is reached: connections that end make room.
@@ -111,23 +124,25 @@ func (s *Server) Admissible(a net.Addr) error {
 	case *net.UnixAddr:
 		switch {
 		case c.Secret == nil && !peercred.Known:
-			return fmt.Errorf("%w: this system does not tell which user connects to %v: set a shared secret", ErrInsecure, a)
+			return fmt.Errorf("%w: this system does not tell which user connects to %v: set a shared secret",
+				ErrInsecure, a)
 		case s.o.Users != nil && !peercred.Known:
 			return fmt.Errorf("%w: users: this system does not tell which user connects to %v", ErrOptions, a)
 		}
 		return nil
 	case *net.TCPAddr:
 		if c.TLS == nil && !loopback(a) {
-			return fmt.Errorf("%w: %v can be reached from other hosts: set TLS, or listen on 127.0.0.1, [::1] or a unix socket", ErrInsecure, a)
+			return fmt.Errorf("%w: %v can be reached from other hosts: set TLS, or listen on 127.0.0.1, [::1] or "+
+				"a unix socket", ErrInsecure, a)
 		}
 		return nil
 	}
 	return fmt.Errorf("%w: %v is neither TCP nor a unix socket", ErrOptions, a)
 }
 
-// Shutdown closes the listeners, has the connections execute what they have received and reply,
-// and closes them. The context of services ends at once. When ctx ends before that, it breaks those that are left, and returns ctx's error.
-// No lane of the set is open afterwards.
+// Shutdown closes the listeners, has the connections execute what they have received and reply, and
+// closes them. The context of services ends at once. When ctx ends before that, it breaks those
+// that are left, and returns ctx's error. No lane of the set is open afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
@@ -168,8 +183,8 @@ func (s *Server) Connections() int {
 	return s.proved
 }
 
-// begin takes a connection. Too many that have not proved yet that they may connect are a flood: more
-// of these are closed without a word.
+// begin takes a connection. Too many that have not proved yet that they may connect are a flood:
+// more of these are closed without a word.
 func (s *Server) begin(c net.Conn) {
 	s.mu.Lock()
 	flood := len(s.conns)-s.proved >= max(s.o.Connections/2, 16)
@@ -250,7 +265,8 @@ func (s *Server) handle(c net.Conn) error {
 		s.conns[c] = true
 	}
 	s.mu.Unlock()
-	w.durable, w.blades, w.depth = s.set != nil && s.set.Durable(), uint16(s.blades), uint32(s.o.Depth)
+	w.durable, w.blades, w.depth = s.control != nil && s.control.Durable(), uint16(s.blades), uint32(s.o.Depth)
+	w.elsewhere = s.o.Elsewhere != nil
 	answer := s.o.Services[h.service]
 	var q *session
 	switch {
@@ -260,6 +276,8 @@ func (s *Server) handle(c net.Conn) error {
 	case h.purpose == forService:
 	case int(h.blade) >= s.blades: // it is 0 for the control path
 		w.refused = refusedBlade
+	case h.purpose == forData && s.set == nil:
+		w.refused = refusedElsewhere
 	case h.purpose == forData:
 		if q, err = newSession(s.set, rdma.BladeID(h.blade), s.o.Timeout); err != nil {
 			return errors.Join(finish(stream, &welcome{refused: refusedMemory}), err)
@@ -285,7 +303,7 @@ func (s *Server) handle(c net.Conn) error {
 	case h.purpose == forService:
 		return s.serve(stream, answer)
 	}
-	return s.control(stream)
+	return s.direct(stream)
 }
 
 // deadline sets both deadlines of a connection, unless the server closes.

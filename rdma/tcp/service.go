@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Service answers requests of clients: ServerOptions.Services, and DialService on the client's side. It
-// is called by a goroutine for each connection, with one request at a time.
+// Service answers requests of clients: ServerOptions.Services, and DialService on the client's
+// side. It is called by a goroutine for each connection, with one request at a time.
 //
-// request is valid until it returns. ctx ends when the client is gone, or the server shuts down: then a
-// service that waits for something ends its waiting. Its reply is sent all the same, if the client is
-// there. Shutdown waits for it. An error is sent as a text, cut off after 1 KiB, with the code of a *CallError if it is one.
+// request is valid until it returns. ctx ends when the client is gone, or the server shuts down:
+// then a service that waits for something ends its waiting. Its reply is sent all the same, if the
+// client is there. Shutdown waits for it. An error is sent as a text, cut off after 1 KiB, with the
+// code of a *CallError if it is one.
 type Service func(ctx context.Context, request []byte) (reply []byte, err error)
 
 // CallError is what a service has answered instead of a reply.
@@ -48,8 +49,8 @@ const writePart = 256 << 10
 // serve answers the requests of a connection of a service, until the client closes it or the server
 // shuts down.
 //
-// A goroutine of its own reads, so that the end of the client is noticed while the service is at work. It reads
-// no more than the first byte of a request before the one before is answered:
+// A goroutine of its own reads, so that the end of the client is noticed while the service is at
+// work. It reads no more than the first byte of a request before the one before is answered:
 //
 //	reading    first byte .... next .. rest .. arrived .. first byte of the next request ..
 //	answering                  next            arrived .. the service, reply .. next
@@ -90,7 +91,8 @@ func (s *Server) serve(c net.Conn, answer Service) error {
 	}
 }
 
-// requests reads requests until the connection ends: nil if that is between two, or the server shuts down.
+// requests reads requests until the connection ends: nil if that is between two, or the
+// server shuts down.
 func (s *Server) requests(c net.Conn, p *serving) error {
 	for number := uint32(1); ; number++ {
 		// Between requests the client may be silent; a request comes at once.
@@ -116,8 +118,8 @@ func (s *Server) requests(c net.Conn, p *serving) error {
 	}
 }
 
-// serving is a connection of a service. The reading goroutine has body between next and arrived, and the
-// answering one has it between arrived and next.
+// serving is a connection of a service. The reading goroutine has body between next and arrived,
+// and the answering one has it between arrived and next.
 type serving struct {
 	next    chan struct{} // the request before is answered
 	arrived chan struct{} // a request is there; closed: there will be none, and err says why

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
@@ -74,7 +75,8 @@ func caller(tb testing.TB, addr, service string, o tcp.Options) *tcp.Caller {
 	return c
 }
 
-// TestService: requests of all sizes are answered, over all kinds of connections, beside blades and without.
+// TestService: requests of all sizes are answered, over all kinds of connections, beside
+// blades and without.
 func TestService(t *testing.T) {
 	a := newAuthority(t)
 	for _, x := range []struct {
@@ -83,7 +85,10 @@ func TestService(t *testing.T) {
 		o             tcp.Options
 	}{
 		{"unix", "unix", tcp.ServerOptions{}, tcp.Options{}},
-		{"tcp", "tcp", tcp.ServerOptions{Secret: []byte("correct horse battery staple")}, tcp.Options{Secret: []byte("correct horse battery staple")}},
+		{
+			"tcp", "tcp", tcp.ServerOptions{Secret: []byte("correct horse battery staple")},
+			tcp.Options{Secret: []byte("correct horse battery staple")},
+		},
 		{"TLS", "tcp", tcp.ServerOptions{TLS: a.server(t)}, tcp.Options{TLS: a.client(t)}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -110,7 +115,8 @@ func TestService(t *testing.T) {
 			th := thread(t, dial(t, x.o, beside.addr))
 			th.mustAdd(th.at(0, 0))
 			th.close()
-			if _, err := tcp.Dial(t.Context(), []string{alone.addr}, x.o); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), "blades") {
+			if _, err := tcp.Dial(t.Context(), []string{alone.addr}, x.o); !errors.Is(err, tcp.ErrRefused) ||
+				!strings.Contains(err.Error(), "blades") {
 				t.Errorf("blades of a server that has none: %v", err)
 			}
 		})
@@ -129,12 +135,14 @@ func TestServiceErrors(t *testing.T) {
 		{"fail", "no reason", tcp.CodeFailed, "no reason"},
 		{"fail", "", tcp.CodeFailed, ""},
 		{"fail", strings.Repeat("long ", 1000), tcp.CodeFailed, strings.Repeat("long ", 1000)[:1024]},
-		{"much", "", tcp.CodeFailed, fmt.Sprintf("the reply has %d bytes, more than %d", tcp.MaxMessage+1, tcp.MaxMessage)},
+		{"much", "", tcp.CodeFailed, fmt.Sprintf("the reply has %d bytes, more than %d",
+			tcp.MaxMessage+1, tcp.MaxMessage)},
 	} {
 		c := caller(t, h.addr, x.service, tcp.Options{})
 		for range 2 {
 			var e *tcp.CallError
-			if _, err := c.Call(t.Context(), []byte(x.request)); !errors.As(err, &e) || e.Code != x.code || e.Error() != x.say {
+			if _, err := c.Call(t.Context(), []byte(x.request)); !errors.As(err, &e) || e.Code != x.code ||
+				e.Error() != x.say {
 				t.Errorf("%s %.20q: %v", x.service, x.request, err)
 			}
 		}
@@ -175,13 +183,15 @@ func TestServiceRefused(t *testing.T) {
 		{"no address", "here", "echo", nil, tcp.ErrOptions, "unix:PATH"},
 	} {
 		_, err := tcp.DialService(t.Context(), x.addr, x.service, tcp.Options{Secret: x.secret})
-		if !errors.Is(err, x.target) || !strings.Contains(err.Error(), x.say) || strings.Contains(err.Error(), "\n") || errors.Is(err, tcp.ErrNoAnswer) {
+		if !errors.Is(err, x.target) || !strings.Contains(err.Error(), x.say) || strings.Contains(err.Error(), "\n") ||
+			errors.Is(err, tcp.ErrNoAnswer) {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
 	r.await(4, tcp.ErrRefused)
 	a := newAuthority(t)
-	trusted, plain := serveServices(t, "tcp", tcp.ServerOptions{Services: services(), TLS: a.server(t)}), serveServices(t, "tcp", tcp.ServerOptions{Services: services()})
+	trusted, plain := serveServices(t, "tcp", tcp.ServerOptions{Services: services(), TLS: a.server(t)}),
+		serveServices(t, "tcp", tcp.ServerOptions{Services: services()})
 	stranger := a.client(t)
 	stranger.RootCAs = newAuthority(t).pool
 	unknown := a.client(t)
@@ -196,12 +206,14 @@ func TestServiceRefused(t *testing.T) {
 		{"a client without TLS", trusted.addr, nil, trusted.addr},
 		{"a server without TLS", plain.addr, a.client(t), "TLS"},
 	} {
-		_, err := tcp.DialService(t.Context(), x.addr, "echo", tcp.Options{TLS: x.conf, Connect: time.Second})
-		if err == nil || !strings.Contains(err.Error(), x.say) || !strings.Contains(err.Error(), x.addr) || strings.Contains(err.Error(), "\n") {
+		_, err := tcp.DialService(t.Context(), x.addr, "echo", tcp.Options{TLS: x.conf, Connect: 10 * time.Second})
+		if err == nil || !strings.Contains(err.Error(), x.say) || !strings.Contains(err.Error(), x.addr) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
-	if _, err := tcp.DialService(t.Context(), open.addr, "echo", tcp.Options{Control: -1}); !errors.Is(err, tcp.ErrOptions) {
+	if _, err := tcp.DialService(t.Context(), open.addr, "echo", tcp.Options{Control: -1}); !errors.Is(err,
+		tcp.ErrOptions) {
 		t.Errorf("wrong options: %v", err)
 	}
 	for name, o := range map[string]tcp.ServerOptions{
@@ -215,12 +227,13 @@ func TestServiceRefused(t *testing.T) {
 	}
 }
 
-// TestServiceComesBack: a call whose server goes away has no answer and is not repeated, and the next one reaches
-// the server that has come back.
+// TestServiceComesBack: a call whose server goes away has no answer and is not repeated, and the
+// next one reaches the server that has come back.
 func TestServiceComesBack(t *testing.T) {
 	var calls atomic.Int64
 	arrived, release := make(chan struct{}, 1), make(chan struct{})
-	o := tcp.ServerOptions{Services: map[string]tcp.Service{"count": func(ctx context.Context, p []byte) ([]byte, error) {
+	o := tcp.ServerOptions{Services: map[string]tcp.Service{"count": func(ctx context.Context,
+		p []byte) ([]byte, error) {
 		if len(p) > 0 {
 			arrived <- struct{}{}
 			<-release
@@ -282,21 +295,24 @@ func TestServiceComesBack(t *testing.T) {
 	}
 }
 
-// TestCallEnds: a context that ends, and Close, end a call; the service learns that its client is gone.
+// TestCallEnds: a context that ends, and Close, end a call; the service learns that its client is
+// gone.
 func TestCallEnds(t *testing.T) {
 	left := make(chan struct{}, 8)
 	arrived := make(chan struct{}, 8)
-	h := serveServices(t, "unix", tcp.ServerOptions{Services: map[string]tcp.Service{"wait": func(ctx context.Context, p []byte) ([]byte, error) {
-		if len(p) == 0 {
+	h := serveServices(t, "unix",
+		tcp.ServerOptions{Services: map[string]tcp.Service{"wait": func(ctx context.Context, p []byte) ([]byte, error) {
+			if len(p) == 0 {
+				return nil, nil
+			}
+			arrived <- struct{}{}
+			<-ctx.Done()
+			left <- struct{}{}
 			return nil, nil
-		}
-		arrived <- struct{}{}
-		<-ctx.Done()
-		left <- struct{}{}
-		return nil, nil
-	}}})
+		}}})
 	c := caller(t, h.addr, "wait", tcp.Options{Control: 50 * time.Millisecond})
-	if _, err := c.Call(t.Context(), []byte("x")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tcp.ErrNoAnswer) {
+	if _, err := c.Call(t.Context(), []byte("x")); !errors.Is(err, context.DeadlineExceeded) ||
+		!errors.Is(err, tcp.ErrNoAnswer) {
 		t.Errorf("a service that is silent: %v", err)
 	}
 	<-arrived
@@ -349,8 +365,8 @@ func unending(t *testing.T) context.Context {
 	return ctx
 }
 
-// ended waits until no goroutine is in a function: one that has done its work, like context.AfterFunc's, may take a moment more
-// to return.
+// ended waits until no goroutine is in a function: one that has done its work, like
+// context.AfterFunc's, may take a moment more to return.
 func ended(t *testing.T, function string) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -370,7 +386,8 @@ func stacks() string {
 	return string(p[:runtime.Stack(p, true)])
 }
 
-// TestServiceShutdown: a service that waits is told, and its reply still arrives; nothing of the server is left.
+// TestServiceShutdown: a service that waits is told, and its reply still arrives; nothing of
+// the server is left.
 func TestServiceShutdown(t *testing.T) {
 	h := serveServices(t, "tcp", tcp.ServerOptions{Services: services()})
 	c := caller(t, h.addr, "wait", tcp.Options{})
@@ -402,10 +419,13 @@ func TestServiceShutdown(t *testing.T) {
 	}
 }
 
-// TestServiceGarbage: clients that send something else than requests lose their connections; others go on.
+// TestServiceGarbage: clients that send something else than requests lose their
+// connections; others go on.
 func TestServiceGarbage(t *testing.T) {
 	var r reports
-	h := serveServices(t, "unix", tcp.ServerOptions{Services: services(), Report: r.add, Timeout: 50 * time.Millisecond})
+	h := serveServices(t, "unix", tcp.ServerOptions{
+		Services: services(), Report: r.add, Timeout: 50 * time.Millisecond,
+	})
 	honest := caller(t, h.addr, "echo", tcp.Options{})
 	hello := tcp.ServiceFrame("echo")
 	greet := func(sends ...[]byte) net.Conn {
@@ -470,7 +490,8 @@ func TestServiceSilent(t *testing.T) {
 				break
 			}
 		}
-		if _, err := tcp.DialService(t.Context(), p.addr, "echo", tcp.Options{Connect: 50 * time.Millisecond}); !errors.Is(err, tcp.ErrNoAnswer) {
+		if _, err := tcp.DialService(t.Context(), p.addr, "echo",
+			tcp.Options{Connect: 50 * time.Millisecond}); !errors.Is(err, tcp.ErrNoAnswer) {
 			t.Errorf("%s: %v", network, err)
 		}
 		if err := p.cmd.Process.Signal(unix.SIGCONT); err != nil {
@@ -498,7 +519,8 @@ func TestServicesBound(t *testing.T) {
 	h := serve(t, "unix", regions(1, 1<<16), tcp.ServerOptions{Connections: 2, Services: services()})
 	one := caller(t, h.addr, "echo", tcp.Options{})
 	two := caller(t, h.addr, "echo", tcp.Options{})
-	if _, err := tcp.DialService(t.Context(), h.addr, "echo", tcp.Options{}); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), "connections") {
+	if _, err := tcp.DialService(t.Context(), h.addr, "echo", tcp.Options{}); !errors.Is(err, tcp.ErrRefused) ||
+		!strings.Contains(err.Error(), "connections") {
 		t.Errorf("one more than there may be: %v", err)
 	}
 	if err := two.Close(); err != nil {

@@ -198,8 +198,9 @@ func (s *session) turn() (more bool, err error) {
 	return more, err
 }
 
-// reads takes the READs at the head of what has been received, as requests n and behind, and returns
-// how many. Most requests are such, and this is take for those of one piece and of whole words.
+// reads takes the READs at the head of what has been received, as requests n and behind,
+// and returns how many. Most requests are such, and this is take for those of one piece
+// and of whole words.
 func (s *session) reads(n int) int {
 	in, out := s.in[s.start:s.end], s.out
 	full, number := s.full, s.number
@@ -207,7 +208,8 @@ func (s *session) reads(n int) int {
 	for n < turnMax && len(in) >= requestSize {
 		a, b := wire.Uint64(in), wire.Uint64(in[8:])
 		size := uint32(a >> 32)
-		if uint32(a) != uint32(opRead) || size > maxPiece || size&7 != 0 || b>>32 != 0 || full+replySize+int(size) > len(out) {
+		if uint32(a) != uint32(opRead) || size > maxPiece || size&7 != 0 || b>>32 != 0 ||
+			full+replySize+int(size) > len(out) {
 			break
 		}
 		w := &s.wrs[n]

@@ -11,17 +11,21 @@ type Stats struct {
 	Connections int    // that there are, of all purposes, and have proved that they may connect
 	Accepted    uint64 // connections that have proved it
 	Refused     uint64 // connections that have not, or wanted what there is not
-	Failed      uint64 // connections that were accepted, and ended by another cause than the client's or the server's closing them
-	Calls       uint64 // requests to services
-	Blades      []BladeStats
+	// connections that were accepted, and ended by another cause than the client's or the
+	// server's closing them
+	Failed uint64
+	Calls  uint64 // requests to services
+	Blades []BladeStats
 }
 
 // BladeStats are running totals of the data path to a blade, but for Connections.
 type BladeStats struct {
 	Connections int // queue pairs that there are
-	// Verbs are the work requests that were executed or refused; a long one, which comes in pieces, counts once.
+	// Verbs are the work requests that were executed or refused; a long one, which comes in
+	// pieces, counts once.
 	Verbs [rdma.NumOps]uint64
-	// Failed is how many pieces of work requests had another status than rdma.StatusOK, also those behind a failure.
+	// Failed is how many pieces of work requests had another status than rdma.StatusOK, also
+	// those behind a failure.
 	Failed uint64
 	// BytesRead and BytesWritten are the payloads that READs and WRITEs asked for.
 	BytesRead, BytesWritten uint64
@@ -68,8 +72,8 @@ func (s *Server) leave(q *session) {
 	s.ended.Blades[q.blade].add(&b)
 }
 
-// tally counts what a session executes. The session alone writes: to now, plainly, within a turn, and to sum once
-// a turn, which is a system call at least. So a verb pays an addition.
+// tally counts what a session executes. The session alone writes: to now, plainly, within a turn,
+// and to sum once a turn, which is a system call at least. So a verb pays an addition.
 type tally struct {
 	now counts
 	sum [len(counts{})]atomic.Uint64
@@ -99,6 +103,7 @@ func (s *session) totals() (b BladeStats) {
 	for op := range b.Verbs {
 		b.Verbs[op] = s.tally.sum[op].Load()
 	}
-	b.Failed, b.BytesRead, b.BytesWritten = s.tally.sum[countFailed].Load(), s.tally.sum[countRead].Load(), s.tally.sum[countWritten].Load()
+	b.Failed, b.BytesRead, b.BytesWritten = s.tally.sum[countFailed].Load(), s.tally.sum[countRead].Load(),
+		s.tally.sum[countWritten].Load()
 	return b
 }

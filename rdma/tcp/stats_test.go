@@ -10,10 +10,12 @@ import (
 	"txnode/rdma/tcp"
 )
 
-// TestStats: a server counts what each blade was asked for, by verb, also of connections that have ended; long requests
-// count once, and refusals apart.
+// TestStats: a server counts what each blade was asked for, by verb, also of connections that have
+// ended; long requests count once, and refusals apart.
 func TestStats(t *testing.T) {
-	h := serve(t, "unix", regions(2, 1<<20), tcp.ServerOptions{Secret: []byte("correct horse battery staple"), Services: services()})
+	h := serve(t, "unix", regions(2, 1<<20), tcp.ServerOptions{
+		Secret: []byte("correct horse battery staple"), Services: services(),
+	})
 	o := tcp.Options{Secret: []byte("correct horse battery staple")}
 	c := thread(t, dial(t, o, h.addr))
 	a := c.at(1, 0)
@@ -33,7 +35,9 @@ func TestStats(t *testing.T) {
 		}
 	}
 	var want tcp.BladeStats
-	want.Verbs = [rdma.NumOps]uint64{rdma.OpRead: 9, rdma.OpWrite: 6, rdma.OpCAS: 3, rdma.OpFAA: 3, rdma.OpMaskedCAS: 3, rdma.OpFlush: 3}
+	want.Verbs = [rdma.NumOps]uint64{
+		rdma.OpRead: 9, rdma.OpWrite: 6, rdma.OpCAS: 3, rdma.OpFAA: 3, rdma.OpMaskedCAS: 3, rdma.OpFlush: 3,
+	}
 	want.BytesRead, want.BytesWritten = 3*(64+13+(256<<10)), 3*(200+(200<<10))
 	want.Connections = 1
 	if got := h.Server.Stats().Blades[1]; got != want {
@@ -49,10 +53,12 @@ func TestStats(t *testing.T) {
 	if got := h.Server.Stats().Blades[1]; got.Failed != 2 || got.Verbs[rdma.OpFAA] != 5 {
 		t.Errorf("%+v", got)
 	}
-	if s := h.Server.Stats(); s.Connections < 2 || int(s.Accepted) < s.Connections || s.Refused != 0 || s.Failed != 0 || len(s.Blades) != 2 || s.Blades[0].Verbs != [rdma.NumOps]uint64{} {
+	if s := h.Server.Stats(); s.Connections < 2 || int(s.Accepted) < s.Connections || s.Refused != 0 || s.Failed != 0 ||
+		len(s.Blades) != 2 || s.Blades[0].Verbs != [rdma.NumOps]uint64{} {
 		t.Errorf("%+v", s)
 	}
-	if _, err := tcp.Dial(t.Context(), []string{h.addr}, tcp.Options{Secret: []byte("another secret, as long")}); err == nil {
+	if _, err := tcp.Dial(t.Context(), []string{h.addr},
+		tcp.Options{Secret: []byte("another secret, as long")}); err == nil {
 		t.Error("a wrong secret is accepted")
 	}
 	k := caller(t, h.addr, "echo", o)
@@ -63,9 +69,11 @@ func TestStats(t *testing.T) {
 		t.Error(err)
 	}
 	c.close()
-	// The server counts a connection when it has ended it, which is behind what the client hears of it.
+	// The server counts a connection when it has ended it, which is behind what the
+	// client hears of it.
 	s := h.Server.Stats()
-	for end := time.Now().Add(10 * time.Second); (s.Connections > 0 || s.Refused == 0) && time.Now().Before(end); s = h.Server.Stats() {
+	for end := time.Now().Add(10 * time.Second); (s.Connections > 0 || s.Refused == 0) &&
+		time.Now().Before(end); s = h.Server.Stats() {
 		runtime.Gosched()
 	}
 	want.Connections, want.Failed = 0, 2

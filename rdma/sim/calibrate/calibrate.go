@@ -36,14 +36,17 @@ func Points() []Point {
 	}
 	for _, s := range figure4 {
 		for i, m := range s.mops {
-			out = append(out, Point{"4a", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[i], m, rdma.OpRead, false})
+			out = append(out, Point{
+				"4a", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[i],
+				m, rdma.OpRead, false,
+			})
 		}
 	}
 	return out
 }
 
-// Measure runs the simulator on a point, for so long that about the given number
-// of requests is measured, and some batches of each thread, and returns million requests per second.
+// Measure runs the simulator on a point, for so long that about the given number of requests is
+// measured, and some batches of each thread, and returns million requests per second.
 func (p Point) Measure(profile sim.Profile, requests float64) (float64, error) {
 	requests = max(requests, float64(8*p.Threads*p.Depth)) // of each thread some batches
 	run := int64(max(requests/p.Mops*1000, 60_000))
@@ -83,7 +86,8 @@ func Evaluate(ctx context.Context, profile sim.Profile, points []Point, requests
 		}
 		m, err := p.Measure(profile, requests)
 		if err != nil {
-			return r, fmt.Errorf("calibrate: figure %s, %s, %d threads, depth %d: %w", p.Figure, p.Name, p.Threads, p.Depth, err)
+			return r, fmt.Errorf("calibrate: figure %s, %s, %d threads, depth %d: %w",
+				p.Figure, p.Name, p.Threads, p.Depth, err)
 		}
 		r.Residuals = append(r.Residuals, Residual{p, m})
 	}
@@ -147,15 +151,18 @@ func (r *Report) WriteText(w io.Writer) error {
 		return err
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "\n%-6s %-20s %7s %5s %10s %10s %8s\n", "figure", "policy", "threads", "depth", "measured", "model", "error")
+		_, err = fmt.Fprintf(w, "\n%-6s %-20s %7s %5s %10s %10s %8s\n", "figure", "policy", "threads", "depth",
+			"measured", "model", "error")
 	}
 	for _, x := range r.Residuals {
 		if err == nil {
-			_, err = fmt.Fprintf(w, "%-6s %-20s %7d %5d %10.3f %10.3f %+7.1f%%\n", x.Figure, x.Name, x.Threads, x.Depth, x.Mops, x.Model, 100*x.Error())
+			_, err = fmt.Fprintf(w, "%-6s %-20s %7d %5d %10.3f %10.3f %+7.1f%%\n", x.Figure, x.Name, x.Threads, x.Depth,
+				x.Mops, x.Model, 100*x.Error())
 		}
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "\nabsolute error over %d points: median %.1f%%, largest %.1f%%\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
+		_, err = fmt.Fprintf(w, "\nabsolute error over %d points: median %.1f%%, largest %.1f%%\n",
+			len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
 	}
 	return err
 }
@@ -185,6 +192,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "\nAbsolute error over %d points: median %.1f %%, largest %.1f %%.\n", len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
+	_, err := fmt.Fprintf(w, "\nAbsolute error over %d points: median %.1f %%, largest %.1f %%.\n",
+		len(r.Residuals), 100*r.MedianError(), 100*r.MaxError())
 	return err
 }

@@ -70,7 +70,8 @@ func TestDefaultProfileIsCalibrated(t *testing.T) {
 	}
 	for _, x := range r.Residuals {
 		if math.Abs(x.Error()) > 0.30 {
-			t.Errorf("figure %s, %s, %d threads, depth %d: %.3f Mop/s, measured %.3f", x.Figure, x.Name, x.Threads, x.Depth, x.Model, x.Mops)
+			t.Errorf("figure %s, %s, %d threads, depth %d: %.3f Mop/s, measured %.3f", x.Figure, x.Name, x.Threads,
+				x.Depth, x.Model, x.Mops)
 		}
 	}
 	if m := r.MedianError(); m > 0.05 {
@@ -140,7 +141,9 @@ func TestReport(t *testing.T) {
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"connectx-6", "HandoverNs", "QP per thread", "+10.0%", "-20.0%", "median 10.0%, largest 20.0%"} {
+	for _, s := range []string{
+		"connectx-6", "HandoverNs", "QP per thread", "+10.0%", "-20.0%", "median 10.0%, largest 20.0%",
+	} {
 		if !strings.Contains(b.String(), s) {
 			t.Errorf("the report lacks %q:\n%s", s, b.String())
 		}
@@ -186,7 +189,8 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("Fit: %+v, %v", r, err)
 	}
 	var b strings.Builder
-	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "HandoverNs") || strings.Contains(b.String(), "figure") {
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "HandoverNs") ||
+		strings.Contains(b.String(), "figure") {
 		t.Errorf("a report without residuals: %v\n%s", err, b.String())
 	}
 	if r, err := Evaluate(ctx, sim.ConnectX6(), Points(), 1000); !errors.Is(err, cause) || len(r.Residuals) != 0 {

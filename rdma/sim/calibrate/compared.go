@@ -3,8 +3,8 @@ package calibrate
 import "txnode/rdma"
 
 // Compared returns measurements that nothing is fitted to, of the same machine and artifact:
-// figures 3b and 4b, which are 3a and 4a with WRITEs, and the throttled row of figures 13a (threads,
-// 16 requests at a time) and 13b (requests at a time, 96 threads).
+// figures 3b and 4b, which are 3a and 4a with WRITEs, and the throttled row of figures 13a
+// (threads, 16 requests at a time) and 13b (requests at a time, 96 threads).
 func Compared() []Point {
 	var out []Point
 	for i, s := range figure3 {
@@ -14,7 +14,10 @@ func Compared() []Point {
 	}
 	for i, s := range figure4 {
 		for j, m := range figure4b[i] {
-			out = append(out, Point{"4b", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[j], m, rdma.OpWrite, false})
+			out = append(out, Point{
+				"4b", "doorbell per thread", rdma.PerThreadDoorbell, 0, s.threads, figure4Depths[j],
+				m, rdma.OpWrite, false,
+			})
 		}
 	}
 	const name = "doorbell per thread, throttled"
@@ -49,7 +52,9 @@ var figure4b = [][]float64{
 }
 
 // figure13a: READs of figure3Threads threads, 16 at a time, throttled.
-var figure13a = []float64{2.493, 20.858, 39.422, 58.456, 76.234, 87.425, 98.874, 108.697, 109.876, 107.396, 109.467, 110.414, 109.516}
+var figure13a = []float64{
+	2.493, 20.858, 39.422, 58.456, 76.234, 87.425, 98.874, 108.697, 109.876, 107.396, 109.467, 110.414, 109.516,
+}
 
 // figure13Depths are the columns of figure13b.
 var figure13Depths = []int{1, 4, 8, 12, 16, 20, 24, 28, 32}

@@ -45,25 +45,49 @@ const (
 // of four, and a miss of the
 // WQE cache is a slope, so WQEMissNs stays one slot of the pipeline.
 var knobs = []knob{
-	realKnob("RoundTripNs", "idle READ, its WQE passed with the doorbell", stageDevice, func(p *sim.Profile) *float64 { return &p.RoundTripNs }),
-	realKnob("FetchNs", "fetching the WQEs of a longer batch", stageDevice, func(p *sim.Profile) *float64 { return &p.FetchNs }),
+	realKnob("RoundTripNs", "idle READ, its WQE passed with the doorbell", stageDevice, func(p *sim.Profile) *float64 {
+		return &p.RoundTripNs
+	}),
+	realKnob("FetchNs", "fetching the WQEs of a longer batch", stageDevice, func(p *sim.Profile) *float64 {
+		return &p.FetchNs
+	}),
 	{"PostNs", "processor, each request; Batch, Doorbell and Reap each take as much", stageDevice,
 		func(p *sim.Profile) float64 { return p.PostNs },
 		func(p *sim.Profile, v float64) { p.PostNs, p.BatchNs, p.DoorbellNs, p.ReapNs = v, v, v, v }},
-	intKnob("CPUFree", "active threads that do not disturb each other", stageDevice, func(p *sim.Profile) *int { return &p.CPUFree }),
-	realKnob("CPUSlope", "processor time more for each further thread", stageDevice, func(p *sim.Profile) *float64 { return &p.CPUSlope }),
-	realKnob("SiblingSlow", "processor time more, as a share, with another thread on the core", stageDevice, func(p *sim.Profile) *float64 { return &p.SiblingSlow }),
-	{"FarDoorbellNs", "a doorbell from the socket that is far from the RNIC, more; a completion 32/55 of it", stageDevice,
+	intKnob("CPUFree", "active threads that do not disturb each other", stageDevice, func(p *sim.Profile) *int {
+		return &p.CPUFree
+	}),
+	realKnob("CPUSlope", "processor time more for each further thread", stageDevice, func(p *sim.Profile) *float64 {
+		return &p.CPUSlope
+	}),
+	realKnob("SiblingSlow", "processor time more, as a share, with another thread on the core",
+		stageDevice, func(p *sim.Profile) *float64 { return &p.SiblingSlow }),
+	{"FarDoorbellNs", "a doorbell from the socket that is far from the RNIC, more; a completion 32/55 of it",
+		stageDevice,
 		func(p *sim.Profile) float64 { return p.FarDoorbellNs },
 		func(p *sim.Profile, v float64) { p.FarDoorbellNs, p.FarReapNs = v, tidy(v*farReap/farDoorbell) }},
-	realKnob("OpsPerUs", "requests per microsecond of the device", stageDevice, func(p *sim.Profile) *float64 { return &p.OpsPerUs }),
-	intKnob("WQECache", "outstanding requests that the WQE cache holds", stageDevice, func(p *sim.Profile) *int { return &p.WQECache }),
-	intKnob("WQESpan", "this many more, and every request misses", stageDevice, func(p *sim.Profile) *int { return &p.WQESpan }),
-	realKnob("HandoverNs", "passing on a contended lock", stageDoorbell, func(p *sim.Profile) *float64 { return &p.HandoverNs }),
-	realKnob("HandoverEachNs", "more for each thread that spins", stageDoorbell, func(p *sim.Profile) *float64 { return &p.HandoverEachNs }),
-	realKnob("TakeoverNs", "taking a lock that is free and that another thread has had", stageDoorbell, func(p *sim.Profile) *float64 { return &p.TakeoverNs }),
-	realKnob("ShareNs", "serialized time of a request, two threads on a queue pair", stageShare, func(p *sim.Profile) *float64 { return &p.ShareNs }),
-	realKnob("ShareExp", "its growth with the number of threads", stageShare, func(p *sim.Profile) *float64 { return &p.ShareExp }),
+	realKnob("OpsPerUs", "requests per microsecond of the device", stageDevice, func(p *sim.Profile) *float64 {
+		return &p.OpsPerUs
+	}),
+	intKnob("WQECache", "outstanding requests that the WQE cache holds", stageDevice, func(p *sim.Profile) *int {
+		return &p.WQECache
+	}),
+	intKnob("WQESpan", "this many more, and every request misses", stageDevice, func(p *sim.Profile) *int {
+		return &p.WQESpan
+	}),
+	realKnob("HandoverNs", "passing on a contended lock", stageDoorbell, func(p *sim.Profile) *float64 {
+		return &p.HandoverNs
+	}),
+	realKnob("HandoverEachNs", "more for each thread that spins", stageDoorbell, func(p *sim.Profile) *float64 {
+		return &p.HandoverEachNs
+	}),
+	realKnob("TakeoverNs", "taking a lock that is free and that another thread has had",
+		stageDoorbell, func(p *sim.Profile) *float64 { return &p.TakeoverNs }),
+	realKnob("ShareNs", "serialized time of a request, two threads on a queue pair",
+		stageShare, func(p *sim.Profile) *float64 { return &p.ShareNs }),
+	realKnob("ShareExp", "its growth with the number of threads", stageShare, func(p *sim.Profile) *float64 {
+		return &p.ShareExp
+	}),
 }
 
 // What a thread on the far socket waits longer, by Intel's Memory Latency Checker on
@@ -95,10 +119,10 @@ type Progress struct {
 	Cost     float64 // of the best so far: the mean squared logarithm of the error
 }
 
-// Fit searches for the constants, stage after stage, one constant after the
-// other: a step up or down by a fraction that halves when nothing helps any more.
-// It is deterministic. It returns the residuals of all points; when ctx is done before,
-// the constants found until then, the residuals of the points that were fitted, as they were measured then, and the cause.
+// Fit searches for the constants, stage after stage, one constant after the other: a step up or
+// down by a fraction that halves when nothing helps any more. It is deterministic. It returns the
+// residuals of all points; when ctx is done before, the constants found until then, the residuals
+// of the points that were fitted, as they were measured then, and the cause.
 func Fit(ctx context.Context, o Options) (Report, error) {
 	p := o.Start
 	if p == (sim.Profile{}) {
@@ -142,8 +166,10 @@ const (
 	lastStep  = 0.01
 )
 
-// search fits the constants of a stage. It returns the residuals of its points with the best of them, also if ctx ends it.
-func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *Options, name string) ([]Residual, error) {
+// search fits the constants of a stage. It returns the residuals of its points with the best of
+// them, also if ctx ends it.
+func search(ctx context.Context, p *sim.Profile, stage int, points []Point, o *Options,
+	name string) ([]Residual, error) {
 	best, found, err := costOf(ctx, *p, points, o)
 	if err != nil {
 		return found, err // those that were measured

@@ -26,8 +26,8 @@ type Config struct {
 	// test_rdma, from which the published figures are: it posts each by itself.
 	PerDoorbell int
 	Size        int // bytes of a READ or WRITE; 0: 8
-	// Throttle switches work request throttling on (SMART, section 4.2), with rdma.TunerSMART. Its first
-	// decision takes 48 ms of virtual time.
+	// Throttle switches work request throttling on (SMART, section 4.2), with rdma.TunerSMART. Its
+	// first decision takes 48 ms of virtual time.
 	Throttle bool
 	// ChangeNs is the interval at which the number of active threads changes, to a
 	// random number from MinThreads to Threads; 0: never. SMART's table 1 has
@@ -93,13 +93,16 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, a...)))
 		}
 	}
-	bad(c.Op == rdma.OpRead || c.Op == rdma.OpWrite || c.Op == rdma.OpCAS || c.Op == rdma.OpFAA, "%v is not READ, WRITE, CAS or FAA", c.Op)
+	bad(c.Op == rdma.OpRead || c.Op == rdma.OpWrite || c.Op == rdma.OpCAS || c.Op == rdma.OpFAA,
+		"%v is not READ, WRITE, CAS or FAA", c.Op)
 	bad(c.Threads > 0 && c.Threads <= 1024, "Threads is %d: from 1 to 1024 are possible", c.Threads)
 	bad(c.Compute > 0 && c.Compute <= 64, "Compute is %d: from 1 to 64 are possible", c.Compute)
-	bad(c.MinThreads > 0 && c.MinThreads <= c.Threads, "MinThreads is %d: from 1 to Threads (%d) are possible", c.MinThreads, c.Threads)
+	bad(c.MinThreads > 0 && c.MinThreads <= c.Threads, "MinThreads is %d: from 1 to Threads (%d) are possible",
+		c.MinThreads, c.Threads)
 	bad(c.Depth > 0 && c.Depth <= 1<<12, "Depth is %d: from 1 to 4096 is possible", c.Depth)
 	bad(c.PerDoorbell > 0, "PerDoorbell is %d: it must be positive", c.PerDoorbell)
-	bad(c.Size > 0 && uint64(c.Size) <= min(c.Region, 1<<20), "Size is %d: from 1 to %d bytes are possible", c.Size, min(c.Region, 1<<20))
+	bad(c.Size > 0 && uint64(c.Size) <= min(c.Region, 1<<20), "Size is %d: from 1 to %d bytes are possible",
+		c.Size, min(c.Region, 1<<20))
 	bad(c.Blades > 0 && c.Blades <= 64, "Blades is %d: from 1 to 64 are possible", c.Blades)
 	for i, t := range []int64{c.WarmNs, c.RunNs, c.ChangeNs} {
 		bad(t >= 0, "%s is %v: it must not be negative", []string{"WarmNs", "RunNs", "ChangeNs"}[i], time.Duration(t))
@@ -132,7 +135,10 @@ func Run(c Config) (Result, error) {
 		return Result{}, err
 	}
 	c.defaults()
-	o := sim.Options{Profile: c.Profile, Seed: c.Seed, Threads: c.Threads, ThreadsPerBlade: c.Threads, Share: c.Share, Record: c.Record}
+	o := sim.Options{
+		Profile: c.Profile, Seed: c.Seed, Threads: c.Threads, ThreadsPerBlade: c.Threads,
+		Share: c.Share, Record: c.Record,
+	}
 	for range c.Blades {
 		o.Blades = append(o.Blades, sim.BladeOptions{Size: c.Region, Key: 1})
 	}
@@ -151,7 +157,8 @@ func Run(c Config) (Result, error) {
 		}
 		t, err := rdma.NewThread(f, rdma.ThreadOptions{
 			Index: i, Policy: c.Policy, Arena: 64 * (1 + (c.Size*c.Depth+63)/64),
-			Techniques: rdma.Techniques{Doorbells: c.Policy == rdma.PerThreadDoorbell, Throttle: c.Throttle}, Tuner: tuner,
+			Techniques: rdma.Techniques{Doorbells: c.Policy == rdma.PerThreadDoorbell, Throttle: c.Throttle},
+			Tuner:      tuner,
 		})
 		if err != nil {
 			return Result{}, err

@@ -41,7 +41,8 @@ func TestCanceled(t *testing.T) {
 	c := Config{Threads: 24, Seed: 5, Canceled: func() bool { asked++; return asked > 700 }}
 	all := run(t, Config{Threads: 24, Seed: 5})
 	part := run(t, c)
-	if !part.Canceled || part.RunNs <= 0 || part.RunNs >= all.RunNs || part.Verbs >= all.Verbs || math.Abs(part.Mops/all.Mops-1) > 0.1 {
+	if !part.Canceled || part.RunNs <= 0 || part.RunNs >= all.RunNs || part.Verbs >= all.Verbs ||
+		math.Abs(part.Mops/all.Mops-1) > 0.1 {
 		t.Errorf("all: %+v\npart: %+v", all, part)
 	}
 	if all.Canceled || all.RunNs != 200_000 {
@@ -143,7 +144,8 @@ func TestComputeBlades(t *testing.T) {
 		t.Errorf("two on one: %.1f Mop/s of %.1f", r.Mops, limit)
 	}
 	// A register is not shared between compute blades.
-	one, four := run(t, Config{Threads: 12, Policy: rdma.PerThreadQP, RunNs: 1_000_000}), run(t, Config{Threads: 12, Compute: 4, Policy: rdma.PerThreadQP, RunNs: 1_000_000})
+	one, four := run(t, Config{Threads: 12, Policy: rdma.PerThreadQP, RunNs: 1_000_000}),
+		run(t, Config{Threads: 12, Compute: 4, Policy: rdma.PerThreadQP, RunNs: 1_000_000})
 	if four.Mops < 3.7*one.Mops {
 		t.Errorf("12 threads: %.1f Mop/s; on each of four blades: %.1f", one.Mops, four.Mops)
 	}
@@ -172,7 +174,8 @@ func TestBadConfig(t *testing.T) {
 		"OpsPerUs is ": {Profile: sim.Profile{OpsPerUs: -1}},
 	} {
 		_, err := Run(c)
-		if err == nil || !strings.Contains(err.Error(), what) || !(errors.Is(err, ErrConfig) || errors.Is(err, sim.ErrOptions)) {
+		if err == nil || !strings.Contains(err.Error(), what) ||
+			!(errors.Is(err, ErrConfig) || errors.Is(err, sim.ErrOptions)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

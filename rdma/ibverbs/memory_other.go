@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package ibverbs
+
+const mapHuge = 0
+
+// adviseHuge does nothing.
+func adviseHuge([]byte) {}
