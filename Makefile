@@ -113,6 +113,13 @@ test-cluster: ## fabrics between processes, catalogs, clusters and commands in f
 	@$(MAKE) --no-print-directory test-full PKGS='$(CLUSTER)'
 	@$(MAKE) --no-print-directory chaos
 
+# test-rdma: which steps of scripts/rdma/test.sh; none: all of them.
+STEPS ?=
+
+.PHONY: test-rdma
+test-rdma: ## rdma/ibverbs on kernels with Soft-RoCE in QEMU, without root; downloads 160 MB once [STEPS="conformance ..."]
+	@bash scripts/rdma/test.sh $(STEPS)
+
 # simulate: how many seeds, the first of them, the faults that they draw (all, or stop, lose, ...), and more flags for txnode sim seeds.
 SEEDS          ?= 20000
 FROM           ?= 1

@@ -8,20 +8,21 @@ import (
 	"txnode/rdma"
 )
 
-// Barrier lets a fixed number of members wait for each other, any number of times. What a member has
-// written before Wait, on any blade, is visible to all when their Wait returns.
+// Barrier lets a fixed number of members wait for each other, any number of times. What a member
+// has written before Wait, on any blade, is visible to all when their Wait returns.
 //
-// If a member dies, the others do not wait for ever. A round that the dead member had reached ends as
-// if it were alive. The first round that it had not reached ends with a *MissingError, and so do all
-// later ones: one error, the same for all members, because the first of them that is sure leaves the
-// verdict in a word. Reform begins anew.
+// If a member dies, the others do not wait for ever. A round that the dead member had reached ends
+// as if it were alive. The first round that it had not reached ends with a *MissingError, and so do
+// all later ones: one error, the same for all members, because the first of them that is sure
+// leaves the verdict in a word. Reform begins anew.
 //
 //	operation                  verbs / round trips
 //	Wait, the last to arrive   thread fence, WRITE and READ of the counts   2 / 1, and the fence's
 //	Wait, the others           a READ more for each look                    + k / k
 //
-// Layout: the header; at 64 the verdict, an A word {round 40, row+1 24}; at 128 the owners of rows, an
-// A word each; then the counts, an S word {member 24, told 1, count 39} each. 64 parties are 1 KiB.
+// Layout: the header; at 64 the verdict, an A word {round 40, row+1 24}; at 128 the owners of
+// rows, an A word each; then the counts, an S word {member 24, told 1, count 39} each. 64
+// parties are 1 KiB.
 //
 // Counts only grow and have one writer, so a WRITE may be repeated. Rows name the members that are
 // missing, which a counter could not.
@@ -40,8 +41,9 @@ const (
 	roundMask      = told - 1
 )
 
-// OpenBarrier opens the barrier called name in s, for that many parties, and takes a row. The row stays
-// this member's as long as the barrier does: with more members than parties Open returns ErrFull.
+// OpenBarrier opens the barrier called name in s, for that many parties, and takes a row.
+// The row stays this member's as long as the barrier does: with more members than parties
+// Open returns ErrFull.
 func OpenBarrier(ctx context.Context, c *rdma.Coro, s Scope, name string, parties int) (*Barrier, error) {
 	full, err := s.name(name)
 	if err != nil {
@@ -72,9 +74,9 @@ func (b *Barrier) join(ctx context.Context, c *rdma.Coro, m *Member, name string
 // Round is how many rounds this member has begun, of this incarnation of the barrier.
 func (b *Barrier) Round() uint64 { return b.count }
 
-// Wait returns when all parties have called Wait as often as this member. If it ends with the error of
-// ctx, this member has arrived all the same: another call of Wait would be of the next round, and
-// Resume goes on with this one.
+// Wait returns when all parties have called Wait as often as this member. If it ends with the error
+// of ctx, this member has arrived all the same: another call of Wait would be of the next round,
+// and Resume goes on with this one.
 func (b *Barrier) Wait(ctx context.Context, c *rdma.Coro) error {
 	if err := b.m.fence(c, &b.b); err != nil {
 		return err
@@ -91,8 +93,8 @@ func (b *Barrier) WaitAll(ctx context.Context, c *rdma.Coro, threads ...*rdma.Th
 	return b.Wait(ctx, c)
 }
 
-// arrive writes this member's count, and waits for the others. It beats before, because a member that is the last one to arrive, or the last
-// one but for a quick look, does not wait.
+// arrive writes this member's count, and waits for the others. It beats before, because a member
+// that is the last one to arrive, or the last one but for a quick look, does not wait.
 func (b *Barrier) arrive(ctx context.Context, c *rdma.Coro) error {
 	if err := b.m.Beat(c); err != nil {
 		return err
@@ -116,8 +118,8 @@ func (b *Barrier) Resume(ctx context.Context, c *rdma.Coro) error {
 	return b.poll(ctx, c)
 }
 
-// poll posts what is in b.b with a READ of the counts, and looks again until the round is over: at once for as long as the others may be on
-// their way, then with pauses, at owners and verdict, too.
+// poll posts what is in b.b with a READ of the counts, and looks again until the round is over: at
+// once for as long as the others may be on their way, then with pauses, at owners and verdict, too.
 func (b *Barrier) poll(ctx context.Context, c *rdma.Coro) error {
 	w := wait{ctx: ctx, m: b.m}
 	for range quickLooks {
@@ -155,7 +157,8 @@ func (b *Barrier) poll(ctx context.Context, c *rdma.Coro) error {
 // quickLooks is how often a member looks without a pause.
 const quickLooks = 4
 
-// glance posts what is in b.b with a READ of the counts alone. over: all have arrived in this member's round.
+// glance posts what is in b.b with a READ of the counts alone. over: all have arrived in
+// this member's round.
 func (b *Barrier) glance(c *rdma.Coro) (over bool, err error) {
 	if err := b.ready(); err != nil {
 		return false, err
@@ -215,8 +218,9 @@ func (b *Barrier) anyDead(c *rdma.Coro) (int, error) {
 	return -1, nil
 }
 
-// decide looks again at the row of a member that was fenced. If that member has not arrived, it never
-// will: the verdict is that this round has ended without it, unless there is a verdict already.
+// decide looks again at the row of a member that was fenced. If that member has not
+// arrived, it never will: the verdict is that this round has ended without it, unless there
+// is a verdict already.
 func (b *Barrier) decide(c *rdma.Coro, row int) error {
 	b.b.Reset()
 	if _, _, err := b.look(c); err != nil {
@@ -248,9 +252,10 @@ func (b *Barrier) missing(c *rdma.Coro, verdict uint64) error {
 	return e
 }
 
-// Reform ends a barrier whose Wait has returned a *MissingError, and opens the next incarnation. It
-// waits until all members of the barrier that are alive have got the error. Then all of them call it,
-// and members that take the place of those that are missing open the barrier. Rounds count from 1 again.
+// Reform ends a barrier whose Wait has returned a *MissingError, and opens the next incarnation.
+// It waits until all members of the barrier that are alive have got the error. Then all of them
+// call it, and members that take the place of those that are missing open the barrier. Rounds
+// count from 1 again.
 func (b *Barrier) Reform(ctx context.Context, c *rdma.Coro) error {
 	m, name := b.m, b.name
 	if m.dead != nil {
@@ -269,8 +274,8 @@ func (b *Barrier) Reform(ctx context.Context, c *rdma.Coro) error {
 	return b.join(ctx, c, m, name)
 }
 
-// allTold waits until each member has returned the verdict, or is dead. ErrIncarnation: another member
-// has seen that, and forgotten the barrier.
+// allTold waits until each member has returned the verdict, or is dead. ErrIncarnation: another
+// member has seen that, and forgotten the barrier.
 func (b *Barrier) allTold(ctx context.Context, c *rdma.Coro) error {
 	w := wait{ctx: ctx, m: b.m}
 	for {

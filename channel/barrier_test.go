@@ -12,8 +12,8 @@ import (
 )
 
 // TestBarrierStop: one of three parties stops after every half verb, from joining on. The other two
-// pass the same rounds, and end with the same error. If the party had no row yet, another member takes
-// it, and all rounds are passed. After Reform all go on.
+// pass the same rounds, and end with the same error. If the party had no row yet, another member
+// takes it, and all rounds are passed. After Reform all go on.
 func TestBarrierStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, true, func(w *channeltest.World) (body, []body) {
@@ -70,7 +70,8 @@ func TestBarrierStop(t *testing.T) {
 				if err == nil {
 					return nil
 				}
-				if again := b.Wait(ctx, c); !errors.Is(again, channel.ErrMissing) && !errors.Is(again, channel.ErrIncarnation) {
+				if again := b.Wait(ctx, c); !errors.Is(again, channel.ErrMissing) &&
+					!errors.Is(again, channel.ErrIncarnation) {
 					return fmt.Errorf("the next round: %w", again)
 				}
 				if err := b.Reform(ctx, c); err != nil {
@@ -96,7 +97,8 @@ func TestBarrierStop(t *testing.T) {
 					}
 				}
 				for b == nil {
-					if b, err = channel.OpenBarrier(ctx, c, m.Scope("s"), "b", 3); err != nil && !errors.Is(err, channel.ErrFull) {
+					if b, err = channel.OpenBarrier(ctx, c, m.Scope("s"), "b", 3); err != nil &&
+						!errors.Is(err, channel.ErrFull) {
 						return err
 					}
 					if len(ends) == 2 && err != nil && ends[0] == "3 <nil>" {
@@ -171,7 +173,8 @@ func TestBarrierCancel(t *testing.T) {
 	})
 }
 
-// lateHost does what a verb of the member that is fenced does which arrives just before the keys change.
+// lateHost does what a verb of the member that is fenced does which arrives just before the keys
+// change.
 type lateHost struct {
 	channel.Host
 	arrive func()
@@ -185,9 +188,9 @@ func (h *lateHost) Fence(c *rdma.Coro, id channel.MemberID) error {
 	return h.Host.Fence(c, id)
 }
 
-// TestLookAgain: the last verbs of a member arrive after another one has looked at its words for the
-// last time, and before it is fenced. The other one looks again, and finds that the party has arrived,
-// and the lock was given back.
+// TestLookAgain: the last verbs of a member arrive after another one has looked at its words for
+// the last time, and before it is fenced. The other one looks again, and finds that the party has
+// arrived, and the lock was given back.
 func TestLookAgain(t *testing.T) {
 	f := disorderly(1)
 	w := channeltest.NewWorld(t, f)
@@ -289,8 +292,8 @@ func wideImage(version uint64, owner channel.MemberID, v channeltest.Wide) []byt
 	return channel.Image(version, owner, payload)
 }
 
-// TestBarrierLast: a member that is always the last one to arrive does not wait, and passes rounds for several terms. The other one, which does
-// wait, does not take it for dead.
+// TestBarrierLast: a member that is always the last one to arrive does not wait, and passes rounds
+// for several terms. The other one, which does wait, does not take it for dead.
 func TestBarrierLast(t *testing.T) {
 	w := channeltest.NewWorld(t, disorderly(1))
 	w.Identity = channel.Identity{Name: "test", Term: 400_000, Slots: 4}

@@ -71,8 +71,8 @@ func (x *churner) perhaps() error {
 	return nil
 }
 
-// count adds one to two words on another blade than a lock's, under a lock. A holder after a dead one makes
-// them equal again.
+// count adds one to two words on another blade than a lock's, under a lock. A holder after a dead
+// one makes them equal again.
 func (x *churner) count(i int) (err error) {
 	l := x.locks[i]
 	h, err := l.Lock(context.Background(), x.c)
@@ -223,8 +223,8 @@ func (x *churner) again() (err error) {
 	return err
 }
 
-// TestChurn: members use several objects, stop in the middle or sleep through their terms, and join again, as
-// seeds have it. Nothing is lost, and the objects work when it is over.
+// TestChurn: members use several objects, stop in the middle or sleep through their terms, and join
+// again, as seeds have it. Nothing is lost, and the objects work when it is over.
 func TestChurn(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
@@ -233,12 +233,18 @@ func TestChurn(t *testing.T) {
 	for seed := range seeds {
 		for i, caps := range weak() {
 			t.Run(fmt.Sprintf("seed=%d/disorderly-%d", seed, i), func(t *testing.T) {
-				testChurn(t, seed, rdmatest.New(rdmatest.Options{Blades: 2, Size: 1 << 20, Caps: caps, Seed: seed + 1, SpreadNs: 3000}))
+				testChurn(t, seed,
+					rdmatest.New(rdmatest.Options{
+						Blades: 2, Size: 1 << 20, Caps: caps, Seed: seed + 1, SpreadNs: 3000,
+					}))
 			})
 		}
 		for _, freedom := range []sim.Freedom{sim.FreedomMild, sim.FreedomHostile} {
 			t.Run(fmt.Sprintf("seed=%d/sim-%v", seed, freedom), func(t *testing.T) {
-				f, err := sim.New(sim.Options{Blades: bladesOf(2, sim.BladeOptions{Size: 1 << 20, Key: 1}), Seed: seed + 1, Freedom: freedom, Profile: sim.Ideal()})
+				f, err := sim.New(sim.Options{
+					Blades: bladesOf(2, sim.BladeOptions{Size: 1 << 20, Key: 1}),
+					Seed:   seed + 1, Freedom: freedom, Profile: sim.Ideal(),
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -271,7 +277,8 @@ func testChurn(t *testing.T, seed uint64, f rdma.Fabric) {
 		run(i, func(x *churner) error {
 			for n := 0; n < steps; {
 				err := x.step()
-				for errors.Is(err, errDies) || errors.Is(err, channel.ErrFenced) || errors.Is(err, channel.ErrNotOwner) && x.m.Beat(x.c) != nil {
+				for errors.Is(err, errDies) || errors.Is(err, channel.ErrFenced) ||
+					errors.Is(err, channel.ErrNotOwner) && x.m.Beat(x.c) != nil {
 					err = x.again()
 				}
 				if err != nil {

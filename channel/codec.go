@@ -26,7 +26,8 @@ type Codec[T any] struct {
 
 func (c *Codec[T]) check() error {
 	if c.Name == "" || c.Size < 1 || c.Size > 1<<20 || c.Put == nil || c.Get == nil {
-		return fmt.Errorf("%w: a codec needs a name, Put, Get, and a size from 1 to 1 MiB: %q has size %d", ErrTooLarge, c.Name, c.Size)
+		return fmt.Errorf("%w: a codec needs a name, Put, Get, and a size from 1 to 1 MiB: %q has size %d",
+			ErrTooLarge, c.Name, c.Size)
 	}
 	return nil
 }
@@ -39,7 +40,8 @@ func Plain[T any](name string) Codec[T] {
 	if used, err := plainSize(t, t.String()); err != nil {
 		panic("channel.Plain: " + err.Error())
 	} else if used != t.Size() {
-		panic(fmt.Sprintf("channel.Plain: %v has %d bytes of padding: reorder its fields or add blank ones", t, t.Size()-used))
+		panic(fmt.Sprintf("channel.Plain: %v has %d bytes of padding: reorder its fields or add blank ones",
+			t, t.Size()-used))
 	}
 	if cpu.IsBigEndian {
 		panic("channel.Plain: this processor is big-endian; use another codec")

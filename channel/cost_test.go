@@ -45,8 +45,8 @@ func newInproc(tb testing.TB, n int, size uint64) rdma.Fabric {
 	return f
 }
 
-// TestCosts asserts the exact verbs and round trips of each operation when nothing is contended, with
-// all promises of a fabric, and with none.
+// TestCosts asserts the exact verbs and round trips of each operation when nothing is contended,
+// with all promises of a fabric, and with none.
 func TestCosts(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		name, f := "no promises", rdma.Fabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 1 << 20}))
@@ -70,7 +70,10 @@ func TestCosts(t *testing.T) {
 				}
 				k.want("Var.Load", cost{1, 1}, func() error { _, err := v.Load(c); return err })
 				k.want("Var.Add", cost{1, 1}, func() error { _, err := v.Add(c, -1); return err })
-				k.want("Var.CompareAndSwap", cost{1, 1}, func() error { _, _, err := v.CompareAndSwap(c, 0, 1); return err })
+				k.want("Var.CompareAndSwap", cost{1, 1}, func() error {
+					_, _, err := v.CompareAndSwap(c, 0, 1)
+					return err
+				})
 				k.want("Var.Store", pick(cost{1, 1}, cost{2, 2}), func() error { return v.Store(c, 5) })
 
 				o, err := channel.OpenOwned(ctx, c, s, "o", channel.Plain[channeltest.Wide]("wide"))
@@ -110,7 +113,9 @@ func TestCosts(t *testing.T) {
 				if err := w.Put(m, c, 0, 0, 1); err != nil {
 					return err
 				}
-				k.want("Barrier.Wait with a fence", pick(cost{2, 1}, cost{3, 2}), func() error { return a.Wait(ctx, c) })
+				k.want("Barrier.Wait with a fence", pick(cost{2, 1}, cost{3, 2}), func() error {
+					return a.Wait(ctx, c)
+				})
 				if err := w.Put(m, c, 1, 0, 1); err != nil {
 					return err
 				}

@@ -14,14 +14,17 @@ import (
 
 // duel is a stage of two members that go on one at a time, move by move.
 func duel(t *testing.T) *stage {
-	f := steptest.New(steptest.Options{Blades: 2, Size: 1 << 16, Grain: steptest.Verbs, Caps: rdma.Caps{Placed: true, MaskedCAS: true, OrderedLine: true}})
+	f := steptest.New(steptest.Options{
+		Blades: 2, Size: 1 << 16, Grain: steptest.Verbs,
+		Caps: rdma.Caps{Placed: true, MaskedCAS: true, OrderedLine: true},
+	})
 	s := &stage{f: f, w: channeltest.NewWorld(t, f)}
 	s.w.Identity, s.w.Options.Arena = tiny, 1<<16
 	return s
 }
 
-// advance lets one member go on for n moves, or until over, or until it waits for more than its own verbs,
-// and returns how many there were.
+// advance lets one member go on for n moves, or until over, or until it waits for more than its own
+// verbs, and returns how many there were.
 func (s *stage) advance(c *steptest.Client, n int, over func() bool) (did int) {
 	for ; did < n && !over(); did++ {
 		moved := false
@@ -40,8 +43,8 @@ func (s *stage) advance(c *steptest.Client, n int, over func() bool) (did int) {
 
 func never() bool { return false }
 
-// TestRingJoining: a receiver joins beside a sender, which goes on in the middle of that, and then as far
-// as it may. The receiver gets messages without a gap.
+// TestRingJoining: a receiver joins beside a sender, which goes on in the middle of that, and then
+// as far as it may. The receiver gets messages without a gap.
 func TestRingJoining(t *testing.T) {
 	const slots, few = 3, 14
 	joinedAt := -1
@@ -61,7 +64,8 @@ func TestRingJoining(t *testing.T) {
 				return err
 			})
 			s.advance(sender, 40, never)
-			receiver := s.client(fmt.Sprintf("receiver, after %d moves and %d of the sender", k, j), func(m *channel.Member, c *rdma.Coro) error {
+			receiver := s.client(fmt.Sprintf("receiver, after %d moves and %d of the sender",
+				k, j), func(m *channel.Member, c *rdma.Coro) error {
 				defer func() { over = true }()
 				r, err := openRing(m, c, slots, 1)
 				if err != nil {
@@ -105,8 +109,8 @@ func TestRingJoining(t *testing.T) {
 	}
 }
 
-// TestQueueAdopted: a member leaves with an item. Two others find it, one of them while the other one waits
-// in front of each of its verbs in turn. One of them gets it.
+// TestQueueAdopted: a member leaves with an item. Two others find it, one of them while the other
+// one waits in front of each of its verbs in turn. One of them gets it.
 func TestQueueAdopted(t *testing.T) {
 	ended := false
 	for at := 0; !ended; at++ {
@@ -167,8 +171,8 @@ func TestQueueAdopted(t *testing.T) {
 	}
 }
 
-// TestQueueSkipped: a member has drawn the number of an entry, and fills it in front of each verb in turn of
-// another one that waits for it and skips it at last. The item is taken, once.
+// TestQueueSkipped: a member has drawn the number of an entry, and fills it in front of each verb
+// in turn of another one that waits for it and skips it at last. The item is taken, once.
 func TestQueueSkipped(t *testing.T) {
 	const least, most = 700, 1000 // moves of the one that waits, among which it skips
 	first, skipped := -1, 0

@@ -15,8 +15,8 @@ var (
 	ErrSpec = errors.New("channel: object exists with another specification")
 	// ErrOpen: the member has opened this name already. Use that handle, or close it first.
 	ErrOpen = errors.New("channel: this member has the object open")
-	// ErrIncarnation: the object is not what was opened: its blade has begun anew, or the object was
-	// forgotten. Close the handle and open the object again.
+	// ErrIncarnation: the object is not what was opened: its blade has begun anew, or the object
+	// was forgotten. Close the handle and open the object again.
 	ErrIncarnation = errors.New("channel: object has another incarnation")
 	// ErrFenced: other members have declared this one dead. Nothing that it posts takes effect any
 	// more. Join again.
@@ -29,15 +29,16 @@ var (
 	ErrNotOwner = errors.New("channel: not the owner")
 	// ErrFull: no row, or no entry, is free.
 	ErrFull = errors.New("channel: full")
-	// ErrUncertain: an atomic may or may not have taken effect, once, and will not take effect later.
-	// Load the object to see what it holds.
+	// ErrUncertain: an atomic may or may not have taken effect, once, and will not take effect
+	// later. Load the object to see what it holds.
 	ErrUncertain = errors.New("channel: outcome of an atomic is unknown")
-	// ErrLapped: a receiver of a ring without rows was so slow that messages were overwritten; a *LappedError says how many. Receive again.
+	// ErrLapped: a receiver of a ring without rows was so slow that messages were overwritten; a
+	// *LappedError says how many. Receive again.
 	ErrLapped = errors.New("channel: messages were overwritten before they were received")
 	// ErrTorn: an image was overwritten in each of many READs. Try again, more slowly.
 	ErrTorn = errors.New("channel: image changes faster than it can be read")
-	// ErrUnsettled: a blade was lost, and another process may not know that yet, and use what was there. It is for hosts: members
-	// wait.
+	// ErrUnsettled: a blade was lost, and another process may not know that yet, and use what was
+	// there. It is for hosts: members wait.
 	ErrUnsettled = errors.New("channel: another process may use what a lost blade had")
 	// ErrTooLarge: the object would be larger than 2^31 bytes, or have too many rows.
 	ErrTooLarge = errors.New("channel: object is too large")
@@ -61,7 +62,8 @@ func (e *SpecError) Error() string {
 	differ("value size", e.Have.Size, e.Want.Size)
 	differ("number of rows", e.Have.Rows, e.Want.Rows)
 	differ("number of slots", e.Have.Slots, e.Want.Slots)
-	return fmt.Sprintf("channel: %q exists and is another object: %s; open it as it is, or choose another name", e.Name, strings.Join(d, ", "))
+	return fmt.Sprintf("channel: %q exists and is another object: %s; open it as it is, or choose another name",
+		e.Name, strings.Join(d, ", "))
 }
 
 // Is matches ErrSpec.
@@ -77,7 +79,8 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	if e.Round > 0 {
-		return fmt.Sprintf("channel: barrier %q: member %d (row %d) died before round %d: Reform the barrier", e.Object, e.Member, e.Row, e.Round)
+		return fmt.Sprintf("channel: barrier %q: member %d (row %d) died before round %d: Reform the barrier",
+			e.Object, e.Member, e.Row, e.Round)
 	}
 	return fmt.Sprintf("channel: %q: member %d is dead", e.Object, e.Member)
 }
@@ -92,7 +95,8 @@ type LappedError struct {
 }
 
 func (e *LappedError) Error() string {
-	return fmt.Sprintf("channel: ring %q: %d messages were overwritten before they were received: receive again, from the oldest one left", e.Object, e.Missed)
+	return fmt.Sprintf("channel: ring %q: %d messages were overwritten before they were received: receive again, "+
+		"from the oldest one left", e.Object, e.Missed)
 }
 
 // Is matches ErrLapped.

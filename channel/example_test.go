@@ -86,7 +86,8 @@ func work(fabric rdma.Fabric, host channel.Host, i int) error {
 	return nil
 }
 
-// A member keeps settings in a map that all members read. The second change depends on the value before.
+// A member keeps settings in a map that all members read. The second change depends on the value
+// before.
 func ExampleKV() {
 	fabric, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 1 << 20, Key: 1}}})
 	if err != nil {
@@ -116,7 +117,8 @@ func settings(fabric rdma.Fabric, host channel.Host, i int) error {
 		return err
 	}
 	type name [16]byte
-	kv, err := channel.OpenKV(ctx, c, member.Scope("run-17"), "settings", channel.Plain[name]("name"), channel.Plain[uint64]("setting"), channel.KVOptions{Keys: 100})
+	kv, err := channel.OpenKV(ctx, c, member.Scope("run-17"), "settings", channel.Plain[name]("name"),
+		channel.Plain[uint64]("setting"), channel.KVOptions{Keys: 100})
 	if err != nil {
 		return err
 	}

@@ -21,13 +21,14 @@ func (v *KV[K, V]) Home(k K) int {
 	return int(v.home)
 }
 
-// Unwritten is where the payload of the first image of the key's bucket lies, from the start of the object.
+// Unwritten is where the payload of the first image of the key's bucket lies, from the
+// start of the object.
 func (v *KV[K, V]) Unwritten(k K) uint64 { return uint64(v.node(uint32(v.Home(k))) + v.slot + 16) }
 
 // Audit reads all of a map that no member changes, and returns how many keys it has, and how many
-// blocks are in use. No guard is held, unless by a member in dead, each key is in its bucket once, and a
-// block has an owner if it is in the chain of that bucket. Blocks of buckets whose guards dead members
-// hold, or have left abandoned, may be out of their chains.
+// blocks are in use. No guard is held, unless by a member in dead, each key is in its bucket once,
+// and a block has an owner if it is in the chain of that bucket. Blocks of buckets whose guards
+// dead members hold, or have left abandoned, may be out of their chains.
 func (v *KV[K, V]) Audit(c *rdma.Coro) (keys, used int, err error) {
 	read := func(off uint32) uint64 {
 		v.b.Reset()
@@ -82,7 +83,8 @@ func (v *KV[K, V]) Audit(c *rdma.Coro) (keys, used int, err error) {
 	for block := range v.blocks {
 		owner := read(v.owners + 8*block)
 		if uint64(linked[block]) != owner {
-			fail("block %d belongs to bucket %d, and is in the chain of bucket %d", block, int(owner)-1, int(linked[block])-1)
+			fail("block %d belongs to bucket %d, and is in the chain of bucket %d",
+				block, int(owner)-1, int(linked[block])-1)
 		}
 	}
 	return len(seen), len(linked), err

@@ -8,21 +8,23 @@ import (
 )
 
 // guard is the word of a lock without a queue: that of a Mutex, or of a bucket of a KV. It is
-// {member 24, abandoned 1, token 39}, with member 0 if the lock is free, and changes by atomics alone.
-// Giving the lock back adds 1 to the token, and so does taking over, which also sets abandoned. Giving
-// back clears that. A bucket needs no token, since no resource compares it: it stays 0, so the word of a
-// free bucket is known, and a plain CAS takes it.
+// {member 24, abandoned 1, token 39}, with member 0 if the lock is free, and changes by atomics
+// alone. Giving the lock back adds 1 to the token, and so does taking over, which also sets
+// abandoned. Giving back clears that. A bucket needs no token, since no resource compares it: it
+// stays 0, so the word of a free bucket is known, and a plain CAS takes it.
 type guard struct {
 	o      *object
 	off    uint32 // of the word
 	local  uint32 // guardBytes of arena: two masks, and the word as it was read
 	tokens bool
 	held   bool
-	anew   bool   // this member is the first that holds a lock which was made anew: it was abandoned, though its word does not say so
-	word   uint64 // {abandoned, token} as this member has got them
-	free   uint64 // what the word is, as far as this member knows, if the lock is free
-	// A holder finds n bytes of the object, from on, at to in the arena, as they were when it held the
-	// lock: they are read behind the atomic that takes it, in the same doorbell.
+	// this member is the first that holds a lock which was made anew: it was abandoned, though its
+	// word does not say so
+	anew bool
+	word uint64 // {abandoned, token} as this member has got them
+	free uint64 // what the word is, as far as this member knows, if the lock is free
+	// A holder finds n bytes of the object, from on, at to in the arena, as they were when it held
+	// the lock: they are read behind the atomic that takes it, in the same doorbell.
 	from, to, n uint32
 }
 
@@ -81,8 +83,8 @@ func (g *guard) read(c *rdma.Coro) error {
 	return g.o.m.Do(c, &g.o.b)
 }
 
-// try takes the lock if it is free, and returns the word before. A try whose answer is lost is decided
-// by a READ: the word before is free if the lock is this member's.
+// try takes the lock if it is free, and returns the word before. A try whose answer is lost is
+// decided by a READ: the word before is free if the lock is this member's.
 func (g *guard) try(c *rdma.Coro) (found uint64, err error) {
 	o, me := g.o, g.me()
 	if !g.tokens || !o.m.t.Caps().MaskedCAS {
@@ -133,8 +135,8 @@ func (g *guard) load(c *rdma.Coro) (uint64, error) {
 	return o.m.t.Word(g.local + 16), err
 }
 
-// swap replaces the word, which names this member before or after, and settles a swap whose answer is
-// lost. If it is not ok, found is another word.
+// swap replaces the word, which names this member before or after, and settles a swap whose answer
+// is lost. If it is not ok, found is another word.
 func (g *guard) swap(c *rdma.Coro, old, next uint64) (found uint64, ok bool, err error) {
 	o := g.o
 	taking := next&memberMask != 0
@@ -171,9 +173,9 @@ func (g *guard) tryTake(c *rdma.Coro) (h Held, ok bool, err error) {
 	return g.got(found), true, nil
 }
 
-// take waits for the lock until ctx ends. If its holder is dead, that member is fenced, and the lock
-// taken over. It asks by the atomic that takes the lock: a READ that finds it free comes too late, if its
-// last holder wants it again.
+// take waits for the lock until ctx ends. If its holder is dead, that member is fenced, and the
+// lock taken over. It asks by the atomic that takes the lock: a READ that finds it free comes too
+// late, if its last holder wants it again.
 func (g *guard) take(ctx context.Context, c *rdma.Coro) (Held, error) {
 	m := g.o.m
 	w := wait{ctx: ctx, m: m}

@@ -6,8 +6,8 @@ import (
 	"txnode/rdma"
 )
 
-// images is a value with one writer at a time, in two slots that are written in turn, so that one of
-// them is whole whenever the writer stops.
+// images is a value with one writer at a time, in two slots that are written in turn, so that one
+// of them is whole whenever the writer stops.
 //
 //	0              version    1, 2, ...; 0: never written
 //	8              owner      the number of the member that wrote it
@@ -18,12 +18,12 @@ import (
 //
 // # Which slot a reader takes
 //
-// If both slots are whole in one READ, the newer one. If one is torn, the other may be out of date: a
-// READ copies lines in any order, so it can copy the whole slot, then two WRITEs can pass, and then it
-// copies the other slot in the middle of the second. Two READs, one after the other, that find the
-// same bytes decide. The torn bytes of the first were those of a WRITE that had begun, so the WRITE
-// before it was placed before the second READ began, and the second found it. A reader of what a dead
-// owner left half written therefore needs two READs, and not more.
+// If both slots are whole in one READ, the newer one. If one is torn, the other may be out of date:
+// a READ copies lines in any order, so it can copy the whole slot, then two WRITEs can pass, and
+// then it copies the other slot in the middle of the second. Two READs, one after the other, that
+// find the same bytes decide. The torn bytes of the first were those of a WRITE that had begun, so
+// the WRITE before it was placed before the second READ began, and the second found it. A reader of
+// what a dead owner left half written therefore needs two READs, and not more.
 type images struct {
 	off  uint32 // in the object
 	size uint32 // of the payload

@@ -10,8 +10,8 @@ import (
 	"txnode/rdma/rdmatest"
 )
 
-// TestOwnedFresh: a Load finds what was stored before it began, although its READ copies lines in any
-// order, over a time in which several Stores pass.
+// TestOwnedFresh: a Load finds what was stored before it began, although its READ copies lines in
+// any order, over a time in which several Stores pass.
 func TestOwnedFresh(t *testing.T) {
 	of := func(x uint64) [4]uint64 { return [4]uint64{x, x, x, x} }
 	seeds := uint64(12)
@@ -19,7 +19,10 @@ func TestOwnedFresh(t *testing.T) {
 		seeds = 3
 	}
 	for seed := range seeds {
-		f := rdmatest.New(rdmatest.Options{Blades: 1, Size: 1 << 20, Seed: seed, LatencyNs: 300, SpreadNs: 4000, Caps: rdma.Caps{Placed: true, MaskedCAS: true}})
+		f := rdmatest.New(rdmatest.Options{
+			Blades: 1, Size: 1 << 20, Seed: seed, LatencyNs: 300, SpreadNs: 4000,
+			Caps: rdma.Caps{Placed: true, MaskedCAS: true},
+		})
 		w := channeltest.NewWorld(t, f)
 		stored, ended := uint64(0), false
 		w.Run(3, func(i int, m *channel.Member, c *rdma.Coro) error {

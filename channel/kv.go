@@ -10,8 +10,8 @@ import (
 )
 
 // KV is a map that members share: LOCO's kvstore, with its index on the blade. All operations are
-// linearizable. A reader takes no lock, and finds a whole value in one round trip. A member that dies
-// in the middle of a change has made it or not.
+// linearizable. A reader takes no lock, and finds a whole value in one round trip. A member that
+// dies in the middle of a change has made it or not.
 //
 //	operation                        verbs / round trips
 //	Get                              READ of a bucket               1 / 1
@@ -25,35 +25,37 @@ import (
 //
 // # Layout
 //
-// The header; at 64 the guards of buckets, a word each, as in Mutex; the owners of blocks, a word each;
-// then the nodes: one for each bucket, and the blocks, which buckets take when they are full. Guards
-// and owners are changed by atomics alone. A node is two images, as those of Owned:
+// The header; at 64 the guards of buckets, a word each, as in Mutex; the owners of blocks, a word
+// each; then the nodes: one for each bucket, and the blocks, which buckets take when they are full.
+// Guards and owners are changed by atomics alone. A node is two images, as those of Owned:
 //
 //	 0   home      4, number of its bucket, plus 1
 //	 4   next      4, number of the block that goes on, plus 1; 0: none
 //	 8   present   8, a bit for each entry
 //	16   entries   key and value, each padded to 8
 //
-// A change is made by the holder of the bucket's guard. It reads the bucket, and replaces one image:
-// the WRITE of that image is the moment of the change, for readers and for a member that takes over.
-// The guard is given back behind it in the same doorbell. So nothing has to be repaired after a dead
-// holder, but blocks have to be found that it had taken and not linked, or unlinked and not given back:
-// the owner of a block is the bucket, and a member that takes over a guard looks at all of them.
+// A change is made by the holder of the bucket's guard. It reads the bucket, and replaces one
+// image: the WRITE of that image is the moment of the change, for readers and for a member that
+// takes over. The guard is given back behind it in the same doorbell. So nothing has to be repaired
+// after a dead holder, but blocks have to be found that it had taken and not linked, or unlinked
+// and not given back: the owner of a block is the bucket, and a member that takes over a guard
+// looks at all of them.
 //
 // # Blocks
 //
-// A block is linked behind its bucket's node, in front of the other blocks, when it holds its first
-// key. It is unlinked when its last key is deleted, and given back then. A reader on its way along the
-// blocks can meet one that was given back. If the block belongs to another bucket by now, its home says
-// so, and the reader begins anew. Otherwise the reader goes on: entries do not move, and blocks keep
-// their order, so each entry that is there all the time lies behind every block that is passed.
+// A block is linked behind its bucket's node, in front of the other blocks, when it holds its
+// first key. It is unlinked when its last key is deleted, and given back then. A reader on its way
+// along the blocks can meet one that was given back. If the block belongs to another bucket by
+// now, its home says so, and the reader begins anew. Otherwise the reader goes on: entries do not
+// move, and blocks keep their order, so each entry that is there all the time lies behind every
+// block that is passed.
 //
 // # Why no index in the processes
 //
-// LOCO's members each have all keys in memory. An insert sends the place of the key to all of them, and
-// waits for all. Here neither the cost of a change nor the memory of a member grows with the number of
-// members, a member that joins has nothing to catch up with, and a member that stops is in the way of
-// one bucket alone. A READ brings a bucket instead of an entry: see KVOptions.Bucket.
+// LOCO's members each have all keys in memory. An insert sends the place of the key to all of them,
+// and waits for all. Here neither the cost of a change nor the memory of a member grows with the
+// number of members, a member that joins has nothing to catch up with, and a member that stops is
+// in the way of one bucket alone. A READ brings a bucket instead of an entry: see KVOptions.Bucket.
 type KV[K, V any] struct {
 	object
 	keys   Codec[K]
@@ -76,11 +78,11 @@ type KV[K, V any] struct {
 
 // KVOptions are the measures of a KV, the same for all members.
 type KVOptions struct {
-	// Keys is how many keys there is room for, if they fall on buckets by chance; 0: 1024. Buckets are
-	// 3/5 full then, and a third of them can have a block.
+	// Keys is how many keys there is room for, if they fall on buckets by chance; 0: 1024. Buckets
+	// are 3/5 full then, and a third of them can have a block.
 	Keys int
-	// Bucket is how many entries a bucket has, at most 64; 0: as many as make an image of two lines, at
-	// least 4. A READ brings them all, twice, and a WRITE once.
+	// Bucket is how many entries a bucket has, at most 64; 0: as many as make an image of two
+	// lines, at least 4. A READ brings them all, twice, and a WRITE once.
 	Bucket int
 }
 
@@ -172,9 +174,10 @@ func putHalf(b []byte, off, v uint32) {
 	putWord(b, off&^7, word(b, off&^7)&^(0xffffffff<<shift)|uint64(v)<<shift)
 }
 
-// OpenKV opens the map called name in s. Two keys are one if their codec encodes them alike. ErrTooLarge:
-// an option that cannot be, or more than 1 GiB.
-func OpenKV[K, V any](ctx context.Context, c *rdma.Coro, s Scope, name string, keys Codec[K], values Codec[V], opts KVOptions) (*KV[K, V], error) {
+// OpenKV opens the map called name in s. Two keys are one if their codec encodes them alike.
+// ErrTooLarge: an option that cannot be, or more than 1 GiB.
+func OpenKV[K, V any](ctx context.Context, c *rdma.Coro, s Scope, name string, keys Codec[K], values Codec[V],
+	opts KVOptions) (*KV[K, V], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -187,7 +190,8 @@ func OpenKV[K, V any](ctx context.Context, c *rdma.Coro, s Scope, name string, k
 	}
 	v := &KV[K, V]{keys: keys, values: values, key: make([]byte, keys.Size)}
 	if opts.Keys < 0 || opts.Bucket < 0 || opts.Bucket > maxKVEntries || !v.layout(keys.Size, values.Size, opts) {
-		return nil, fmt.Errorf("%w: %q for %d keys of %d and %d bytes, %d in a bucket: up to %d in a bucket, and 1 GiB, are possible",
+		return nil, fmt.Errorf("%w: %q for %d keys of %d and %d bytes, %d in a bucket: up to %d in a bucket, and 1 "+
+			"GiB, are possible",
 			ErrTooLarge, full, opts.Keys, keys.Size, values.Size, opts.Bucket, maxKVEntries)
 	}
 	spec := Spec{
@@ -216,8 +220,8 @@ func (v *KV[K, V]) aim(k K) {
 	v.home = uint32(h >> 32 * uint64(v.buckets) >> 32)
 }
 
-// Get returns the value of a key. ok is false if there is none. ErrOwned: this handle holds a bucket,
-// and Hold has told the value.
+// Get returns the value of a key. ok is false if there is none. ErrOwned: this handle holds a
+// bucket, and Hold has told the value.
 func (v *KV[K, V]) Get(c *rdma.Coro, k K) (value V, ok bool, err error) {
 	if v.guard.held {
 		return value, false, fmt.Errorf("%w: this handle of %q holds a bucket", ErrOwned, v.name)
@@ -239,8 +243,8 @@ func (v *KV[K, V]) Get(c *rdma.Coro, k K) (value V, ok bool, err error) {
 	return value, false, fmt.Errorf("%w: blocks of a bucket of %q", ErrTorn, v.name)
 }
 
-// search returns the bytes of the key's value, in the arena; nil: there is none. moved: a block on the
-// way belongs to another bucket by now.
+// search returns the bytes of the key's value, in the arena; nil: there is none. moved: a block on
+// the way belongs to another bucket by now.
 func (v *KV[K, V]) search(c *rdma.Coro) (value []byte, moved bool, err error) {
 	for number := v.home; ; {
 		payload, err := v.look(c, number)
@@ -261,8 +265,8 @@ func (v *KV[K, V]) search(c *rdma.Coro) (value []byte, moved bool, err error) {
 	}
 }
 
-// payloadOf is that of an image. The bytes of a node that was never written, version 0, are not to be
-// trusted: the first WRITE may be under way, or its member dead, and its last words missing.
+// payloadOf is that of an image. The bytes of a node that was never written, version 0, are not to
+// be trusted: the first WRITE may be under way, or its member dead, and its last words missing.
 func (v *KV[K, V]) payloadOf(x *image) []byte {
 	if x.version == 0 {
 		return v.blank

@@ -9,8 +9,8 @@ import (
 	"txnode/rdma"
 )
 
-// Put sets the value of a key. It waits for members that change keys of the same bucket, until ctx ends.
-// ErrFull: the bucket is full, and no block is left. Nothing was changed then.
+// Put sets the value of a key. It waits for members that change keys of the same bucket, until ctx
+// ends. ErrFull: the bucket is full, and no block is left. Nothing was changed then.
 func (v *KV[K, V]) Put(ctx context.Context, c *rdma.Coro, k K, value V) error {
 	if _, err := v.hold(ctx, c, k, true); err != nil {
 		return err
@@ -70,10 +70,10 @@ func (v *KV[K, V]) finish(c *rdma.Coro, stage func(b *rdma.Batch) error) error {
 }
 
 // Hold locks the bucket of a key, and returns the key's value, ok if it has one. No other member
-// changes a key of that bucket before StagePut, StageDelete or StageRelease were posted, one of which
-// has to follow. So a member can change a value that depends on the one before, and make the change
-// visible in one doorbell with others on the same blade. A handle holds one bucket at a time.
-// ErrFull, ErrOwned: nothing is held.
+// changes a key of that bucket before StagePut, StageDelete or StageRelease were posted, one of
+// which has to follow. So a member can change a value that depends on the one before, and make the
+// change visible in one doorbell with others on the same blade. A handle holds one bucket at a
+// time. ErrFull, ErrOwned: nothing is held.
 func (v *KV[K, V]) Hold(ctx context.Context, c *rdma.Coro, k K) (value V, ok bool, err error) {
 	if _, err := v.hold(ctx, c, k, true); err != nil {
 		return value, false, err
@@ -137,8 +137,8 @@ func (v *KV[K, V]) fetch(c *rdma.Coro, abandoned, insert bool) error {
 	return nil
 }
 
-// note appends the node that was read to the chain. Nothing is under way there: a torn image is that of
-// a dead member.
+// note appends the node that was read to the chain. Nothing is under way there: a torn image is
+// that of a dead member.
 func (v *KV[K, V]) note(number uint32) (next uint32, err error) {
 	newest, ok, _ := images{size: v.payload}.pick(v.m.t.Bytes(v.buf+v.both, 2*v.slot), nil)
 	payload, home := v.payloadOf(&newest), v.home+1
@@ -146,7 +146,8 @@ func (v *KV[K, V]) note(number uint32) (next uint32, err error) {
 		home = 0
 	}
 	if !ok || half(payload, kvHome) != home || v.n > int(v.blocks) {
-		return 0, fmt.Errorf("%w: node %d of bucket %d of %q is of bucket %d", ErrTorn, number, v.home, v.name, int(home)-1)
+		return 0, fmt.Errorf("%w: node %d of bucket %d of %q is of bucket %d",
+			ErrTorn, number, v.home, v.name, int(home)-1)
 	}
 	if v.n == len(v.chain) {
 		v.chain = append(v.chain, kvNode{payload: make([]byte, v.payload)})
@@ -167,7 +168,8 @@ func (v *KV[K, V]) note(number uint32) (next uint32, err error) {
 
 // eachOwner reads the owners of blocks, some at a time, from block first on and around. fn gets the
 // number of a block and its owner, and returns whether to go on.
-func (v *KV[K, V]) eachOwner(c *rdma.Coro, first uint32, fn func(block uint32, owner uint64) (more bool, err error)) error {
+func (v *KV[K, V]) eachOwner(c *rdma.Coro, first uint32, fn func(block uint32,
+	owner uint64) (more bool, err error)) error {
 	for done := uint32(0); done < v.blocks; {
 		from := (first + done) % v.blocks
 		n := min(ownersAtOnce, v.blocks-done, v.blocks-from)
@@ -196,7 +198,9 @@ func (v *KV[K, V]) owner() uint64 { return uint64(v.home) + 1 }
 // reclaim gives back blocks that are this bucket's and not in its chain.
 func (v *KV[K, V]) reclaim(c *rdma.Coro) error {
 	return v.eachOwner(c, 0, func(block uint32, owner uint64) (bool, error) {
-		if owner != v.owner() || slices.ContainsFunc(v.chain[:v.n], func(x kvNode) bool { return x.number == v.block(block) }) {
+		if owner != v.owner() || slices.ContainsFunc(v.chain[:v.n], func(x kvNode) bool {
+			return x.number == v.block(block)
+		}) {
 			return true, nil
 		}
 		_, err := v.swapOwner(c, block, owner, 0)
@@ -223,14 +227,15 @@ func (v *KV[K, V]) grow(c *rdma.Coro) error {
 		return false, nil
 	})
 	if err == nil && v.spare == 0 {
-		err = fmt.Errorf("%w: bucket %d of %q has %d entries in use, and all %d blocks are taken: open it for more keys under another name",
+		err = fmt.Errorf("%w: bucket %d of %q has %d entries in use, and all %d blocks are taken: open it for more "+
+			"keys under another name",
 			ErrFull, v.home, v.name, v.n*int(v.entries), v.blocks)
 	}
 	return err
 }
 
-// swapOwner changes the owner of a block, which is this bucket's before or after. Taken, the block's
-// images are read.
+// swapOwner changes the owner of a block, which is this bucket's before or after. Taken, the
+// block's images are read.
 func (v *KV[K, V]) swapOwner(c *rdma.Coro, block uint32, old, next uint64) (bool, error) {
 	for {
 		if err := v.ready(); err != nil {
@@ -284,10 +289,10 @@ func (v *KV[K, V]) held() error {
 	return nil
 }
 
-// StagePut appends to b that the key of Hold gets this value, and that the bucket is given back. What
-// was appended before, for the same blade, is visible to members that see the value. Nothing else can
-// be done with this handle before b is done. If b ends with ErrUncertain, Settle does the rest; after
-// another error the handle is of no use.
+// StagePut appends to b that the key of Hold gets this value, and that the bucket is given back.
+// What was appended before, for the same blade, is visible to members that see the value. Nothing
+// else can be done with this handle before b is done. If b ends with ErrUncertain, Settle does the
+// rest; after another error the handle is of no use.
 func (v *KV[K, V]) StagePut(b *rdma.Batch, value V) error {
 	if err := v.held(); err != nil {
 		return err
@@ -350,8 +355,8 @@ func (v *KV[K, V]) StageRelease(b *rdma.Batch) error {
 	return nil
 }
 
-// release appends that a block is given back which was not used, and the guard, and notes all requests
-// of b from first on.
+// release appends that a block is given back which was not used, and the guard, and notes all
+// requests of b from first on.
 func (v *KV[K, V]) release(b *rdma.Batch, first int) {
 	if v.spare > 0 {
 		b.CAS(v.addr(v.owners+8*(v.spare-1)), v.owner(), 0)
@@ -361,8 +366,8 @@ func (v *KV[K, V]) release(b *rdma.Batch, first int) {
 	v.again = append(v.again[:0], b.WRs()[first:]...)
 }
 
-// Settle does what was staged, if a batch with it has ended with ErrUncertain: afterwards it is done,
-// and was done once. It does nothing if the bucket was given back.
+// Settle does what was staged, if a batch with it has ended with ErrUncertain: afterwards it is
+// done, and was done once. It does nothing if the bucket was given back.
 func (v *KV[K, V]) Settle(c *rdma.Coro) error {
 	if v.guard.held || len(v.again) == 0 {
 		return nil
@@ -372,7 +377,8 @@ func (v *KV[K, V]) Settle(c *rdma.Coro) error {
 		if found, err := v.guard.load(c); err != nil || found != old {
 			return err
 		}
-		// This member holds the bucket still, so the same requests do no harm, and the guard is last.
+		// This member holds the bucket still, so the same requests do no harm, and the guard is
+		// last.
 		if err := v.ready(); err != nil {
 			return err
 		}

@@ -18,11 +18,12 @@ import (
 type kv = channel.KV[uint64, channeltest.Wide]
 
 func openKV(m *channel.Member, c *rdma.Coro, opts channel.KVOptions) (*kv, error) {
-	return channel.OpenKV(context.Background(), c, m.Scope("s"), "kv", channel.Plain[uint64]("key"), channel.Plain[channeltest.Wide]("wide"), opts)
+	return channel.OpenKV(context.Background(), c, m.Scope("s"), "kv", channel.Plain[uint64]("key"),
+		channel.Plain[channeltest.Wide]("wide"), opts)
 }
 
-// kvOp is an operation: get, put, insert, update, delete, or add to the value under Hold. Values are
-// above 0.
+// kvOp is an operation: get, put, insert, update, delete, or add to the value under Hold.
+// Values are above 0.
 type kvOp struct {
 	kind       byte // 'g', 'p', 'i', 'u', 'd', 'a'
 	key, value uint64
@@ -95,7 +96,9 @@ func (h *kvHistory) note(client int, op kvOp, fn func() (kvOut, error)) error {
 	h.mu.Lock()
 	h.now++
 	i := len(h.ops)
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: op, Output: kvOut{unknown: true}, Call: h.now, Return: math.MaxInt64})
+	h.ops = append(h.ops, porcupine.Operation{
+		ClientId: client, Input: op, Output: kvOut{unknown: true}, Call: h.now, Return: math.MaxInt64,
+	})
 	h.mu.Unlock()
 	out, err := fn()
 	if err != nil {
@@ -154,7 +157,8 @@ func (h *kvHistory) check() error {
 	}
 	text := fmt.Sprintf("the history is not linearizable (%v):", result)
 	for _, op := range h.ops {
-		text += fmt.Sprintf("\n  [%d, %d] client %d: %s", op.Call, op.Return, op.ClientId, kvModel.DescribeOperation(op.Input, op.Output))
+		text += fmt.Sprintf("\n  [%d, %d] client %d: %s", op.Call, op.Return, op.ClientId,
+			kvModel.DescribeOperation(op.Input, op.Output))
 	}
 	return errors.New(text)
 }

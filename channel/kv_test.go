@@ -25,8 +25,8 @@ func neighbours(v *kv, n int) (keys []uint64) {
 	return keys
 }
 
-// TestKV: what operations return, with one entry in a bucket and many, and blocks are taken and given
-// back.
+// TestKV: what operations return, with one entry in a bucket and many, and blocks are
+// taken and given back.
 func TestKV(t *testing.T) {
 	for _, bucket := range []int{1, 2, 0, 64} {
 		t.Run(fmt.Sprintf("bucket=%d", bucket), func(t *testing.T) {
@@ -67,12 +67,15 @@ func TestKV(t *testing.T) {
 // TestKVFills: a map has room for the keys that it was opened for. When no block is left, ErrFull
 // changes nothing, and deleting makes room.
 func TestKVFills(t *testing.T) {
-	for _, opts := range []channel.KVOptions{{Keys: 1}, {Keys: 100}, {Keys: 1000}, {}, {Keys: 4000, Bucket: 2}, {Keys: 3000, Bucket: 16}} {
+	for _, opts := range []channel.KVOptions{
+		{Keys: 1}, {Keys: 100}, {Keys: 1000}, {}, {Keys: 4000, Bucket: 2}, {Keys: 3000, Bucket: 16},
+	} {
 		t.Run(fmt.Sprintf("%+v", opts), func(t *testing.T) {
 			w := channeltest.NewWorld(t, newInproc(t, 1, 1<<24))
 			w.Run(1, func(_ int, m *channel.Member, c *rdma.Coro) error {
 				ctx := context.Background()
-				v, err := channel.OpenKV(ctx, c, m.Scope("s"), "kv", channel.Plain[uint64]("key"), channel.Plain[uint32]("value"), opts)
+				v, err := channel.OpenKV(ctx, c, m.Scope("s"), "kv", channel.Plain[uint64]("key"),
+					channel.Plain[uint32]("value"), opts)
 				if err != nil {
 					return err
 				}
@@ -166,10 +169,13 @@ func TestKVErrors(t *testing.T) {
 			key, value channel.Codec[uint64]
 			opts       channel.KVOptions
 		}{
-			{key, channel.Plain[uint64]("other"), channel.KVOptions{Keys: 8}}, {key, value, channel.KVOptions{Keys: 800}},
-			{channel.Plain[uint64]("other"), value, channel.KVOptions{Keys: 8}}, {key, value, channel.KVOptions{Keys: 8, Bucket: 1}},
+			{key, channel.Plain[uint64]("other"), channel.KVOptions{Keys: 8}},
+			{key, value, channel.KVOptions{Keys: 800}},
+			{channel.Plain[uint64]("other"), value, channel.KVOptions{Keys: 8}},
+			{key, value, channel.KVOptions{Keys: 8, Bucket: 1}},
 		} {
-			if _, err := channel.OpenKV(ctx, c, s, "kv", other.key, other.value, other.opts); !errors.Is(err, channel.ErrSpec) {
+			if _, err := channel.OpenKV(ctx, c, s, "kv", other.key, other.value,
+				other.opts); !errors.Is(err, channel.ErrSpec) {
 				t.Errorf("opened otherwise: %v", err)
 			}
 		}
@@ -177,15 +183,16 @@ func TestKVErrors(t *testing.T) {
 	})
 }
 
-// kvScript is what the victim of TestKVStop does, with keys of one bucket of one entry: blocks are linked
-// in front, unlinked from the middle and from the end, and used again.
+// kvScript is what the victim of TestKVStop does, with keys of one bucket of one entry: blocks are
+// linked in front, unlinked from the middle and from the end, and used again.
 var kvScript = []kvOp{
-	{'i', 0, 1}, {'i', 1, 2}, {'p', 2, 3}, {'u', 1, 4}, {'p', 1, 5}, {'d', 1, 0}, {'a', 0, 6}, {'u', 0, 7}, {'i', 1, 8}, {'d', 2, 0},
+	{'i', 0, 1}, {'i', 1, 2}, {'p', 2, 3}, {'u', 1, 4}, {'p', 1, 5}, {'d', 1, 0}, {'a', 0, 6}, {'u', 0, 7},
+	{'i', 1, 8}, {'d', 2, 0},
 	{'g', 1, 0}, {'d', 0, 0}, {'d', 1, 0},
 }
 
-// TestKVStop: a member stops after every half verb of changing a map, before or beside another one that
-// changes it too. The history is linearizable, and no block is lost.
+// TestKVStop: a member stops after every half verb of changing a map, before or beside another one
+// that changes it too. The history is linearizable, and no block is lost.
 func TestKVStop(t *testing.T) {
 	stopsBeside(t, func(t *testing.T, caps rdma.Caps, beside bool) {
 		stopEverywhere(t, caps, beside, func(*channeltest.World) (body, []body) {
@@ -211,7 +218,8 @@ func TestKVStop(t *testing.T) {
 			survivor := func(m *channel.Member, c *rdma.Coro) error {
 				ops := []kvOp{{'g', 0, 0}, {'g', 1, 0}, {'g', 2, 0}}
 				if beside {
-					ops = append(ops, kvOp{'i', 2, 1}, kvOp{'a', 1, 2}, kvOp{'g', 2, 0}, kvOp{'d', 1, 0}, kvOp{'g', 2, 0}, kvOp{'p', 1, 3})
+					ops = append(ops, kvOp{'i', 2, 1}, kvOp{'a', 1, 2}, kvOp{'g', 2, 0}, kvOp{'d', 1, 0},
+						kvOp{'g', 2, 0}, kvOp{'p', 1, 3})
 				}
 				v, err := run(2, m, c, ops)
 				if err != nil {
@@ -240,11 +248,13 @@ func TestKVStop(t *testing.T) {
 	})
 }
 
-// TestKVPairs: each operation of a member is interrupted in front of each of its verbs in turn, and another
-// member does each operation meanwhile, as far as it can, on the same key or another one of its bucket.
-// Histories are linearizable.
+// TestKVPairs: each operation of a member is interrupted in front of each of its verbs in turn, and
+// another member does each operation meanwhile, as far as it can, on the same key or another one of
+// its bucket. Histories are linearizable.
 func TestKVPairs(t *testing.T) {
-	first := []kvOp{{'g', 0, 0}, {'p', 0, 11}, {'p', 2, 12}, {'i', 2, 13}, {'u', 1, 14}, {'d', 0, 0}, {'d', 1, 0}, {'a', 1, 15}}
+	first := []kvOp{
+		{'g', 0, 0}, {'p', 0, 11}, {'p', 2, 12}, {'i', 2, 13}, {'u', 1, 14}, {'d', 0, 0}, {'d', 1, 0}, {'a', 1, 15},
+	}
 	second := []kvOp{{'p', 0, 21}, {'i', 2, 22}, {'d', 1, 0}, {'a', 1, 23}, {'u', 0, 24}, {'d', 0, 0}}
 	for _, a := range first {
 		for _, b := range second {
@@ -255,8 +265,8 @@ func TestKVPairs(t *testing.T) {
 	}
 }
 
-// kvPair lets one member do a, but for a pause after so many moves, in which another one does b. ended: a was
-// over before.
+// kvPair lets one member do a, but for a pause after so many moves, in which another one does b.
+// ended: a was over before.
 func kvPair(t *testing.T, a, b kvOp, at int) (ended bool) {
 	t.Helper()
 	s, h, opts := duel(t), &kvHistory{}, channel.KVOptions{Keys: 2, Bucket: 1}
@@ -307,9 +317,9 @@ func kvPair(t *testing.T, a, b kvOp, at int) (ended bool) {
 	return ended
 }
 
-// TestKVMoved: a reader is on its way to a key behind two blocks. In front of each of its verbs in turn,
-// another member deletes the key of the first block, and gives that block to another bucket. The reader
-// finds its key all the same.
+// TestKVMoved: a reader is on its way to a key behind two blocks. In front of each of its verbs in
+// turn, another member deletes the key of the first block, and gives that block to another bucket.
+// The reader finds its key all the same.
 func TestKVMoved(t *testing.T) {
 	const bound = 20
 	for at, read := 0, false; !read; at++ {
@@ -352,7 +362,8 @@ func TestKVMoved(t *testing.T) {
 					continue
 				}
 				n++
-				if err := v.Put(context.Background(), c, k, channeltest.WideOf(9)); err != nil && !errors.Is(err, channel.ErrFull) {
+				if err := v.Put(context.Background(), c, k, channeltest.WideOf(9)); err != nil &&
+					!errors.Is(err, channel.ErrFull) {
 					return err
 				}
 			}
@@ -372,8 +383,8 @@ func TestKVMoved(t *testing.T) {
 	}
 }
 
-// TestKVUnwritten: the first WRITE of a bucket has placed its payload, and not its version, owner and checksum,
-// when its member dies. What is there is not read, and the bucket can be used.
+// TestKVUnwritten: the first WRITE of a bucket has placed its payload, and not its version, owner
+// and checksum, when its member dies. What is there is not read, and the bucket can be used.
 func TestKVUnwritten(t *testing.T) {
 	w := channeltest.NewWorld(t, newInproc(t, 1, 1<<20))
 	w.Run(1, func(_ int, m *channel.Member, c *rdma.Coro) error {
@@ -396,7 +407,9 @@ func TestKVUnwritten(t *testing.T) {
 			return err
 		}
 		h := &kvHistory{}
-		for _, op := range []kvOp{{'g', 1, 0}, {'u', 1, 2}, {'i', neighbours(v, 2)[1], 3}, {'g', 1, 0}, {'i', 1, 4}, {'g', 1, 0}} {
+		for _, op := range []kvOp{
+			{'g', 1, 0}, {'u', 1, 2}, {'i', neighbours(v, 2)[1], 3}, {'g', 1, 0}, {'i', 1, 4}, {'g', 1, 0},
+		} {
 			if err := h.do(0, m, c, v, op); err != nil {
 				return err
 			}
@@ -405,8 +418,8 @@ func TestKVUnwritten(t *testing.T) {
 	})
 }
 
-// TestKVFresh: a Get finds what was put before it began, although its READ copies lines in any order, over
-// a time in which several changes pass.
+// TestKVFresh: a Get finds what was put before it began, although its READ copies lines in any
+// order, over a time in which several changes pass.
 func TestKVFresh(t *testing.T) {
 	seeds := uint64(12)
 	if testing.Short() {
@@ -414,12 +427,14 @@ func TestKVFresh(t *testing.T) {
 	}
 	for seed := range seeds {
 		w := channeltest.NewWorld(t, rdmatest.New(rdmatest.Options{
-			Blades: 1, Size: 1 << 20, Seed: seed, LatencyNs: 300, SpreadNs: 4000, Caps: rdma.Caps{Placed: true, MaskedCAS: true},
+			Blades: 1, Size: 1 << 20, Seed: seed, LatencyNs: 300, SpreadNs: 4000,
+			Caps: rdma.Caps{Placed: true, MaskedCAS: true},
 		}))
 		put, ended := uint64(0), false
 		w.Run(3, func(i int, m *channel.Member, c *rdma.Coro) error {
 			ctx := context.Background()
-			v, err := channel.OpenKV(ctx, c, m.Scope("s"), "kv", channel.Plain[uint64]("key"), channel.Plain[uint64]("value"), channel.KVOptions{Keys: 1, Bucket: 1})
+			v, err := channel.OpenKV(ctx, c, m.Scope("s"), "kv", channel.Plain[uint64]("key"),
+				channel.Plain[uint64]("value"), channel.KVOptions{Keys: 1, Bucket: 1})
 			if err != nil {
 				return err
 			}
@@ -477,9 +492,9 @@ func TestKVLost(t *testing.T) {
 	}
 }
 
-// TestKVFenced: each verb of a member in turn arrives when that member was declared dead, if another one
-// waits for it: late verbs change nothing. It joins again, and goes on. The history is linearizable, and
-// no block is lost.
+// TestKVFenced: each verb of a member in turn arrives when that member was declared dead, if
+// another one waits for it: late verbs change nothing. It joins again, and goes on. The history is
+// linearizable, and no block is lost.
 func TestKVFenced(t *testing.T) {
 	fenced := 0
 	for verb := 1; verb <= 64 && !t.Failed(); verb++ {
@@ -554,9 +569,9 @@ func TestKVFenced(t *testing.T) {
 	}
 }
 
-// kvChurn lets members change a map of few keys and fewer buckets. Each of them stops in the middle of
-// a change, or sleeps through its term there, at random, and joins again under another number. The history
-// is linearizable, and when all have left, no block is lost.
+// kvChurn lets members change a map of few keys and fewer buckets. Each of them stops in the middle
+// of a change, or sleeps through its term there, at random, and joins again under another number.
+// The history is linearizable, and when all have left, no block is lost.
 func kvChurn(t *testing.T, f rdma.Fabric, seed uint64, ops int, deaths bool) {
 	t.Helper()
 	const members, keys = 3, 4
@@ -648,8 +663,8 @@ func (h *kvHistory) stage(client int, m *channel.Member, c *rdma.Coro, v *kv, op
 	})
 }
 
-// TestKVLinear: histories of several members are linearizable, with members that stop and sleep and without,
-// on every fabric.
+// TestKVLinear: histories of several members are linearizable, with members that stop and sleep and
+// without, on every fabric.
 func TestKVLinear(t *testing.T) {
 	rounds := 30
 	if testing.Short() {
@@ -663,12 +678,17 @@ func TestKVLinear(t *testing.T) {
 				}
 				for i, caps := range weak() {
 					t.Run(fmt.Sprintf("disorderly-%d", i), func(t *testing.T) {
-						kvChurn(t, rdmatest.New(rdmatest.Options{Blades: 1, Size: 1 << 20, Caps: caps, Seed: seed + 1, SpreadNs: 4000}), seed, 40, deaths)
+						kvChurn(t, rdmatest.New(rdmatest.Options{
+							Blades: 1, Size: 1 << 20, Caps: caps, Seed: seed + 1, SpreadNs: 4000,
+						}), seed, 40, deaths)
 					})
 				}
 				for _, freedom := range []sim.Freedom{sim.FreedomMild, sim.FreedomHostile} {
 					t.Run(fmt.Sprintf("sim-%v", freedom), func(t *testing.T) {
-						f, err := sim.New(sim.Options{Blades: bladesOf(1, sim.BladeOptions{Size: 1 << 20, Key: 1}), Seed: seed + 1, Freedom: freedom, Profile: sim.Ideal()})
+						f, err := sim.New(sim.Options{
+							Blades: bladesOf(1, sim.BladeOptions{Size: 1 << 20, Key: 1}),
+							Seed:   seed + 1, Freedom: freedom, Profile: sim.Ideal(),
+						})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -20,11 +20,13 @@ import (
 	"txnode/rdma/steptest"
 )
 
-// lapOp is a Send of message sent, or a Receive behind message pos that has returned the next one, or how many were missed.
+// lapOp is a Send of message sent, or a Receive behind message pos that has returned the next one,
+// or how many were missed.
 type lapOp struct{ sent, pos, missed uint64 }
 
-// lapModel is a ring of so many slots without rows. Its state is how many messages were begun to be written. A message that was received may have
-// been written over since: it was read before, with others.
+// lapModel is a ring of so many slots without rows. Its state is how many messages were begun
+// to be written. A message that was received may have been written over since: it was read
+// before, with others.
 func lapModel(slots uint64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return uint64(0) },
@@ -57,7 +59,8 @@ func (h *lapHistory) begin() int64 {
 }
 
 // receive receives up to a last message.
-func (h *lapHistory) receive(i int, v *channel.Receiver[channeltest.Wide], c *rdma.Coro, last uint64, between func()) error {
+func (h *lapHistory) receive(i int, v *channel.Receiver[channeltest.Wide], c *rdma.Coro, last uint64,
+	between func()) error {
 	for pos := uint64(0); pos < last; {
 		call := h.begin()
 		msg, err := v.Receive(context.Background(), c)
@@ -84,7 +87,8 @@ func (h *lapHistory) receive(i int, v *channel.Receiver[channeltest.Wide], c *rd
 }
 
 // send sends messages up to a last one, so many with one doorbell.
-func (h *lapHistory) send(m *channel.Member, s *channel.Sender[channeltest.Wide], c *rdma.Coro, last uint64, burst func() int) error {
+func (h *lapHistory) send(m *channel.Member, s *channel.Sender[channeltest.Wide], c *rdma.Coro, last uint64,
+	burst func() int) error {
 	for k := uint64(1); k <= last; {
 		var b rdma.Batch
 		first := len(h.sent)
@@ -112,7 +116,8 @@ func (h *lapHistory) send(m *channel.Member, s *channel.Sender[channeltest.Wide]
 	return nil
 }
 
-// check holds what each receiver has seen against the model, and returns how many messages were missed.
+// check holds what each receiver has seen against the model, and returns how many
+// messages were missed.
 func (h *lapHistory) check(slots int) (missed uint64, err error) {
 	for i := range h.got {
 		if len(h.got[i]) == 0 {
@@ -129,8 +134,8 @@ func (h *lapHistory) check(slots int) (missed uint64, err error) {
 	return missed, nil
 }
 
-// TestLappedOrders: a sender and a receiver of a ring without rows, in every order in which they interrupt each other so many times, with
-// WRITEs and READs torn in halves.
+// TestLappedOrders: a sender and a receiver of a ring without rows, in every order in which they
+// interrupt each other so many times, with WRITEs and READs torn in halves.
 func TestLappedOrders(t *testing.T) {
 	for _, slots := range []int{1, 2, 3} {
 		for _, placed := range []bool{true, false} {
@@ -159,7 +164,8 @@ func testLappedOrders(t *testing.T, slots int, caps rdma.Caps) {
 				t.Fatal(err)
 			}
 			coros[i] = th.Plain()
-			members[i], err = channel.Join(context.Background(), coros[i], cat.Host(), channel.Identity{Term: 1 << 40, Slots: 2})
+			members[i], err = channel.Join(context.Background(), coros[i], cat.Host(),
+				channel.Identity{Term: 1 << 40, Slots: 2})
 			if err == nil {
 				rings[i], err = openRing(members[i], coros[i], slots, 0)
 			}
@@ -196,8 +202,9 @@ func testLappedOrders(t *testing.T, slots int, caps rdma.Caps) {
 	t.Logf("%d schedules, %d messages were missed", n, missed)
 }
 
-// TestLappedStop: the sender of a ring without rows stops after every half verb. Receivers get what is left of its messages, all that Send has
-// returned for and that were not overwritten, and then the messages of the next sender.
+// TestLappedStop: the sender of a ring without rows stops after every half verb. Receivers get what
+// is left of its messages, all that Send has returned for and that were not overwritten, and then
+// the messages of the next sender.
 func TestLappedStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, true, func(*channeltest.World) (body, []body) {
@@ -251,7 +258,8 @@ func TestLappedStop(t *testing.T) {
 					switch {
 					case errors.As(err, &lapped):
 						if pos += lapped.Missed; pos+slots > sent+1 { // one may be under way
-							return fmt.Errorf("%d messages were missed, up to %d, when %d were sent", lapped.Missed, pos, sent)
+							return fmt.Errorf("%d messages were missed, up to %d, when %d were sent",
+								lapped.Missed, pos, sent)
 						}
 					case errors.Is(err, channel.ErrMissing):
 						if pos < sent {
@@ -279,8 +287,8 @@ func TestLappedStop(t *testing.T) {
 	})
 }
 
-// TestLappedLinear: a fast sender and two receivers, which sleep now and then, on the disorderly fabric and the simulator. Porcupine checks what
-// each receiver has got and missed.
+// TestLappedLinear: a fast sender and two receivers, which sleep now and then, on the disorderly
+// fabric and the simulator. Porcupine checks what each receiver has got and missed.
 func TestLappedLinear(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -331,10 +339,14 @@ func TestLappedLinear(t *testing.T) {
 	}
 	for seed := range seeds {
 		for _, caps := range weak() {
-			run(seed, rdmatest.New(rdmatest.Options{Blades: 1, Size: 1 << 18, Caps: caps, Seed: seed + 1, SpreadNs: 3000}))
+			run(seed,
+				rdmatest.New(rdmatest.Options{Blades: 1, Size: 1 << 18, Caps: caps, Seed: seed + 1, SpreadNs: 3000}))
 		}
 		for _, freedom := range []sim.Freedom{sim.FreedomMild, sim.FreedomHostile} {
-			f, err := sim.New(sim.Options{Blades: bladesOf(1, sim.BladeOptions{Size: 1 << 18, Key: 1}), Seed: seed + 1, Freedom: freedom, Profile: sim.Ideal()})
+			f, err := sim.New(sim.Options{
+				Blades: bladesOf(1, sim.BladeOptions{Size: 1 << 18, Key: 1}), Seed: seed + 1,
+				Freedom: freedom, Profile: sim.Ideal(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,7 +23,8 @@ var kinds = map[string]opener{
 	},
 }
 
-// critical is what holders of a lock have done to two words of another blade, while one member stops.
+// critical is what holders of a lock have done to two words of another blade, while one member
+// stops.
 type critical struct {
 	w           *channeltest.World
 	token       uint64 // of the last holder
@@ -70,9 +71,9 @@ func (k *critical) enter(m *channel.Member, c *rdma.Coro, l channel.Lock, victim
 	return l.Unlock(c)
 }
 
-// TestLockStop: a member stops after every half verb of locking, changing two words of another blade,
-// and unlocking. Others get the lock, one at a time, with growing tokens. If they find the two words
-// different, or the member had the lock, the lock says that it was abandoned.
+// TestLockStop: a member stops after every half verb of locking, changing two words of another
+// blade, and unlocking. Others get the lock, one at a time, with growing tokens. If they find the
+// two words different, or the member had the lock, the lock says that it was abandoned.
 func TestLockStop(t *testing.T) {
 	for name, open := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -98,8 +99,8 @@ func TestLockStop(t *testing.T) {
 	}
 }
 
-// TestLockLost: each verb of a member that locks is lost in turn, beside one that locks too. No count
-// is lost.
+// TestLockLost: each verb of a member that locks is lost in turn, beside one that locks
+// too. No count is lost.
 func TestLockLost(t *testing.T) {
 	for name, open := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -247,8 +248,8 @@ func TestLockCancel(t *testing.T) {
 	}
 }
 
-// TestLockAll: members lock the same locks in other orders and do not wait in a circle. A lock that is
-// given back because another one could not be had keeps its mark.
+// TestLockAll: members lock the same locks in other orders and do not wait in a circle. A lock that
+// is given back because another one could not be had keeps its mark.
 func TestLockAll(t *testing.T) {
 	w := channeltest.NewWorld(t, disorderly(2))
 	w.Run(3, func(i int, m *channel.Member, c *rdma.Coro) error {
@@ -325,8 +326,9 @@ func TestLockAll(t *testing.T) {
 	})
 }
 
-// TestTokensUsedUp: a mutex gives no token that is not greater than all before: when its count is used up it is locked by no member, and
-// stays free. Forgotten, and opened again, it goes on with greater tokens.
+// TestTokensUsedUp: a mutex gives no token that is not greater than all before: when its count
+// is used up it is locked by no member, and stays free. Forgotten, and opened again, it goes on
+// with greater tokens.
 func TestTokensUsedUp(t *testing.T) {
 	f := disorderly(1)
 	w := channeltest.NewWorld(t, f)

@@ -13,9 +13,9 @@ import (
 type Identity struct {
 	// Name is for messages: several members may have the same.
 	Name string
-	// Term is how long a member's heartbeat may stand still, in nanoseconds of this observer's clock,
-	// before this one declares that member dead; 0: 50 ms. A member beats four times in its own term,
-	// so members of one host have about the same.
+	// Term is how long a member's heartbeat may stand still, in nanoseconds of this observer's
+	// clock, before this one declares that member dead; 0: 50 ms. A member beats four times in its
+	// own term, so members of one host have about the same.
 	Term int64
 	// Slots is how many members can have joined at once, the same for all; 0: 64.
 	Slots int
@@ -28,9 +28,9 @@ const (
 )
 
 // Member is one participant: a thread that has joined a host. It belongs to that thread, like all
-// handles that were opened through it. Coroutines of the thread may share the member, and the handles of
-// locks; any other handle is for one coroutine at a time. A thread that stops beating is declared dead by the members
-// that wait for it.
+// handles that were opened through it. Coroutines of the thread may share the member, and the
+// handles of locks; any other handle is for one coroutine at a time. A thread that stops beating is
+// declared dead by the members that wait for it.
 type Member struct {
 	host Host
 	id   MemberID
@@ -66,8 +66,9 @@ type sighting struct {
 // S word {member 24, count 40} for each.
 const tableOff = headerBytes
 
-// Join makes the thread of c a member of the host. It waits for a free slot until ctx ends, or until
-// all slots are known to belong to members that are alive: ErrFull. After an error there is no member: it has left, or others find it gone.
+// Join makes the thread of c a member of the host. It waits for a free slot until ctx ends, or
+// until all slots are known to belong to members that are alive: ErrFull. After an error there is
+// no member: it has left, or others find it gone.
 func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, error) {
 	if who.Term == 0 {
 		who.Term = defaultTerm
@@ -76,7 +77,8 @@ func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, 
 		who.Slots = defaultSlots
 	}
 	if who.Term < 0 || who.Slots < 1 || who.Slots > maxSlots {
-		return nil, fmt.Errorf("%w: term of %d ns, %d slots: a positive term, and 1 to %d slots are possible", ErrTooLarge, who.Term, who.Slots, maxSlots)
+		return nil, fmt.Errorf("%w: term of %d ns, %d slots: a positive term, and 1 to %d slots are possible",
+			ErrTooLarge, who.Term, who.Slots, maxSlots)
 	}
 	m := &Member{host: host, t: c.Thread(), term: who.Term, slots: uint32(who.Slots), slot: -1}
 	var err error
@@ -88,7 +90,8 @@ func Join(ctx context.Context, c *rdma.Coro, host Host, who Identity) (*Member, 
 	}
 	m.seen = make([]sighting, who.Slots)
 	bytes := tableOff + 16*m.slots
-	if err := m.table.open(ctx, c, m, ".members", Spec{Kind: KindMembers, Rows: m.slots, Bytes: bytes}, 16*m.slots+64); err != nil {
+	if err := m.table.open(ctx, c, m, ".members", Spec{Kind: KindMembers, Rows: m.slots, Bytes: bytes}, 16*m.slots+
+		64); err != nil {
 		return nil, m.giveUp(c, err)
 	}
 	slot, err := m.table.claim(ctx, c, tableOff, m.slots, nil)
@@ -119,9 +122,9 @@ func (m *Member) ID() MemberID { return m.id }
 // Thread is the thread that the member belongs to.
 func (m *Member) Thread() *rdma.Thread { return m.t }
 
-// Beat tells the others that this member is alive, if a quarter of its term has passed since it last
-// did: 1 WRITE then, nothing otherwise. Waits of this package beat. A thread that does anything else
-// for longer calls Beat.
+// Beat tells the others that this member is alive, if a quarter of its term has passed since it
+// last did: 1 WRITE then, nothing otherwise. Waits of this package beat. A thread that does
+// anything else for longer calls Beat.
 func (m *Member) Beat(c *rdma.Coro) error {
 	now := m.t.Now()
 	if m.slot < 0 || now-m.beaten < m.term/4 || m.busy {
@@ -167,14 +170,15 @@ func (m *Member) Leave(c *rdma.Coro) error {
 	return nil
 }
 
-// Close gives back the buffers of a member that is dead, or that others are to find so. Close all handles before.
+// Close gives back the buffers of a member that is dead, or that others are to find so. Close
+// all handles before.
 func (m *Member) Close() {
 	m.slot = -1
 	m.table.Close()
 }
 
-// look reads the heartbeats of all members, if an eighth of the term has passed since they were read.
-// 1 READ then.
+// look reads the heartbeats of all members, if an eighth of the term has passed since they were
+// read. 1 READ then.
 func (m *Member) look(c *rdma.Coro) error {
 	now := m.t.Now()
 	if m.looked != 0 && now-m.looked < m.term/8 {
@@ -270,8 +274,9 @@ func (m *Member) refresh(c *rdma.Coro) error {
 	return m.viewed()
 }
 
-// viewed notes what a new view says of keys and objects. A member that holds a lock which is gone is dead: another member may hold the lock by
-// now, and what this one has still to post under it would be posted with the new keys.
+// viewed notes what a new view says of keys and objects. A member that holds a lock which is gone
+// is dead: another member may hold the lock by now, and what this one has still to post under it
+// would be posted with the new keys.
 func (m *Member) viewed() error {
 	for _, o := range m.objects {
 		m.t.Rekeyed(o.place.Blade, m.host.Key(o.place.Blade))
@@ -279,7 +284,8 @@ func (m *Member) viewed() error {
 			if err := m.host.Valid(o.name, o.place); err != nil {
 				o.gone = fmt.Errorf("channel: %v %q, incarnation %d: %w", o.spec.Kind, o.name, o.place.Incarnation, err)
 				if m.dead == nil && o.holds != nil && o.holds() {
-					m.dead = fmt.Errorf("member %d: it holds %v %q, incarnation %d, which is gone, and others may hold by now: %w", m.id, o.spec.Kind, o.name, o.place.Incarnation, ErrFenced)
+					m.dead = fmt.Errorf("member %d: it holds %v %q, incarnation %d, which is gone, and others may "+
+						"hold by now: %w", m.id, o.spec.Kind, o.name, o.place.Incarnation, ErrFenced)
 				}
 			}
 		}
@@ -407,7 +413,8 @@ func (m *Member) reconnect(c *rdma.Coro, b *rdma.Batch) error {
 	return nil
 }
 
-// counts returns why what a batch has done does not count, behind Host.Confirm and its error: a blade that was declared dead may execute requests.
+// counts returns why what a batch has done does not count, behind Host.Confirm and its error: a
+// blade that was declared dead may execute requests.
 func (m *Member) counts(b *rdma.Batch, err error) error {
 	if err := m.living(err); err != nil {
 		return err
@@ -426,7 +433,8 @@ func (m *Member) counts(b *rdma.Batch, err error) error {
 // within says whether a request is for an object that is gone.
 func (m *Member) within(w *rdma.WR) error {
 	for _, o := range m.objects {
-		if o.gone != nil && o.place.Blade == w.Blade && w.Off >= o.place.Off && w.Off < o.place.Off+uint64(o.spec.Bytes) {
+		if o.gone != nil && o.place.Blade == w.Blade && w.Off >= o.place.Off && w.Off < o.place.Off+
+			uint64(o.spec.Bytes) {
 			return o.gone
 		}
 	}

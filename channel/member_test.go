@@ -17,12 +17,15 @@ func TestNames(t *testing.T) {
 	w := channeltest.NewWorld(t, newInproc(t, 1, 1<<20))
 	w.Run(2, func(_ int, m *channel.Member, c *rdma.Coro) error {
 		ctx := context.Background()
-		for _, name := range []string{"", "A", "a//b", "/a", "a/", ".members", "a/.b", "a b", strings.Repeat("x", 260)} {
+		for _, name := range []string{
+			"", "A", "a//b", "/a", "a/", ".members", "a/.b", "a b", strings.Repeat("x", 260),
+		} {
 			if _, err := channel.OpenVar[int64](ctx, c, m.Scope("s"), name); !errors.Is(err, channel.ErrName) {
 				t.Errorf("%q: %v", name, err)
 			}
 		}
-		if _, err := channel.OpenVar[int64](ctx, c, m.Scope("bad name").Scope("s"), "a"); !errors.Is(err, channel.ErrName) {
+		if _, err := channel.OpenVar[int64](ctx, c, m.Scope("bad name").Scope("s"),
+			"a"); !errors.Is(err, channel.ErrName) {
 			t.Error(err)
 		}
 		v, err := channel.OpenVar[int64](ctx, c, m.Scope("s").Scope("t"), "a")
@@ -48,8 +51,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestSpec: kind, codec, size and rows are compared, the error names what differs, and the object is
-// as it was.
+// TestSpec: kind, codec, size and rows are compared, the error names what differs, and the
+// object is as it was.
 func TestSpec(t *testing.T) {
 	w := channeltest.NewWorld(t, newInproc(t, 1, 1<<20))
 	w.Run(1, func(_ int, m *channel.Member, c *rdma.Coro) error {
@@ -68,10 +71,16 @@ func TestSpec(t *testing.T) {
 			return err
 		}
 		for part, err := range map[string]error{
-			"kind is SST, not variable":  func() error { _, err := channel.OpenVar[int64](ctx, c, s, "t"); return err }(),
+			"kind is SST, not variable": func() error {
+				_, err := channel.OpenVar[int64](ctx, c, s, "t")
+				return err
+			}(),
 			"codec is word, not other":   open(channel.Plain[uint64]("other"), 4),
 			"number of rows is 4, not 5": open(word, 5),
-			"value size is 8, not 4":     func() error { _, err := channel.OpenSST(ctx, c, s, "t", channel.Plain[uint32]("word"), 4); return err }(),
+			"value size is 8, not 4": func() error {
+				_, err := channel.OpenSST(ctx, c, s, "t", channel.Plain[uint32]("word"), 4)
+				return err
+			}(),
 		} {
 			var e *channel.SpecError
 			if !errors.Is(err, channel.ErrSpec) || !errors.As(err, &e) || !strings.Contains(err.Error(), part) {

@@ -91,7 +91,8 @@ func (o *object) head(c *rdma.Coro) error {
 	case have == want:
 		return nil
 	case !blank && !same:
-		o.gone = fmt.Errorf("channel: %v %q: the header at %v is of another object: %w", o.spec.Kind, o.name, o.addr(0), ErrIncarnation)
+		o.gone = fmt.Errorf("channel: %v %q: the header at %v is of another object: %w",
+			o.spec.Kind, o.name, o.addr(0), ErrIncarnation)
 		return o.gone
 	}
 	for i, w := range want {
@@ -113,8 +114,8 @@ func (s *Spec) hash() uint64 {
 // Name is the full name of the object.
 func (o *object) Name() string { return o.name }
 
-// Place is where the object lies. Data on the same blade, written in the same doorbell in front of a
-// staged change of the object, are visible to every member that sees the change.
+// Place is where the object lies. Data on the same blade, written in the same doorbell in front of
+// a staged change of the object, are visible to every member that sees the change.
 func (o *object) Place() Place { return o.place }
 
 // Incarnation is that of the object.
@@ -146,8 +147,8 @@ func (o *object) addr(off uint32) rdma.RemoteAddr {
 	return rdma.RemoteAddr{Blade: o.place.Blade, Key: o.m.host.Key(o.place.Blade), Off: o.place.Off + uint64(off)}
 }
 
-// stageWrite appends a WRITE, and on a fabric without Caps.Placed a READ of no bytes behind it: when
-// the batch is done, the WRITE is visible to all members.
+// stageWrite appends a WRITE, and on a fabric without Caps.Placed a READ of no bytes behind it:
+// when the batch is done, the WRITE is visible to all members.
 func (o *object) stageWrite(b *rdma.Batch, off, local, n uint32) {
 	b.Write(o.addr(off), local, n)
 	if !o.m.t.Caps().Placed {
@@ -161,7 +162,8 @@ func (o *object) stageWrite(b *rdma.Batch, off, local, n uint32) {
 // whether such a row can be taken; nil: each can.
 //
 // A free row: 2 verbs, 2 round trips.
-func (o *object) claim(ctx context.Context, c *rdma.Coro, off, n uint32, reusable func(row int) bool) (row int, err error) {
+func (o *object) claim(ctx context.Context, c *rdma.Coro, off, n uint32, reusable func(row int) bool) (row int,
+	err error) {
 	m, w := o.m, wait{ctx: ctx, m: o.m}
 	began := m.t.Now()
 	for {
@@ -263,9 +265,9 @@ func (o *object) release(c *rdma.Coro, off uint32) error {
 	}
 }
 
-// own takes the owner word at off for this member, and reads n bytes from there on into the arena at
-// local, in the same doorbell. It waits while another member that is alive is the owner; a dead one is
-// fenced first.
+// own takes the owner word at off for this member, and reads n bytes from there on into the arena
+// at local, in the same doorbell. It waits while another member that is alive is the owner; a dead
+// one is fenced first.
 func (o *object) own(ctx context.Context, c *rdma.Coro, off, local, n uint32) error {
 	m, w := o.m, wait{ctx: ctx, m: o.m}
 	expect := MemberID(0)

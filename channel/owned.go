@@ -14,7 +14,8 @@ import (
 //	operation                        verbs / round trips
 //	Store                            WRITE                      1 +p / 1
 //	StageStore                       WRITE                      1 +p / those of the batch
-//	Load                             READ of both images        1 / 1, and one more each time that a WRITE is under way
+//	Load                             READ of both images        1 / 1, and one more each time that
+//	                                                            a WRITE is under way
 //	Own, of one without an owner     CAS and READ               2 / 1
 //	Disown                           CAS                        1 / 1
 //
@@ -51,7 +52,8 @@ func OpenOwned[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, c
 	o := &Owned[T]{codec: codec, images: images{ownedImage, size}}
 	n := imageBytes(size)
 	spec := Spec{Kind: KindOwned, Codec: codec.Name, Size: size, Bytes: ownedImage + n}
-	// The buffer: one slot to write from, the owner's line with both images, and those of the READ before.
+	// The buffer: one slot to write from, the owner's line with both images, and those
+	// of the READ before.
 	return opened(o, o.open(ctx, c, s.m, full, spec, slotBytes(size)+64+2*n))
 }
 
@@ -62,7 +64,8 @@ func (o *Owned[T]) Own(ctx context.Context, c *rdma.Coro) error {
 	if err := o.own(ctx, c, ownerWord, local, 64+imageBytes(o.images.size)); err != nil {
 		return err
 	}
-	// The READ may have met an image that a dead owner left half written: nothing else is under way.
+	// The READ may have met an image that a dead owner left half written: nothing else is under
+	// way.
 	newest, ok, _ := o.images.pick(o.m.t.Bytes(local+64, imageBytes(o.images.size)), nil)
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrTorn, o.name)
@@ -83,8 +86,8 @@ func (o *Owned[T]) Disown(c *rdma.Coro) error {
 	return nil
 }
 
-// Store replaces the value. When it returns, all members see it. After an error of the fabric or the
-// host it is not known which value there is: Own has to be called before the next Store.
+// Store replaces the value. When it returns, all members see it. After an error of the fabric or
+// the host it is not known which value there is: Own has to be called before the next Store.
 func (o *Owned[T]) Store(c *rdma.Coro, v T) error {
 	o.b.Reset()
 	if err := o.StageStore(&o.b, v); err != nil {
@@ -114,8 +117,8 @@ func (o *Owned[T]) StageStore(b *rdma.Batch, v T) error {
 	return nil
 }
 
-// Load returns the newest value, and its version. Versions count the Stores of all owners, and grow.
-// Version 0: none was stored, and the value is that of T without one.
+// Load returns the newest value, and its version. Versions count the Stores of all owners, and
+// grow. Version 0: none was stored, and the value is that of T without one.
 func (o *Owned[T]) Load(c *rdma.Coro) (v T, version uint64, err error) {
 	n := imageBytes(o.images.size)
 	local, last := o.buf+slotBytes(o.images.size)+64, o.buf+slotBytes(o.images.size)+64+n

@@ -11,8 +11,8 @@ import (
 
 // Queue is a queue of values from many members to many, first in, first out: in the order of the
 // numbers that pushers draw. An item that a member takes is that member's until Done. If the member
-// dies before, another one gets the item, out of order and marked Again: an item is handled at least
-// once, and once if no member dies.
+// dies before, another one gets the item, out of order and marked Again: an item is handled at
+// least once, and once if no member dies.
 //
 //	operation            verbs / round trips
 //	Push                 FAA, then WRITE and CAS                         3 / 2
@@ -22,22 +22,22 @@ import (
 //	TryTake, empty       READ and READ                                   2 / 1
 //	Done                 CAS                                             1 / 1
 //
-// Layout: the header; at 64 the words head and tail, in this order; at 128 the owners of rows, then a
-// word for each slot, {turn 40, phase 2, taker 11, pusher 11}; from the next line on the blocks. All
-// words are changed by atomics alone. Entry t belongs to turn t/slots of slot t mod slots:
+// Layout: the header; at 64 the words head and tail, in this order; at 128 the owners of rows, then
+// a word for each slot, {turn 40, phase 2, taker 11, pusher 11}; from the next line on the blocks.
+// All words are changed by atomics alone. Entry t belongs to turn t/slots of slot t mod slots:
 //
 //	{turn, free}    not filled yet
 //	{turn, full}    the value is in the block of the pusher's row
 //	{turn, taken}   by the member of the taker's row
-//	{turn+1, free}  done; skipped if all bits of pusher are set, so that a pusher whose CAS has no answer
-//	                can tell
+//	{turn+1, free}  done; skipped if all bits of pusher are set, so that a pusher whose CAS has no
+//	                answer can tell
 //
-// A READ of head and tail copies head first, and both only grow: if they are equal, the queue was empty
-// when tail was read. Only the entry at head is taken, so order is strict.
+// A READ of head and tail copies head first, and both only grow: if they are equal, the queue was
+// empty when tail was read. Only the entry at head is taken, so order is strict.
 //
-// An entry that was drawn and is not filled, because its pusher has stopped or is slow, is skipped when
-// it has been at head for a sixteenth of a term. Filling and skipping race for one word. A pusher that
-// was skipped draws another number.
+// An entry that was drawn and is not filled, because its pusher has stopped or is slow, is skipped
+// when it has been at head for a sixteenth of a term. Filling and skipping race for one word. A
+// pusher that was skipped draws another number.
 //
 // A row has two blocks for each slot, for even and odd turns. A pusher fills a block when head has
 // passed the entry one turn before, so what the block held, two turns before, is done.
@@ -78,9 +78,10 @@ type Item[T any] struct {
 	word  uint64
 }
 
-// OpenQueue opens the queue called name in s, with that many slots, for that many members, and takes a
-// row. It waits for a row as Join does for a slot.
-func OpenQueue[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots, members int) (*Queue[T], error) {
+// OpenQueue opens the queue called name in s, with that many slots, for that many members, and
+// takes a row. It waits for a row as Join does for a slot.
+func OpenQueue[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots,
+	members int) (*Queue[T], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func OpenQueue[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, c
 	}
 	block := align(uint32(codec.Size), rdma.LineSize)
 	if slots < 1 || members < 1 || members > rowMask || slots > 1<<26/(2*members*int(block)) {
-		return nil, fmt.Errorf("%w: %q with %d slots of %d bytes for %d members: 1 to %d members, and 64 MiB, are possible", ErrTooLarge, full, slots, codec.Size, members, rowMask)
+		return nil, fmt.Errorf("%w: %q with %d slots of %d bytes for %d members: 1 to %d members, and 64 MiB, "+
+			"are possible", ErrTooLarge, full, slots, codec.Size, members, rowMask)
 	}
 	q := &Queue[T]{codec: codec, rows: uint32(members), slots: uint64(slots), block: block}
 	words := 8 * (q.rows + uint32(slots))
@@ -148,8 +150,9 @@ func (q *Queue[T]) load(c *rdma.Coro, off uint32) (uint64, error) {
 	return q.m.t.Word(q.buf), err
 }
 
-// Push appends a value, and waits for a free slot until ctx ends. If the queue is full, and ctx ends,
-// nothing was appended. ErrUncertain: the value may have been pushed, and taken and done already.
+// Push appends a value, and waits for a free slot until ctx ends. If the queue is full,
+// and ctx ends, nothing was appended. ErrUncertain: the value may have been pushed, and
+// taken and done already.
 func (q *Queue[T]) Push(ctx context.Context, c *rdma.Coro, v T) error {
 	w := wait{ctx: ctx, m: q.m}
 	for {
@@ -318,8 +321,8 @@ func (q *Queue[T]) unfilled(c *rdma.Coro, e, word uint64) error {
 	return err
 }
 
-// Take takes the first item, and waits for one until ctx ends. Items that dead members had taken are
-// among them.
+// Take takes the first item, and waits for one until ctx ends. Items that dead members had
+// taken are among them.
 func (q *Queue[T]) Take(ctx context.Context, c *rdma.Coro) (Item[T], error) {
 	w := wait{ctx: ctx, m: q.m}
 	for {

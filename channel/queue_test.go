@@ -12,12 +12,13 @@ import (
 )
 
 func openQueue(m *channel.Member, c *rdma.Coro, slots int) (*channel.Queue[channeltest.Wide], error) {
-	return channel.OpenQueue(context.Background(), c, m.Scope("s"), "q", channel.Plain[channeltest.Wide]("wide"), slots, 3)
+	return channel.OpenQueue(context.Background(), c, m.Scope("s"), "q", channel.Plain[channeltest.Wide]("wide"), slots,
+		3)
 }
 
-// TestQueueStop: a member that pushes and takes stops after every half verb, beside one that pushes and
-// one that takes. Each item whose Push has returned is taken, in order for each pusher; twice only if
-// it is marked.
+// TestQueueStop: a member that pushes and takes stops after every half verb, beside one that pushes
+// and one that takes. Each item whose Push has returned is taken, in order for each pusher; twice
+// only if it is marked.
 func TestQueueStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, true, func(*channeltest.World) (body, []body) {
@@ -110,8 +111,8 @@ func TestQueueStop(t *testing.T) {
 	})
 }
 
-// TestQueueLost: each verb of a pusher, then of a taker, is lost in turn. All that was pushed is taken
-// in order; twice only if a Push did not know what it had done.
+// TestQueueLost: each verb of a pusher, then of a taker, is lost in turn. All that was pushed is
+// taken in order; twice only if a Push did not know what it had done.
 func TestQueueLost(t *testing.T) {
 	for who := range 2 {
 		for _, kind := range lost {
@@ -165,8 +166,8 @@ func TestQueueLost(t *testing.T) {
 	}
 }
 
-// TestQueueFull: Push into a full queue ends with its context, and appends nothing. Done frees a slot,
-// and works once.
+// TestQueueFull: Push into a full queue ends with its context, and appends nothing. Done frees a
+// slot, and works once.
 func TestQueueFull(t *testing.T) {
 	w := channeltest.NewWorld(t, disorderly(1))
 	w.Run(1, func(_ int, m *channel.Member, c *rdma.Coro) error {

@@ -9,41 +9,47 @@ import (
 	"txnode/rdma"
 )
 
-// Ring carries messages from one sender at a time to many receivers, each of which gets all messages
-// that were sent after it had joined, once and in order. A receiver that is slow holds the sender up; a
-// dead one is dropped. With no rows for receivers the sender waits for none: see Lapped receivers.
+// Ring carries messages from one sender at a time to many receivers, each of which gets all
+// messages that were sent after it had joined, once and in order. A receiver that is slow holds
+// the sender up; a dead one is dropped. With no rows for receivers the sender waits for none:
+// see Lapped receivers.
 //
 //	operation     verbs / round trips
 //	Send          WRITE           1 +p / 1; StageSend: those of the batch
-//	              READ of all acknowledgements when the room known of is used up: + 1 / 1; without rows: never
+//	              READ of all acknowledgements when the room known of is used up: + 1 / 1; without
+//	              rows: never
 //	Receive       READ of up to 1 KiB of messages: 1 / 1, and none for the next ones of it
-//	              WRITE of an acknowledgement, once a quarter of the ring: + 1 +p / 1; without rows: never
+//	              WRITE of an acknowledgement, once a quarter of the ring: + 1 +p / 1; without
+//	              rows: never
 //	              lapped: READs of the ring, + 2 / 2
 //
-// Layout: the header; at 64 the sender, an A word; at 128 the owners of the receivers' rows, an A word
-// each, then their acknowledgements, an S word {member 24, position 40} each; from the next line on the
-// slots. Message p, from 1, lies in slot (p-1) mod slots, as an image whose version is p: see images.
+// Layout: the header; at 64 the sender, an A word; at 128 the owners of the receivers' rows, an
+// A word each, then their acknowledgements, an S word {member 24, position 40} each; from the
+// next line on the slots. Message p, from 1, lies in slot (p-1) mod slots, as an image whose
+// version is p: see images.
 //
 // # Joining
 //
-// The sender reads the rows before it sends further than the ring is long. A row whose acknowledgement
-// is not of its owner belongs to a receiver that is joining: the sender waits for it, or finds it dead.
-// So between the moment a receiver has a row and its first acknowledgement, the sender passes at most
-// what was sent before by one length of the ring.
+// The sender reads the rows before it sends further than the ring is long. A row whose
+// acknowledgement is not of its owner belongs to a receiver that is joining: the sender waits for
+// it, or finds it dead. So between the moment a receiver has a row and its first acknowledgement,
+// the sender passes at most what was sent before by one length of the ring.
 //
 // # Lapped receivers
 //
-// A ring without rows has any number of receivers, which its sender knows nothing of. A receiver that is more than the length of the ring
-// behind gets a *LappedError, which says how many messages it has missed, and goes on at the oldest one left. It reads the
-// ring twice: what is whole the first time was placed before the second READ began, and so were all messages before, so those that the
-// second READ does not find have been overwritten. A message that is torn is on its way, or is being written over by one that will tell, unless the
-// sender is dead: then a whole one behind it tells.
+// A ring without rows has any number of receivers, which its sender knows nothing of. A receiver
+// that is more than the length of the ring behind gets a *LappedError, which says how many
+// messages it has missed, and goes on at the oldest one left. It reads the ring twice: what is
+// whole the first time was placed before the second READ began, and so were all messages before,
+// so those that the second READ does not find have been overwritten. A message that is torn is on
+// its way, or is being written over by one that will tell, unless the sender is dead: then a whole
+// one behind it tells.
 //
 // # A dead sender
 //
-// WRITEs of one queue pair take effect in order, so at most the last message is torn. A receiver that
-// waits fences the sender, looks again, delivers what is whole, and returns a *MissingError. A new
-// sender goes on behind the last whole message, over the torn one.
+// WRITEs of one queue pair take effect in order, so at most the last message is torn. A receiver
+// that waits fences the sender, looks again, delivers what is whole, and returns a *MissingError. A
+// new sender goes on behind the last whole message, over the torn one.
 type Ring[T any] struct {
 	object
 	codec  Codec[T]
@@ -64,9 +70,10 @@ const (
 	posMask    = 1<<posBits - 1
 )
 
-// OpenRing opens the ring called name in s, with that many slots for messages and rows for receivers. 0 receivers: any number can join, and the
-// sender waits for none of them.
-func OpenRing[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots, receivers int) (*Ring[T], error) {
+// OpenRing opens the ring called name in s, with that many slots for messages and rows for
+// receivers. 0 receivers: any number can join, and the sender waits for none of them.
+func OpenRing[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], slots,
+	receivers int) (*Ring[T], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -76,11 +83,15 @@ func OpenRing[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, co
 	}
 	size := uint32(codec.Size)
 	if slots < 1 || receivers < 0 || receivers > maxSlots || slots > 1<<26/int(slotBytes(size)) {
-		return nil, fmt.Errorf("%w: %q with %d slots of %d bytes and %d receivers: up to %d receivers, and 64 MiB, are possible", ErrTooLarge, full, slots, size, receivers, maxSlots)
+		return nil, fmt.Errorf("%w: %q with %d slots of %d bytes and %d receivers: up to %d receivers, and 64 MiB, "+
+			"are possible", ErrTooLarge, full, slots, size, receivers, maxSlots)
 	}
 	r := &Ring[T]{codec: codec, rows: uint32(receivers), slots: uint32(slots), images: images{size: size}}
 	r.data = ringRows + align(16*r.rows, rdma.LineSize)
-	spec := Spec{Kind: KindRing, Codec: codec.Name, Size: size, Rows: r.rows, Slots: r.slots, Bytes: r.data + r.slots*slotBytes(size)}
+	spec := Spec{
+		Kind: KindRing, Codec: codec.Name, Size: size, Rows: r.rows, Slots: r.slots,
+		Bytes: r.data + r.slots*slotBytes(size),
+	}
 	return opened(r, r.open(ctx, c, s.m, full, spec, 64+align(16*r.rows, 64)+r.span()*slotBytes(size)))
 }
 
@@ -99,8 +110,8 @@ func (r *Ring[T]) Close() {
 	r.object.Close()
 }
 
-// last reads all slots, into n bytes of arena at local, and returns the position of the newest whole
-// message.
+// last reads all slots, into n bytes of arena at local, and returns the position of the
+// newest whole message.
 func (r *Ring[T]) last(c *rdma.Coro, local uint32) (uint64, error) {
 	if err := r.ready(); err != nil {
 		return 0, err
@@ -179,7 +190,8 @@ func (s *Sender[T]) Leave(c *rdma.Coro) error {
 	return nil
 }
 
-// Send sends a message, and waits for room until ctx ends. When it returns, all receivers can see it.
+// Send sends a message, and waits for room until ctx ends. When it returns, all
+// receivers can see it.
 func (s *Sender[T]) Send(ctx context.Context, c *rdma.Coro, v T) error {
 	if s.r == nil {
 		return fmt.Errorf("%w: the sender has left", ErrNotOwner)
@@ -227,8 +239,9 @@ func (s *Sender[T]) StageSend(b *rdma.Batch, v T) error {
 	return nil
 }
 
-// Room looks for room for messages: 1 READ. Receivers that are in the way and dead are dropped. On a ring without rows there is always room,
-// and no verb: batches with messages that were staged must be done.
+// Room looks for room for messages: 1 READ. Receivers that are in the way and dead are dropped.
+// On a ring without rows there is always room, and no verb: batches with messages that were
+// staged must be done.
 func (s *Sender[T]) Room(c *rdma.Coro) error {
 	r := s.r
 	if r.rows == 0 {
@@ -280,7 +293,8 @@ type Receiver[T any] struct {
 	ring  uint32 // without rows, a buffer for all slots
 }
 
-// Receiver makes this member a receiver of what is sent from now on. It waits for a row as Join does.
+// Receiver makes this member a receiver of what is sent from now on. It waits for a row as Join
+// does.
 func (r *Ring[T]) Receiver(ctx context.Context, c *rdma.Coro) (*Receiver[T], error) {
 	v := &r.receiver
 	if v.r != nil {
@@ -314,7 +328,8 @@ func (r *Ring[T]) Receiver(ctx context.Context, c *rdma.Coro) (*Receiver[T], err
 			*v = Receiver[T]{}
 			return nil, err
 		}
-		// The next message must still be to come, or there: the sender may have been on its way round.
+		// The next message must still be to come, or there: the sender may have been on its way
+		// round.
 		n := slotBytes(r.images.size)
 		if word(r.m.t.Bytes(local+r.slot(v.pos+1)-r.data, n), 0) <= v.pos+1 {
 			return v, nil
@@ -392,7 +407,8 @@ func (v *Receiver[T]) fetch(c *rdma.Coro) error {
 			if r.rows == 0 {
 				return v.lapped(c)
 			}
-			return fmt.Errorf("%w: %q: message %d has been overwritten: this member's row was given away", ErrNotOwner, r.name, want)
+			return fmt.Errorf("%w: %q: message %d has been overwritten: this member's row was given away",
+				ErrNotOwner, r.name, want)
 		}
 		if !ok || x.version != want {
 			return nil
@@ -402,8 +418,8 @@ func (v *Receiver[T]) fetch(c *rdma.Coro) error {
 	return nil
 }
 
-// lapped looks whether the next message of a ring without rows was overwritten. Then it goes on at the oldest one left, and returns a
-// *LappedError.
+// lapped looks whether the next message of a ring without rows was overwritten. Then it goes on at
+// the oldest one left, and returns a *LappedError.
 func (v *Receiver[T]) lapped(c *rdma.Coro) error {
 	r, n := v.r, slotBytes(v.r.images.size)
 	placed, err := r.last(c, v.ring)
@@ -437,9 +453,10 @@ func (v *Receiver[T]) lapped(c *rdma.Coro) error {
 // maxLooks bounds how often a receiver reads a ring that is overwritten meanwhile.
 const maxLooks = 64
 
-// Receive returns the next message, and waits for it until ctx ends. If a ring has no rows and the message was overwritten, the error is a
-// *LappedError, and the next call goes on at the oldest message left. If the sender is dead, and what it
-// has sent was received, the error is a *MissingError, until there is another sender.
+// Receive returns the next message, and waits for it until ctx ends. If a ring has no rows and the
+// message was overwritten, the error is a *LappedError, and the next call goes on at the oldest
+// message left. If the sender is dead, and what it has sent was received, the error is a
+// *MissingError, until there is another sender.
 func (v *Receiver[T]) Receive(ctx context.Context, c *rdma.Coro) (msg T, err error) {
 	r := v.r
 	if r == nil {
@@ -488,8 +505,8 @@ func (v *Receiver[T]) Receive(ctx context.Context, c *rdma.Coro) (msg T, err err
 	return msg, err
 }
 
-// senderDead returns the sender if it was found dead, and fenced. It reads the word when heartbeats are
-// due to be looked at.
+// senderDead returns the sender if it was found dead, and fenced. It reads the word when heartbeats
+// are due to be looked at.
 func (v *Receiver[T]) senderDead(c *rdma.Coro) (MemberID, error) {
 	r := v.r
 	if r.m.looked != 0 && r.m.t.Now()-r.m.looked < r.m.term/8 {
@@ -511,7 +528,8 @@ func (v *Receiver[T]) senderDead(c *rdma.Coro) (MemberID, error) {
 	return sender, err
 }
 
-// All receives messages until ctx ends, or there is an error other than that messages were missed, which is the last pair.
+// All receives messages until ctx ends, or there is an error other than that messages were missed,
+// which is the last pair.
 func (v *Receiver[T]) All(ctx context.Context, c *rdma.Coro) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {

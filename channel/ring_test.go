@@ -12,11 +12,12 @@ import (
 )
 
 func openRing(m *channel.Member, c *rdma.Coro, slots, receivers int) (*channel.Ring[channeltest.Wide], error) {
-	return channel.OpenRing(context.Background(), c, m.Scope("s"), "r", channel.Plain[channeltest.Wide]("wide"), slots, receivers)
+	return channel.OpenRing(context.Background(), c, m.Scope("s"), "r", channel.Plain[channeltest.Wide]("wide"), slots,
+		receivers)
 }
 
-// TestRingSenderStop: the sender stops after every half verb. Two receivers get the same messages, whole
-// and in order, all that Send has returned for, and the same error. The next sender's follow.
+// TestRingSenderStop: the sender stops after every half verb. Two receivers get the same messages,
+// whole and in order, all that Send has returned for, and the same error. The next sender's follow.
 func TestRingSenderStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, true, func(*channeltest.World) (body, []body) {
@@ -107,8 +108,8 @@ func TestRingSenderStop(t *testing.T) {
 	})
 }
 
-// TestRingReceiverStop: one of two receivers stops after every half verb. The sender and the other one
-// go on.
+// TestRingReceiverStop: one of two receivers stops after every half verb. The sender and
+// the other one go on.
 func TestRingReceiverStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, true, func(*channeltest.World) (body, []body) {

@@ -36,7 +36,8 @@ func (s Scope) name(name string) (string, error) {
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part[0] == '.' || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
-			return "", fmt.Errorf("%w: part %q of %q: use a-z, 0-9, '.', '_' and '-', with no '.' in front", ErrName, part, full)
+			return "", fmt.Errorf("%w: part %q of %q: use a-z, 0-9, '.', '_' and '-', with no '.' in front",
+				ErrName, part, full)
 		}
 	}
 	return full, nil

@@ -11,16 +11,18 @@ import (
 // SST is a table of one row for each member: a member writes its own row, and sees all of them with
 // one READ. It is the shared state table of Derecho and LOCO, with its one copy on a blade.
 //
-// What Look finds of a row is at least as new as what was stored in it before Look began, and not older
-// than what an earlier Look of this handle has found. Nothing is promised between rows, but that rows
-// which only grow are enough to decide by.
+// What Look finds of a row is at least as new as what was stored in it before Look began, and not
+// older than what an earlier Look of this handle has found. Nothing is promised between rows, but
+// that rows which only grow are enough to decide by.
 //
 //	operation     verbs / round trips
 //	Open          2 for the header, then READ and CAS for the row: 4 / 4 at most
 //	Store         WRITE            1 +p / 1
-//	Look          READ of all rows 1 / 1, and one more each time that a WRITE of some row is under way
+//	Look          READ of all rows 1 / 1, and one more each time that a WRITE of some row is under
+//	              way
 //
-// Layout: the header; at 64 the owners of rows, a word each; from the next line on two images a row.
+// Layout: the header; at 64 the owners of rows, a word each; from the next line on two images a
+// row.
 type SST[T any] struct {
 	object
 	codec   Codec[T]
@@ -36,14 +38,17 @@ type SST[T any] struct {
 
 // Row is what a member has stored.
 type Row[T any] struct {
-	Value   T
-	Version uint64 // how often the row was stored by all that have had it; it grows, within one incarnation of the table
+	Value T
+	// how often the row was stored by all that have had it; it grows, within one
+	// incarnation of the table
+	Version uint64
 	owner   MemberID
 }
 
-// OpenSST opens the table called name in s, with space for rows members, and takes a row. It waits for
-// a free row as Join does for a slot.
-func OpenSST[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T], rows int) (*SST[T], error) {
+// OpenSST opens the table called name in s, with space for rows members, and takes a row. It waits
+// for a free row as Join does for a slot.
+func OpenSST[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, codec Codec[T],
+	rows int) (*SST[T], error) {
 	full, err := s.name(name)
 	if err != nil {
 		return nil, err
@@ -53,11 +58,14 @@ func OpenSST[T any](ctx context.Context, c *rdma.Coro, s Scope, name string, cod
 	}
 	size := uint32(codec.Size)
 	if rows < 1 || rows > maxSlots || rows*int(imageBytes(size)) > 1<<26 {
-		return nil, fmt.Errorf("%w: %q with %d rows of %d bytes: 1 to %d rows, and 64 MiB, are possible", ErrTooLarge, full, rows, size, maxSlots)
+		return nil, fmt.Errorf("%w: %q with %d rows of %d bytes: 1 to %d rows, and 64 MiB, are possible",
+			ErrTooLarge, full, rows, size, maxSlots)
 	}
 	t := &SST[T]{codec: codec, rows: uint32(rows), seen: make([]Row[T], rows), owners: make([]MemberID, rows)}
 	t.images = images{headerBytes + align(8*t.rows, rdma.LineSize), size}
-	spec := Spec{Kind: KindSST, Codec: codec.Name, Size: size, Rows: t.rows, Bytes: t.images.off + t.rows*imageBytes(size)}
+	spec := Spec{
+		Kind: KindSST, Codec: codec.Name, Size: size, Rows: t.rows, Bytes: t.images.off + t.rows*imageBytes(size),
+	}
 	all := spec.Bytes - headerBytes
 	if err := t.open(ctx, c, s.m, full, spec, slotBytes(size)+2*all); err != nil {
 		return nil, err
@@ -155,8 +163,8 @@ func (t *SST[T]) Look(c *rdma.Coro) error {
 	return fmt.Errorf("%w: %q", ErrTorn, t.name)
 }
 
-// Rows are the rows that the last Look has found, of members that have stored something, by number of
-// the row. A row that changes hands is gone until its new owner stores.
+// Rows are the rows that the last Look has found, of members that have stored something, by number
+// of the row. A row that changes hands is gone until its new owner stores.
 func (t *SST[T]) Rows() iter.Seq2[MemberID, Row[T]] {
 	return func(yield func(MemberID, Row[T]) bool) {
 		for r := range t.seen {

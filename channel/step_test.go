@@ -63,10 +63,11 @@ var tiny = channel.Identity{Name: "step", Term: 100_000, Slots: 4}
 // victimOver: the victim of this run of stopEverywhere has stopped, or ended.
 var victimOver bool
 
-// stopEverywhere stops a member after each of its moves in turn, with WRITEs torn in halves, and lets
-// survivors run to their end: after that, or, if beside, from the beginning. fresh makes the bodies of
-// a run.
-func stopEverywhere(t *testing.T, caps rdma.Caps, beside bool, fresh func(w *channeltest.World) (victim body, survivors []body)) {
+// stopEverywhere stops a member after each of its moves in turn, with WRITEs torn in halves, and
+// lets survivors run to their end: after that, or, if beside, from the beginning. fresh makes
+// the bodies of a run.
+func stopEverywhere(t *testing.T, caps rdma.Caps, beside bool, fresh func(w *channeltest.World) (victim body,
+	survivors []body)) {
 	t.Helper()
 	for at, more := 0, true; more && !t.Failed(); at++ {
 		f := steptest.New(steptest.Options{Blades: 2, Size: 1 << 16, Grain: steptest.Words, Caps: caps})
@@ -127,7 +128,8 @@ func TestOwnedStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, false, func(*channeltest.World) (body, []body) {
 			open := func(m *channel.Member, c *rdma.Coro) (*channel.Owned[channeltest.Wide], error) {
-				return channel.OpenOwned(context.Background(), c, m.Scope("s"), "o", channel.Plain[channeltest.Wide]("wide"))
+				return channel.OpenOwned(context.Background(), c, m.Scope("s"), "o",
+					channel.Plain[channeltest.Wide]("wide"))
 			}
 			stored := uint64(0)
 			victim := func(m *channel.Member, c *rdma.Coro) error {
@@ -188,7 +190,8 @@ func TestSSTStop(t *testing.T) {
 	stops(t, func(t *testing.T, caps rdma.Caps) {
 		stopEverywhere(t, caps, false, func(*channeltest.World) (body, []body) {
 			use := func(m *channel.Member, c *rdma.Coro) error {
-				s, err := channel.OpenSST(context.Background(), c, m.Scope("s"), "t", channel.Plain[channeltest.Wide]("wide"), 1)
+				s, err := channel.OpenSST(context.Background(), c, m.Scope("s"), "t",
+					channel.Plain[channeltest.Wide]("wide"), 1)
 				if err != nil {
 					return err
 				}
@@ -219,8 +222,8 @@ func TestSSTStop(t *testing.T) {
 	})
 }
 
-// faults runs members on the simulator, once for each verb of member 0 with a fault at it, or several,
-// separated by semicolons.
+// faults runs members on the simulator, once for each verb of member 0 with a fault at it, or
+// several, separated by semicolons.
 func faults(t *testing.T, kind string, verbs int, fresh func(w *channeltest.World) []body) {
 	t.Helper()
 	for verb := 1; verb <= verbs && !t.Failed(); verb++ {
@@ -234,7 +237,8 @@ func faults(t *testing.T, kind string, verbs int, fresh func(w *channeltest.Worl
 		}
 		x := all[0]
 		f, err := sim.New(sim.Options{
-			Blades: bladesOf(2, sim.BladeOptions{Size: 1 << 18, Key: 1}), Seed: uint64(verb), Profile: sim.Ideal(), Faults: all,
+			Blades: bladesOf(2, sim.BladeOptions{Size: 1 << 18, Key: 1}), Seed: uint64(verb),
+			Profile: sim.Ideal(), Faults: all,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -265,8 +269,8 @@ func faults(t *testing.T, kind string, verbs int, fresh func(w *channeltest.Worl
 	}
 }
 
-// lost are faults after which a member does not know what its verb has done: its completion is lost,
-// the verb is lost, or it arrives when it has been given up.
+// lost are faults after which a member does not know what its verb has done: its completion is
+// lost, the verb is lost, or it arrives when it has been given up.
 var lost = []string{"lose(thread=0,verb=%d)", "drop(thread=0,verb=%d)", "late(thread=0,verb=%d,by=3ms)"}
 
 // TestLost: each verb of a member is lost in turn. It finishes all the same, and values are those

@@ -10,47 +10,50 @@ import (
 	"txnode/rdma"
 )
 
-// TicketLock is a lock with a queue: first come, first served. Each member that wants it takes a number,
-// announces it, and waits until it is served.
+// TicketLock is a lock with a queue: first come, first served. Each member that wants it takes a
+// number, announces it, and waits until it is served.
 //
 //	operation      verbs / round trips
 //	Lock, free     FAA and READ, then CAS                        3 / 2
 //	Lock, queued   + a READ for each look                        + k / k
-//	Unlock         CAS and CAS                                   2 / 1, and a thread fence before it
+//	Unlock         CAS and CAS                                   2 / 1, and a thread fence before
+//	                                                             it
 //	  handed over  to a coroutine of the member                  0 / 0
 //	StageUnlock    CAS and CAS                                   2 / 0
-//	  handed over  CAS, then CAS, by Member.Do                   2 / 2, and a thread fence before them
+//	  handed over  CAS, then CAS, by Member.Do                   2 / 2, and a thread fence before
+//	                                                             them
 //
-// Coroutines of the member's thread that share the handle exclude each other, too, and get the lock in
-// their order: Unlock hands it over to the next one without a verb, up to seven times in a row.
+// Coroutines of the member's thread that share the handle exclude each other, too, and get the lock
+// in their order: Unlock hands it over to the next one without a verb, up to seven times in a row.
 //
 // # States
 //
-// Layout: the header; at 64 the words next and serving, then a ring of 256 slots, a word each. All are
-// changed by atomics alone. serving is {ticket 63, abandoned 1}; a slot is {turn 40, member 24}, where
-// ticket t belongs to turn t/256 of slot t mod 256, and member 0 is none.
+// Layout: the header; at 64 the words next and serving, then a ring of 256 slots, a word each. All
+// are changed by atomics alone. serving is {ticket 63, abandoned 1}; a slot is {turn 40, member
+// 24}, where ticket t belongs to turn t/256 of slot t mod 256, and member 0 is none.
 //
 //	{turn, none}     ticket not announced
 //	{turn, member}   announced: that member waits, or holds the lock when t is served
 //	{turn+1, ...}    ticket over: unlocked, given up, or skipped
 //
-// A ticket is announced when t-256 is over and serving has passed it, so a slot in a later turn stays
-// as it is until serving has moved past t.
+// A ticket is announced when t-256 is over and serving has passed it, so a slot in a later turn
+// stays as it is until serving has moved past t.
 //
 // # A ticket without a holder
 //
-// An FAA without an answer leaves a number that no member knows, and a member may stop before it has
-// announced its own. When such a number is served, a waiter that has seen no announcement for a while
-// skips it: {turn, none} becomes {turn+1, none}. Announcement and skip race for one word, so a late
-// ticket holds or is passed over, never both; the pause matters to progress only. A member that was
-// passed over takes another number. Whoever finds the served slot in a later turn moves serving on.
+// An FAA without an answer leaves a number that no member knows, and a member may stop before it
+// has announced its own. When such a number is served, a waiter that has seen no announcement
+// for a while skips it: {turn, none} becomes {turn+1, none}. Announcement and skip race for one
+// word, so a late ticket holds or is passed over, never both; the pause matters to progress
+// only. A member that was passed over takes another number. Whoever finds the served slot in a
+// later turn moves serving on.
 //
 // # A dead holder
 //
-// A waiter fences it, looks again, and moves serving on with the mark abandoned, which stays until a
-// member that is alive has got the lock and unlocks it. serving goes first: the dead member cannot act
-// between. A slot that a waiter leaves behind by stopping there is taken over by the next announcement,
-// which finds an earlier turn although serving has passed it.
+// A waiter fences it, looks again, and moves serving on with the mark abandoned, which stays until
+// a member that is alive has got the lock and unlocks it. serving goes first: the dead member
+// cannot act between. A slot that a waiter leaves behind by stopping there is taken over by the
+// next announcement, which finds an earlier turn although serving has passed it.
 type TicketLock struct {
 	object
 	held     bool
@@ -74,7 +77,8 @@ func OpenTicketLock(ctx context.Context, c *rdma.Coro, s Scope, name string) (*T
 		return nil, err
 	}
 	l := new(TicketLock)
-	if err := l.open(ctx, c, s.m, full, Spec{Kind: KindTicketLock, Slots: tickets, Bytes: ticketSlots + 8*tickets}, 64); err != nil {
+	if err := l.open(ctx, c, s.m, full, Spec{Kind: KindTicketLock, Slots: tickets, Bytes: ticketSlots + 8*tickets},
+		64); err != nil {
 		return nil, err
 	}
 	if err := generation(&l.object); err != nil {
@@ -93,7 +97,8 @@ func (l *TicketLock) mine() uint64           { return slotWord(l.ticket, l.m.id)
 func over(t uint64) uint64                   { return slotWord(t+tickets, 0) }
 func servingWord(ticket, mark uint64) uint64 { return ticket<<1 | mark }
 
-// marked is the mark that a word of serving stands for: a lock that is made anew is blank, and was abandoned.
+// marked is the mark that a word of serving stands for: a lock that is made anew is blank,
+// and was abandoned.
 func (l *TicketLock) marked(serving uint64) uint64 {
 	if serving == 0 && l.place.Anew {
 		return 1
@@ -101,8 +106,8 @@ func (l *TicketLock) marked(serving uint64) uint64 {
 	return serving & 1
 }
 
-// Lock takes a number, waits until it is served, and holds the lock then. If ctx ends before, the number
-// is given up. A dead member in front is fenced and passed over: Held says so.
+// Lock takes a number, waits until it is served, and holds the lock then. If ctx ends before, the
+// number is given up. A dead member in front is fenced and passed over: Held says so.
 func (l *TicketLock) Lock(ctx context.Context, c *rdma.Coro) (Held, error) {
 	handed, err := l.turn.enter(ctx, c, &l.object)
 	if err != nil {
@@ -185,7 +190,8 @@ func (l *TicketLock) announce(ctx context.Context, c *rdma.Coro, serving uint64)
 		case slotTurn(found) > l.ticket/tickets:
 			return false, serving, nil
 		}
-		// Of an earlier turn, though serving has passed it: its member is dead, and was passed over.
+		// Of an earlier turn, though serving has passed it: its member is dead, and was passed
+		// over.
 		expect = found
 	}
 }
@@ -256,8 +262,8 @@ func (l *TicketLock) step(c *rdma.Coro, serving uint64, w *wait) (uint64, error)
 	}
 }
 
-// see looks at the slot of a ticket that has been served for a while. It moves serving on if the ticket
-// is over, skips it if it was not announced, and passes over its member if that one is dead.
+// see looks at the slot of a ticket that has been served for a while. It moves serving on if the
+// ticket is over, skips it if it was not announced, and passes over its member if that one is dead.
 func (l *TicketLock) see(c *rdma.Coro, serving uint64) error {
 	t, mark := serving>>1, l.marked(serving)
 	slot, err := l.load(c, slotOf(t))
@@ -309,8 +315,8 @@ func (l *TicketLock) giveBack(c *rdma.Coro) error {
 	return l.giveUp(c)
 }
 
-// Unlock gives the lock back, or hands it over. What this thread has written before, on any blade, is
-// visible to the next holder. ErrNotOwner: the lock is not held.
+// Unlock gives the lock back, or hands it over. What this thread has written before, on any blade,
+// is visible to the next holder. ErrNotOwner: the lock is not held.
 func (l *TicketLock) Unlock(c *rdma.Coro) error {
 	if err := errors.Join(l.turn.mine(c, &l.object), l.ready()); err != nil {
 		return err
@@ -379,9 +385,9 @@ func (l *TicketLock) settle(c *rdma.Coro) error {
 	return err
 }
 
-// LockAll locks several locks, of one or two kinds, in the order of their names, so that members which
-// want some of the same locks never wait for each other in a circle. If one cannot be had, those before
-// it are given back. Held i is that of lock i.
+// LockAll locks several locks, of one or two kinds, in the order of their names, so that members
+// which want some of the same locks never wait for each other in a circle. If one cannot be had,
+// those before it are given back. Held i is that of lock i.
 func LockAll(ctx context.Context, c *rdma.Coro, locks ...Lock) ([]Held, error) {
 	order := make([]int, len(locks))
 	for i := range order {

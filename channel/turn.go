@@ -9,14 +9,15 @@ import (
 	"txnode/rdma"
 )
 
-// turn is the queue of a member's own coroutines in front of a lock that they share a handle of. They get the lock in
-// the order in which they ask. A coroutine that unlocks hands the lock over to the next one without a verb: to other
-// members it is the same holder, so if the member dies, it is taken over from all of them. The coroutines have the queue
-// pairs in common, so what one has written the next one reads, and the fence of the last one's Unlock is for all. If the last one gives
-// the lock back otherwise, it owes that fence.
+// turn is the queue of a member's own coroutines in front of a lock that they share a handle of.
+// They get the lock in the order in which they ask. A coroutine that unlocks hands the lock over to
+// the next one without a verb: to other members it is the same holder, so if the member dies, it is
+// taken over from all of them. The coroutines have the queue pairs in common, so what one has
+// written the next one reads, and the fence of the last one's Unlock is for all. If the last one
+// gives the lock back otherwise, it owes that fence.
 //
-// A lock is handed over maxPasses times in a row, while other members wait, and then given back. One that was abandoned
-// is not: it is given back by the coroutine that has repaired its state.
+// A lock is handed over maxPasses times in a row, while other members wait, and then given back.
+// One that was abandoned is not: it is given back by the coroutine that has repaired its state.
 type turn struct {
 	by      *rdma.Coro   // that holds the lock, or asks the blades for it
 	waiting []*rdma.Coro // in their order
@@ -24,7 +25,9 @@ type turn struct {
 	passes  int          // since the lock was taken from the blades
 	held    Held         // as it was taken
 	staged  *rdma.Batch  // by has appended giving back to it
-	owes    bool         // what holders before have written may not be visible on other blades yet: the lock is given back behind a fence
+	// what holders before have written may not be visible on other blades yet: the lock is given
+	// back behind a fence
+	owes bool
 
 	settle func(c *rdma.Coro) error // of the lock: gives it back if that has not happened
 }
@@ -33,20 +36,23 @@ const (
 	passBits  = 3
 	maxPasses = 1<<passBits - 1
 
-	// A token is {generation 24, count 37, passes 3}. The generation is the incarnation of the object: a lock that is made anew counts from 1
-	// again, and its tokens are greater all the same.
+	// A token is {generation 24, count 37, passes 3}. The generation is the incarnation
+	// of the object: a lock that is made anew counts from 1 again, and its tokens are
+	// greater all the same.
 	generationBits = 24
 	countBits      = 64 - generationBits - passBits
 	maxCount       = 1<<countBits - 1
 )
 
-// generation returns ErrTooLarge for a lock that was made after so many objects that no token has room for its incarnation.
+// generation returns ErrTooLarge for a lock that was made after so many objects that no token has
+// room for its incarnation.
 func generation(o *object) error {
 	if o.place.Incarnation < 1<<generationBits {
 		return nil
 	}
 	o.Close()
-	return fmt.Errorf("%w: lock %q is object %d of its host, and tokens have room for the numbers below %d", ErrTooLarge, o.name, o.place.Incarnation, 1<<generationBits)
+	return fmt.Errorf("%w: lock %q is object %d of its host, and tokens have room for the numbers below %d",
+		ErrTooLarge, o.name, o.place.Incarnation, 1<<generationBits)
 }
 
 // enter waits until it is this coroutine's turn. handed: then it holds the lock.
@@ -115,11 +121,12 @@ func (t *turn) next() {
 	t.by.Wake()
 }
 
-// got notes that the blades have given the lock, with a token that counts from 1 in this incarnation of the object. After an error it is to be
-// given back.
+// got notes that the blades have given the lock, with a token that counts from 1 in this
+// incarnation of the object. After an error it is to be given back.
 func (t *turn) got(o *object, h Held) (Held, error) {
 	if h.Token > maxCount {
-		return Held{}, fmt.Errorf("%w: %v %q was locked %d times, and a token has no room for more: forget the lock, and open it again", ErrTooLarge, o.spec.Kind, o.name, uint64(maxCount))
+		return Held{}, fmt.Errorf("%w: %v %q was locked %d times, and a token has no room for more: forget the lock, "+
+			"and open it again", ErrTooLarge, o.spec.Kind, o.name, uint64(maxCount))
 	}
 	h.Token |= uint64(o.place.Incarnation) << countBits
 	t.held, t.passes = h, 0
@@ -168,13 +175,15 @@ func (t *turn) fence(c *rdma.Coro, o *object) error {
 	return nil
 }
 
-// stage notes that giving back was appended to a batch, or is owed: the turn ends when Member.Do has posted it.
+// stage notes that giving back was appended to a batch, or is owed: the turn ends when
+// Member.Do has posted it.
 func (t *turn) stage(m *Member, b *rdma.Batch) {
 	t.staged = b
 	m.staged = append(m.staged, t)
 }
 
-// posted ends the turns whose locks were given back with a batch, and gives those back that owe a fence.
+// posted ends the turns whose locks were given back with a batch, and gives those back that owe a
+// fence.
 func (m *Member) posted(c *rdma.Coro, b *rdma.Batch) error {
 	for {
 		i := slices.IndexFunc(m.staged, func(t *turn) bool { return t.staged == b })

@@ -13,8 +13,9 @@ import (
 	"txnode/rdma/rdmatest"
 )
 
-// TestHandOver: coroutines of a member hand a lock over without a verb, in the order in which they have asked. After seven
-// times it is given back, so a member that waits with a ticket is the ninth holder.
+// TestHandOver: coroutines of a member hand a lock over without a verb, in the order in which
+// they have asked. After seven times it is given back, so a member that waits with a ticket
+// is the ninth holder.
 func TestHandOver(t *testing.T) {
 	const coroutines = 12
 	for name, open := range kinds {
@@ -110,8 +111,9 @@ func shared(open opener, coroutines int, use func(m *channel.Member, c *rdma.Cor
 	}
 }
 
-// TestHandOverStop: a member whose coroutines hand a lock over stops after every half verb. Others get the lock, alone, with
-// greater tokens; if they find two words of another blade different, the lock says that it was abandoned.
+// TestHandOverStop: a member whose coroutines hand a lock over stops after every half verb. Others
+// get the lock, alone, with greater tokens; if they find two words of another blade different, the
+// lock says that it was abandoned.
 func TestHandOverStop(t *testing.T) {
 	for name, open := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +121,9 @@ func TestHandOverStop(t *testing.T) {
 				stopEverywhere(t, caps, beside, func(w *channeltest.World) (body, []body) {
 					k := &critical{w: w}
 					use := func(victim bool) func(m *channel.Member, c *rdma.Coro, l channel.Lock) error {
-						return func(m *channel.Member, c *rdma.Coro, l channel.Lock) error { return k.enter(m, c, l, victim) }
+						return func(m *channel.Member, c *rdma.Coro, l channel.Lock) error {
+							return k.enter(m, c, l, victim)
+						}
 					}
 					return shared(open, 3, use(true)), []body{shared(open, 2, use(false)), shared(open, 1, use(false))}
 				})
@@ -128,8 +132,8 @@ func TestHandOverStop(t *testing.T) {
 	}
 }
 
-// TestHandOverFenced: a member is fenced while one of its coroutines holds a lock and the next one waits. Whichever has it then, nothing
-// that it writes arrives, and both learn of it.
+// TestHandOverFenced: a member is fenced while one of its coroutines holds a lock and the next one
+// waits. Whichever has it then, nothing that it writes arrives, and both learn of it.
 func TestHandOverFenced(t *testing.T) {
 	for name, open := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +193,9 @@ func TestHandOverFenced(t *testing.T) {
 	}
 }
 
-// TestHandOverFence: a coroutine writes on another blade and hands the lock over. The next one gives it back without a fence of its own: with
-// a batch, or because LockAll does not get another lock. What was written is visible then.
+// TestHandOverFence: a coroutine writes on another blade and hands the lock over. The next one
+// gives it back without a fence of its own: with a batch, or because LockAll does not get another
+// lock. What was written is visible then.
 func TestHandOverFence(t *testing.T) {
 	for name, open := range kinds {
 		for _, staged := range []bool{true, false} {
@@ -232,7 +237,8 @@ func TestHandOverFence(t *testing.T) {
 						_, err := l.Lock(t.Context(), c)
 						var b rdma.Batch
 						check(t, errors.Join(err, l.StageUnlock(&b), m.Do(c, &b)))
-					} else if _, err := channel.LockAll(ended{t.Context(), &handed}, c, l, z); !errors.Is(err, context.Canceled) {
+					} else if _, err := channel.LockAll(ended{t.Context(), &handed}, c, l,
+						z); !errors.Is(err, context.Canceled) {
 						t.Errorf("both locks: %v", err)
 					}
 					if x := f.Memory(other)[w.Raw(other, 0).Off]; x != 1 {

@@ -15,9 +15,9 @@ import (
 //	Store                            masked CAS      1 / 1
 //	Store without Caps.MaskedCAS     READ and CAS    2 / 2, and 1 / 1 for each CAS that loses
 //
-// A change whose completion is lost ends with ErrUncertain: it has happened once or not at all, and
-// will not happen later. Load then tells what the word holds. A handle belongs to one coroutine at a
-// time.
+// A change whose completion is lost ends with ErrUncertain: it has happened once or not at all,
+// and will not happen later. Load then tells what the word holds. A handle belongs to one
+// coroutine at a time.
 type Var[T Word] struct{ object }
 
 const varWord = headerBytes
@@ -87,8 +87,8 @@ func (v *Var[T]) CompareAndSwap(c *rdma.Coro, old, next T) (ok bool, found T, er
 	return found == old, found, nil
 }
 
-// StageCompareAndSwap appends a CompareAndSwap to b. It has taken effect if the Result of the request
-// appended is old.
+// StageCompareAndSwap appends a CompareAndSwap to b. It has taken effect if the Result of the
+// request appended is old.
 func (v *Var[T]) StageCompareAndSwap(b *rdma.Batch, old, next T) error {
 	if err := v.ready(); err != nil {
 		return err

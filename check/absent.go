@@ -111,7 +111,8 @@ func (c *checker) orderKey(z int32, a *absences) {
 	runs := c.runsOf(z, a)
 	if a.twice >= 0 {
 		c.reportChain(BrokenChain, "", z, c.ownersOf(a.twice), fmt.Sprintf(
-			"the transaction wrote %s twice, and did not replace its own version", c.opt.KeyName(c.versions.all[z].key)))
+			"the transaction wrote %s twice, and did not replace its own version",
+			c.opt.KeyName(c.versions.all[z].key)))
 		return
 	}
 	if c.checkRuns(z, a) {
@@ -120,7 +121,8 @@ func (c *checker) orderKey(z int32, a *absences) {
 		for r := c.versions.all[z].readers; r >= 0; r = c.aux[r] {
 			if !c.orderRead(z, r, a) {
 				c.reportChain(WrongState, "", z, c.ownersOf(r, runs[0].tail), fmt.Sprintf(
-					"%s was read as absent without trace, and no delete explains that", c.opt.KeyName(c.versions.all[z].key)))
+					"%s was read as absent without trace, and no delete explains that",
+					c.opt.KeyName(c.versions.all[z].key)))
 				return
 			}
 		}

@@ -58,14 +58,17 @@ func agreesWithBruteForce(t *testing.T, generate func(*rand.Rand) []history.Txn)
 	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		txns := generate(rng)
-		o := Options{Level: Level(rng.IntN(2)), FromEmpty: rng.IntN(8) == 0, Placeholders: rng.IntN(4) == 0, KeyName: keyName}
+		o := Options{
+			Level: Level(rng.IntN(2)), FromEmpty: rng.IntN(8) == 0, Placeholders: rng.IntN(4) == 0, KeyName: keyName,
+		}
 		if err := tally.compare(txns, o); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
 	t.Logf("%+v", tally)
 	// The comparison must have had something to compare.
-	if tally.Violations < seeds/10 || tally.Clean < seeds/10 || tally.Exact < seeds/2 || tally.Missed > tally.Violations/20 {
+	if tally.Violations < seeds/10 || tally.Clean < seeds/10 || tally.Exact < seeds/2 ||
+		tally.Missed > tally.Violations/20 {
 		t.Fatalf("the generator is out of balance: %+v", tally)
 	}
 }
@@ -76,8 +79,10 @@ func TestAgreesWithBruteForceRapid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		op := rapid.Custom(func(t *rapid.T) history.Op {
 			op := history.Op{
-				Key:     history.Key(rapid.IntRange(1, 2).Draw(t, "key")),
-				Kind:    rapid.SampledFrom([]history.Kind{history.Read, history.ReadAbsent, history.Write, history.Delete}).Draw(t, "kind"),
+				Key: history.Key(rapid.IntRange(1, 2).Draw(t, "key")),
+				Kind: rapid.SampledFrom([]history.Kind{
+					history.Read, history.ReadAbsent, history.Write, history.Delete,
+				}).Draw(t, "kind"),
 				Version: history.Version(rapid.IntRange(0, 4).Draw(t, "version")),
 			}
 			if isWrite(op.Kind) {
@@ -91,11 +96,14 @@ func TestAgreesWithBruteForceRapid(t *testing.T) {
 		txns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) history.Txn {
 			start := rapid.Int64Range(0, 6).Draw(t, "start")
 			x := history.Txn{Start: start, End: start + rapid.Int64Range(0, 6).Draw(t, "length"),
-				Outcome: rapid.SampledFrom([]history.Outcome{history.Committed, history.Committed, history.Unknown}).Draw(t, "outcome"),
-				Ops:     rapid.SliceOfN(op, 1, 3).Draw(t, "ops")}
+				Outcome: rapid.SampledFrom([]history.Outcome{
+					history.Committed, history.Committed, history.Unknown,
+				}).Draw(t, "outcome"),
+				Ops: rapid.SliceOfN(op, 1, 3).Draw(t, "ops")}
 			for first := 0; first < len(x.Ops) && rapid.Bool().Draw(t, "range"); {
 				// Reads that follow each other are an answer, perhaps out of bounds or order.
-				r := history.Range{From: history.Position(rune(rapid.IntRange(1, 2).Draw(t, "from"))), To: history.Position(rune(rapid.IntRange(1, 3).Draw(t, "to"))),
+				r := history.Range{From: history.Position(rune(rapid.IntRange(1, 2).Draw(t, "from"))),
+					To:    history.Position(rune(rapid.IntRange(1, 3).Draw(t, "to"))),
 					First: first, Descending: rapid.Bool().Draw(t, "descending"), Cut: rapid.Bool().Draw(t, "cut")}
 				for ; first < len(x.Ops) && !isWrite(x.Ops[first].Kind); first++ {
 					r.Len++
@@ -145,9 +153,11 @@ func (a *agreement) compare(txns []history.Txn, o Options) error {
 	}
 	switch {
 	case ok && !r.OK():
-		return fmt.Errorf("false alarm (%+v), the serial order %v explains:\n%s\n%s", o.Level, order, formatHistory(txns), r)
+		return fmt.Errorf("false alarm (%+v), the serial order %v explains:\n%s\n%s",
+			o.Level, order, formatHistory(txns), r)
 	case !ok && r.OK() && r.Ambiguous == 0:
-		return fmt.Errorf("missed (%s, from empty: %v, placeholders: %v), no serial order explains:\n%s\n%s", o.Level, o.FromEmpty, o.Placeholders, formatHistory(txns), r)
+		return fmt.Errorf("missed (%s, from empty: %v, placeholders: %v), no serial order explains:\n%s\n%s",
+			o.Level, o.FromEmpty, o.Placeholders, formatHistory(txns), r)
 	case !ok && r.OK():
 		a.Missed++
 	}
@@ -182,7 +192,10 @@ func simulate(rng *rand.Rand, ranges bool) []history.Txn {
 	txns := make([]history.Txn, n)
 	for i := range txns {
 		at := int64(10 * (i + 1))
-		txn := history.Txn{ID: uint64(i + 1), Start: at - int64(rng.IntN(5*spread)), End: at + int64(rng.IntN(5*spread)), Outcome: history.Committed}
+		txn := history.Txn{
+			ID: uint64(i + 1), Start: at - int64(rng.IntN(5*spread)),
+			End: at + int64(rng.IntN(5*spread)), Outcome: history.Committed,
+		}
 		happens := true
 		if rng.IntN(6) == 0 {
 			txn.Outcome, happens = history.Unknown, rng.IntN(2) == 0
@@ -194,7 +207,10 @@ func simulate(rng *rand.Rand, ranges bool) []history.Txn {
 		for range 1 + rng.IntN(3) {
 			if ranges && rng.IntN(2) == 0 {
 				from := rng.IntN(keys + 1)
-				r := history.Range{From: history.Position(rune('x' + from)), To: history.Position(rune('x' + from + rng.IntN(keys+1-from))), First: len(txn.Ops)}
+				r := history.Range{
+					From: history.Position(rune('x' + from)),
+					To:   history.Position(rune('x' + from + rng.IntN(keys+1-from))), First: len(txn.Ops),
+				}
 				r.Descending = rng.IntN(3) == 0
 				limit := 1 + rng.IntN(2*keys)
 				for i := range keys {

@@ -185,7 +185,8 @@ func BenchmarkCheckBroken(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckLists checks lists of up to 64 elements; a transaction appends to one and reads another.
+// BenchmarkCheckLists checks lists of up to 64 elements; a transaction appends to one
+// and reads another.
 func BenchmarkCheckLists(b *testing.B) {
 	const n = 128_000
 	rng := rand.New(rand.NewPCG(1, 6))
@@ -196,8 +197,9 @@ func BenchmarkCheckLists(b *testing.B) {
 		k, l := history.Key(i/6400*100+rng.IntN(100)), history.Key(i/6400*100+rng.IntN(100))
 		read := lists[l]
 		lists[k] = append(lists[k], uint64(i+1))
-		txns[i] = ListTxn{ID: uint64(i), Start: int64(10 * i), End: int64(10*i + rng.IntN(100)), Outcome: history.Committed,
-			Ops: []ListOp{{Key: l, List: read}, {Key: k, Append: uint64(i + 1)}}}
+		txns[i] = ListTxn{ID: uint64(i), Start: int64(10 * i), End: int64(10*i + rng.IntN(100)),
+			Outcome: history.Committed,
+			Ops:     []ListOp{{Key: l, List: read}, {Key: k, Append: uint64(i + 1)}}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

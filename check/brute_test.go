@@ -188,8 +188,8 @@ func (b *brute) apply(t int) (undo []bruteUndo, ok bool) {
 	return undo, true
 }
 
-// applyRange holds a range read against the state: it returned what is in its bounds, in order. What
-// it says of the rows that it did return is among the reads of the transaction.
+// applyRange holds a range read against the state: it returned what is in its bounds, in order.
+// What it says of the rows that it did return is among the reads of the transaction.
 func (b *brute) applyRange(t int, r *history.Range, set func(history.Key, bruteState)) bool {
 	known := map[history.Position]history.Key{}
 	for u := range b.txns {
@@ -219,7 +219,8 @@ func (b *brute) applyRange(t int, r *history.Range, set func(history.Key, bruteS
 		if p < r.From || p >= r.To || written[p] || slices.Contains(returned, p) {
 			continue
 		}
-		if r.Cut && (len(returned) == 0 || !r.Descending && p > returned[len(returned)-1] || r.Descending && p < returned[0]) {
+		if r.Cut && (len(returned) == 0 || !r.Descending && p > returned[len(returned)-1] || r.Descending &&
+			p < returned[0]) {
 			continue // not read
 		}
 		s, seen := b.state[k]

@@ -17,7 +17,8 @@ func (c *checker) checkRecord(t int) {
 	x := &c.txns[t]
 	if x.End < x.Start {
 		c.report(Violation{Class: Malformed, Txns: []int{t},
-			Detail: fmt.Sprintf("ended at %d before it started at %d; it is checked without real time", x.End, x.Start)})
+			Detail: fmt.Sprintf("ended at %d before it started at %d; it is checked without real time",
+				x.End, x.Start)})
 	}
 	if x.Outcome != history.Committed && x.Outcome != history.Unknown && x.Outcome != history.Failed {
 		c.report(Violation{Class: Malformed, Txns: []int{t},
@@ -62,7 +63,8 @@ func (c *checker) checkDuplicates() {
 	for _, d := range c.duplicates {
 		e := c.versions.all[d.version]
 		c.reportChain(DuplicateVersion, "", d.version, c.ownersOf(d.one, d.two),
-			fmt.Sprintf("version %d of %s was installed twice; versions of a key must never repeat", e.ver, c.opt.KeyName(e.key)))
+			fmt.Sprintf("version %d of %s was installed twice; versions of a key must never repeat",
+				e.ver, c.opt.KeyName(e.key)))
 	}
 }
 
@@ -205,11 +207,13 @@ func (c *checker) checkReaders(v int32) {
 	}
 	if intermediate && early >= 0 {
 		c.reportChain(IntermediateRead, "G1b", v, c.ownersOf(e.installer, early), fmt.Sprintf(
-			"version %d of %s was replaced by the transaction that installed it, and yet read by another", e.ver, c.opt.KeyName(e.key)))
+			"version %d of %s was replaced by the transaction that installed it, and yet read by another",
+			e.ver, c.opt.KeyName(e.key)))
 	}
 }
 
-// reportChain reports a violation at one version, and stops further reasoning about absences of its key.
+// reportChain reports a violation at one version, and stops further reasoning about
+// absences of its key.
 func (c *checker) reportChain(class Class, phenomenon string, v int32, txns []int, detail string) {
 	e := &c.versions.all[v]
 	c.markBroken(e.key)

@@ -193,7 +193,8 @@ func (c *checker) intern() {
 	}
 }
 
-// erasePlaceholders replaces versions that no transaction installed or read as present by version zero.
+// erasePlaceholders replaces versions that no transaction installed or read as present by version
+// zero.
 func (c *checker) erasePlaceholders() {
 	for o, v := range c.ver {
 		if v >= 0 && c.kind[o] == history.Read {
@@ -298,7 +299,8 @@ func (c *checker) register(t, o int32) {
 		return // its own write
 	}
 	if by, ok := c.failed[v]; ok && c.kind[o] == history.Read && e.installer < 0 {
-		c.report(Violation{Class: DirtyRead, Key: e.key, Versions: []history.Version{e.ver}, Txns: []int{int(by), int(t)},
+		c.report(Violation{Class: DirtyRead, Key: e.key, Versions: []history.Version{e.ver},
+			Txns:   []int{int(by), int(t)},
 			Detail: "a transaction that has failed would have written what another one has read"})
 	}
 	c.aux[o] = e.readers

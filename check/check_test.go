@@ -41,10 +41,16 @@ func TestGarbage(t *testing.T) {
 		txns := make([]history.Txn, rng.IntN(8))
 		malformed := false
 		for i := range txns {
-			x := history.Txn{ID: rng.Uint64N(3), Start: times[rng.IntN(len(times))], End: times[rng.IntN(len(times))], Outcome: history.Outcome(rng.IntN(4))}
+			x := history.Txn{
+				ID: rng.Uint64N(3), Start: times[rng.IntN(len(times))], End: times[rng.IntN(len(times))],
+				Outcome: history.Outcome(rng.IntN(4)),
+			}
 			malformed = malformed || x.End < x.Start || x.Outcome == 0
 			for range rng.IntN(5) {
-				op := history.Op{Key: history.Key(rng.IntN(2)), Version: history.Version(rng.IntN(5)), Prev: history.Version(rng.IntN(5)), Kind: kinds[rng.IntN(len(kinds))]}
+				op := history.Op{
+					Key: history.Key(rng.IntN(2)), Version: history.Version(rng.IntN(5)),
+					Prev: history.Version(rng.IntN(5)), Kind: kinds[rng.IntN(len(kinds))],
+				}
 				malformed = malformed || op.Kind == 0 || op.Kind > history.Delete ||
 					op.Version == 0 && op.Kind != history.ReadAbsent || isWrite(op.Kind) && op.Version == op.Prev
 				op.Position = []history.Position{"", "a", "b"}[rng.IntN(3)]
@@ -52,11 +58,14 @@ func TestGarbage(t *testing.T) {
 			}
 			if rng.IntN(3) == 0 {
 				x.Ranges = append(x.Ranges, history.Range{From: "a", To: []history.Position{"", "b", "c"}[rng.IntN(3)],
-					First: rng.IntN(5) - 1, Len: []int{-1, 0, 1, 2, math.MaxInt}[rng.IntN(5)], Cut: rng.IntN(2) == 0, Descending: rng.IntN(2) == 0})
+					First: rng.IntN(5) - 1, Len: []int{-1, 0, 1, 2, math.MaxInt}[rng.IntN(5)], Cut: rng.IntN(2) == 0,
+					Descending: rng.IntN(2) == 0})
 			}
 			txns[i] = x
 		}
-		for _, o := range []Options{{}, {Level: Serializable}, {FromEmpty: true, MaxViolations: 1}, {Placeholders: true}, {Level: 77}} {
+		for _, o := range []Options{
+			{}, {Level: Serializable}, {FromEmpty: true, MaxViolations: 1}, {Placeholders: true}, {Level: 77},
+		} {
 			r := Check(txns, o)
 			_ = r.String()
 			if malformed && r.OK() {
@@ -163,7 +172,8 @@ func TestErr(t *testing.T) {
 	txns := parseHistory(t, "T1 0 9 ok r(x)=1 w(y)=1->2\nT2 0 9 ok r(y)=1 w(x)=1->2")
 	r := Check(txns, Options{KeyName: keyName})
 	var e *Error
-	if err := r.Err(); !errors.Is(err, ErrViolation) || !errors.As(err, &e) || e.Report != r || !strings.Contains(err.Error(), "write skew") {
+	if err := r.Err(); !errors.Is(err, ErrViolation) || !errors.As(err, &e) || e.Report != r ||
+		!strings.Contains(err.Error(), "write skew") {
 		t.Fatal(err)
 	}
 	if err := Check(nil, Options{}).Err(); err != nil {
@@ -211,7 +221,9 @@ func TestTooLarge(t *testing.T) {
 
 // A violation that a caller made prints itself, too.
 func TestViolationByHand(t *testing.T) {
-	v := Violation{Class: StaleRead, Cycle: []Edge{{From: 0, To: 1, Kind: RT}, {From: 1, To: 0, Kind: RW, Key: 3, Version: 4, Next: 5}}}
+	v := Violation{Class: StaleRead, Cycle: []Edge{
+		{From: 0, To: 1, Kind: RT}, {From: 1, To: 0, Kind: RW, Key: 3, Version: 4, Next: 5},
+	}}
 	if s := v.String(); !strings.Contains(s, "read version 4 of key 0x3, then T0 installed 5") {
 		t.Fatal(s)
 	}
@@ -232,8 +244,8 @@ func TestWriteElleError(t *testing.T) {
 	}
 }
 
-// Keys on both sides of 2^63 are numbers of one type in EDN, and no two keys become one: Elle refuses a
-// history that has longs and big integers for keys.
+// Keys on both sides of 2^63 are numbers of one type in EDN, and no two keys become one: Elle
+// refuses a history that has longs and big integers for keys.
 func TestElleKeys(t *testing.T) {
 	var txns []history.Txn
 	keys := []history.Key{0, 1, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64}

@@ -5,25 +5,29 @@ type Class uint8
 
 // Classes of the chain of one key.
 const (
-	// Malformed: the record itself makes no sense (an end before its start, an unknown kind, a write of version zero).
+	// Malformed: the record itself makes no sense (an end before its start, an unknown kind, a
+	// write of version zero).
 	Malformed Class = iota + 1
-	// DirtyRead: a version was read that no transaction installed; it was written by one that aborted, or never (G1a).
+	// DirtyRead: a version was read that no transaction installed; it was written by one that
+	// aborted, or never (G1a).
 	DirtyRead
 	// IntermediateRead: a version was read that its own writer replaced before it committed (G1b).
 	IntermediateRead
-	// LostUpdate: two transactions replaced the same version, or one that wrote a key had missed another's write to it (P4).
+	// LostUpdate: two transactions replaced the same version, or one that wrote a key had missed
+	// another's write to it (P4).
 	LostUpdate
 	// DuplicateVersion: one version was installed twice.
 	DuplicateVersion
-	// BrokenChain: a version was replaced that no transaction installed and that is not the only initial one, or a
-	// transaction's own versions are not a chain.
+	// BrokenChain: a version was replaced that no transaction installed and that is not the only
+	// initial one, or a transaction's own versions are not a chain.
 	BrokenChain
-	// WrongState: a key was found present at a version that is a tombstone, absent at one that is a record, or
-	// absent without trace although nothing deleted it.
+	// WrongState: a key was found present at a version that is a tombstone, absent at one that is a
+	// record, or absent without trace although nothing deleted it.
 	WrongState
 	// BrokenRange: the answer of a range read is out of order or out of bounds, or has a key twice.
 	BrokenRange
-	// MissingRow: a range read did not find a key that was there whenever the range can have been read.
+	// MissingRow: a range read did not find a key that was there whenever the range can have been
+	// read.
 	MissingRow
 	// Internal: a transaction did not read its own earlier write (lists only).
 	Internal
@@ -37,31 +41,39 @@ const (
 	DirtyWrite Class = iota + 32
 	// CircularInformationFlow: each saw something of the other (G1c: ww and wr).
 	CircularInformationFlow
-	// NonRepeatableRead: two reads of one key in one transaction saw different states (G-single on one key).
+	// NonRepeatableRead: two reads of one key in one transaction saw different states
+	// (G-single on one key).
 	NonRepeatableRead
 	// ReadSkew: a transaction saw one write of another and missed a second one (G-single: one rw).
 	ReadSkew
 	// WriteSkew: transactions missed each other's writes (G2-item: two rw or more).
 	WriteSkew
-	// LongFork: readers saw independent writes in opposite orders (G-nonadjacent: several rw, no two in a row).
+	// LongFork: readers saw independent writes in opposite orders (G-nonadjacent: several
+	// rw, no two in a row).
 	LongFork
-	// Phantom: as ReadSkew or WriteSkew, and what was missed is an insert of a key that was read as absent, by
-	// itself or in a range (G2).
+	// Phantom: as ReadSkew or WriteSkew, and what was missed is an insert of a key that was read as
+	// absent, by itself or in a range (G2).
 	Phantom
-	// StaleRead: a transaction missed a write that had been over before it started (rw, closed by real time).
+	// StaleRead: a transaction missed a write that had been over before it started (rw,
+	// closed by real time).
 	StaleRead
-	// FutureRead: a transaction saw a write of one that started after it had ended (wr, closed by real time).
+	// FutureRead: a transaction saw a write of one that started after it had ended (wr,
+	// closed by real time).
 	FutureRead
 	// WriteInversion: writes are ordered against real time (ww, closed by real time).
 	WriteInversion
 )
 
 var classNames = map[Class]string{
-	Malformed: "malformed record", DirtyRead: "dirty read", IntermediateRead: "intermediate read", LostUpdate: "lost update",
+	Malformed: "malformed record", DirtyRead: "dirty read", IntermediateRead: "intermediate read",
+	LostUpdate:  "lost update",
 	BrokenRange: "broken range", MissingRow: "missing row",
-	DuplicateVersion: "duplicate version", BrokenChain: "broken chain", WrongState: "wrong state", Internal: "internal inconsistency",
-	IncompatibleOrder: "incompatible order", DirtyWrite: "dirty write", CircularInformationFlow: "circular information flow",
-	NonRepeatableRead: "non-repeatable read", ReadSkew: "read skew", WriteSkew: "write skew", LongFork: "long fork", Phantom: "phantom",
+	DuplicateVersion: "duplicate version", BrokenChain: "broken chain", WrongState: "wrong state",
+	Internal:          "internal inconsistency",
+	IncompatibleOrder: "incompatible order", DirtyWrite: "dirty write",
+	CircularInformationFlow: "circular information flow",
+	NonRepeatableRead:       "non-repeatable read", ReadSkew: "read skew", WriteSkew: "write skew",
+	LongFork: "long fork", Phantom: "phantom",
 	StaleRead: "stale read", FutureRead: "future read", WriteInversion: "write inversion",
 }
 

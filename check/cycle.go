@@ -79,7 +79,8 @@ func (f *cycleFinder) cyclesOf(nodes []int32, label int32) [][]Edge {
 func (c *checker) reportCycle(cycle []Edge) {
 	first := 0
 	for i, e := range cycle {
-		if at, least := c.start(int32(e.From)), c.start(int32(cycle[first].From)); at < least || at == least && e.From < cycle[first].From {
+		if at, least := c.start(int32(e.From)), c.start(int32(cycle[first].From)); at < least || at == least &&
+			e.From < cycle[first].From {
 			first = i
 		}
 	}
@@ -128,7 +129,9 @@ func (f *cycleFinder) shortest(nodes []int32, allowed kinds, limit int) []Edge {
 		}
 	}
 	// Starts decrease somewhere in every cycle, and never along real time.
-	seeds := f.seeds(nodes, func(kind EdgeKind, back float64) bool { return kind != RT && allowed.has(kind) && back >= 0 })
+	seeds := f.seeds(nodes, func(kind EdgeKind, back float64) bool {
+		return kind != RT && allowed.has(kind) && back >= 0
+	})
 	f.budget = max(f.budget, 1) // a component always gets its cycle
 	return f.best(seeds, allowed, limit)
 }
@@ -260,7 +263,8 @@ func (c *checker) step(from, to int32, first, last uint32) Edge {
 		e.Key, e.Version, e.Next = w.Key, w.Prev, w.Version
 	case WR, RW:
 		r := c.op(tagOp(first))
-		e.Key, e.Version, e.Absent, e.Range = r.Key, r.Version, r.Kind == history.ReadAbsent, int(tagOp(first)) >= c.rep.Ops
+		e.Key, e.Version, e.Absent, e.Range = r.Key, r.Version, r.Kind == history.ReadAbsent,
+			int(tagOp(first)) >= c.rep.Ops
 		if e.Kind == RW {
 			e.Next = c.nextOf(r, to)
 		}

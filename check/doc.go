@@ -64,18 +64,18 @@
 //
 // # Range reads
 //
-// What a range read ([history.Range]) returned are reads like others. A key of its bounds that it did
-// not return had no record: a predicate read, in Adya's terms. The keys of a table are those whose
-// position some operation tells. Each is before its first insert, or between a delete and the next
-// insert, or behind the last delete, when the range was read. Real time leaves one of these gaps, or
-// several. The delete before the first gap left comes before the reader (wr), and the insert
-// behind the last one comes after it (rw). Where several are left, the read is
-// counted in [Report].Ambiguous. A reader that reports the tombstones that it met avoids that: the
-// version of a tombstone says which gap it was.
+// What a range read ([history.Range]) returned are reads like others. A key of its bounds that it
+// did not return had no record: a predicate read, in Adya's terms. The keys of a table are those
+// whose position some operation tells. Each is before its first insert, or between a delete and the
+// next insert, or behind the last delete, when the range was read. Real time leaves one of these
+// gaps, or several. The delete before the first gap left comes before the reader (wr), and the
+// insert behind the last one comes after it (rw). Where several are left, the read is counted in
+// [Report].Ambiguous. A reader that reports the tombstones that it met avoids that: the version of
+// a tombstone says which gap it was.
 //
-// A key that has no gap left was there throughout: [MissingRow]. An answer that is out of order or out of
-// bounds, or has a key twice, is a [BrokenRange]. Keys that the transaction writes are not expected in
-// its own answers.
+// A key that has no gap left was there throughout: [MissingRow]. An answer that is out of order or
+// out of bounds, or has a key twice, is a [BrokenRange]. Keys that the transaction writes are not
+// expected in its own answers.
 //
 // # Cost
 //

@@ -11,14 +11,14 @@ import (
 	"txnode/history"
 )
 
-// WriteElle writes a history in EDN, one event per line, as Jepsen records it and the
-// rw-register checker of Elle reads it: an :invoke per transaction and an :ok, an :info for an unknown
-// outcome, or a :fail, with versions as the values. Keys and versions are int64 numbers with the bits
-// of theirs: one type for Elle, in which no two are equal. Times are those of the history.
+// WriteElle writes a history in EDN, one event per line, as Jepsen records it and the rw-register
+// checker of Elle reads it: an :invoke per transaction and an :ok, an :info for an unknown outcome,
+// or a :fail, with versions as the values. Keys and versions are int64 numbers with the bits of
+// theirs: one type for Elle, in which no two are equal. Times are those of the history.
 //
-// Failed transactions (history.Recorder.Failed) are what tells Elle a version that somebody wrote in vain from
-// one that was there before the history. An absence that a failed insert has left is no write of anybody's, and
-// is left out.
+// Failed transactions (history.Recorder.Failed) are what tells Elle a version that somebody wrote
+// in vain from one that was there before the history. An absence that a failed insert has left is
+// no write of anybody's, and is left out.
 //
 // What a transaction replaced is written as a read before the write, so that
 // Elle, told that writes follow reads (:wfr-keys? true), knows the order of versions. A delete is a
@@ -83,7 +83,9 @@ type keyVersion struct {
 }
 
 func registerEDN(txns []history.Txn) *registers {
-	e := &registers{txns: txns, deleted: map[history.Key]bool{}, installed: map[keyVersion]bool{}, absent: map[keyVersion]bool{}}
+	e := &registers{
+		txns: txns, deleted: map[history.Key]bool{}, installed: map[keyVersion]bool{}, absent: map[keyVersion]bool{},
+	}
 	for t := range txns {
 		for _, op := range txns[t].Ops {
 			if isWrite(op.Kind) {
@@ -131,7 +133,9 @@ func registerEDN(txns []history.Txn) *registers {
 func (e *registers) value(b []byte, t int, results bool) []byte {
 	ops, first := e.txns[t].Ops, len(b)
 	mine := func(k history.Key, v history.Version) bool {
-		return slices.ContainsFunc(ops, func(op history.Op) bool { return isWrite(op.Kind) && op.Key == k && op.Version == v })
+		return slices.ContainsFunc(ops, func(op history.Op) bool {
+			return isWrite(op.Kind) && op.Key == k && op.Version == v
+		})
 	}
 	mop := func(name string, k history.Key) {
 		if len(b) > first {
@@ -153,8 +157,12 @@ func (e *registers) value(b []byte, t int, results bool) []byte {
 	for i, op := range ops {
 		if !isWrite(op.Kind) {
 			read(op.Key, op.Version)
-		} else if !slices.ContainsFunc(ops, func(x history.Op) bool { return x.Key == op.Key && !isWrite(x.Kind) && x.Version == op.Prev }) &&
-			!slices.ContainsFunc(ops[:i], func(x history.Op) bool { return x.Key == op.Key && isWrite(x.Kind) && x.Prev == op.Prev }) {
+		} else if !slices.ContainsFunc(ops, func(x history.Op) bool {
+			return x.Key == op.Key && !isWrite(x.Kind) && x.Version == op.Prev
+		}) &&
+			!slices.ContainsFunc(ops[:i], func(x history.Op) bool {
+				return x.Key == op.Key && isWrite(x.Kind) && x.Prev == op.Prev
+			}) {
 			read(op.Key, op.Prev)
 		}
 	}
@@ -203,7 +211,8 @@ func writeEvents(w io.Writer, initial []byte, n int, bounds func(t int) (start, 
 	out := bufio.NewWriter(w)
 	index := 0
 	line := func(at int64, kind string, process int, val []byte) {
-		fmt.Fprintf(out, "{:index %d, :time %d, :type %s, :process %d, :f :txn, :value [%s]}\n", index, at, kind, process, val)
+		fmt.Fprintf(out, "{:index %d, :time %d, :type %s, :process %d, :f :txn, :value [%s]}\n",
+			index, at, kind, process, val)
 		index++
 	}
 	processes, free := 0, []int{}

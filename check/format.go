@@ -24,7 +24,8 @@ func formatTxn(t *history.Txn, name func(history.Key) string, keys []history.Key
 	return text
 }
 
-// formatRange prints a range with the numbers of the operations that are its answer: range[a,c)=0..2.
+// formatRange prints a range with the numbers of the operations that are its answer:
+// range[a,c)=0..2.
 func formatRange(r *history.Range) string {
 	name, cut := "range", ""
 	if r.Descending {
@@ -33,7 +34,8 @@ func formatRange(r *history.Range) string {
 	if r.Cut {
 		cut = ",cut"
 	}
-	return fmt.Sprintf("%s[%s,%s)=%d..%d%s", name, formatPosition(r.From), formatPosition(r.To), r.First, r.First+r.Len, cut)
+	return fmt.Sprintf("%s[%s,%s)=%d..%d%s", name, formatPosition(r.From), formatPosition(r.To),
+		r.First, r.First+r.Len, cut)
 }
 
 // formatPosition prints a place: letters and digits as such, all else in hexadecimal.

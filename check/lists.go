@@ -27,12 +27,12 @@ type ListOp struct {
 	List []uint64
 }
 
-// CheckLists decides the same question as [Check] from values alone: the reads of
-// a key show the order of its appends, whatever the engine says about versions.
-// (The idea is Elle's: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
-// Observations", VLDB 2020.) All reads of a key must be prefixes of the longest
-// one; appends that no read contains come after those of the longest, in an order that is left open.
-// Lists are empty at first. Reads of transactions of unknown outcome are ignored.
+// CheckLists decides the same question as [Check] from values alone: the reads of a key show the
+// order of its appends, whatever the engine says about versions. (The idea is Elle's: Kingsbury and
+// Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.) All
+// reads of a key must be prefixes of the longest one; appends that no read contains come after
+// those of the longest, in an order that is left open. Lists are empty at first. Reads of
+// transactions of unknown outcome are ignored.
 //
 // Versions in the report are elements: "version 7 of a key" is the list that ends with 7.
 func CheckLists(txns []ListTxn, o Options) *Report {
@@ -150,10 +150,14 @@ func (l *listChecker) convert(t int) []history.Op {
 			switch {
 			case k.appender[op.Append] != t: // a duplicate, reported
 			case placed:
-				ops = append(ops, history.Op{Key: op.Key, Kind: history.Write, Prev: history.Version(prev), Version: history.Version(op.Append)})
+				ops = append(ops, history.Op{
+					Key: op.Key, Kind: history.Write, Prev: history.Version(prev), Version: history.Version(op.Append),
+				})
 			case !mine.late:
 				mine.late = true
-				ops = append(ops, history.Op{Key: op.Key, Kind: lateWrite, Prev: history.Version(k.last), Version: history.Version(op.Append)})
+				ops = append(ops, history.Op{
+					Key: op.Key, Kind: lateWrite, Prev: history.Version(k.last), Version: history.Version(op.Append),
+				})
 			}
 			continue
 		}
@@ -184,13 +188,15 @@ func findOwn(own *[]ownAppends, k history.Key) *ownAppends {
 func (l *listChecker) convertRead(ops []history.Op, t int, k *listKey, list, own []uint64) []history.Op {
 	if !slices.Equal(list, k.longest[:min(len(list), len(k.longest))]) {
 		l.report(IncompatibleOrder, "", k.key, []int{t, k.reader}, fmt.Sprintf(
-			"two reads of %s are not prefixes of one another: %s and %s", l.name(k.key), formatList(list), formatList(k.longest)))
+			"two reads of %s are not prefixes of one another: %s and %s", l.name(k.key), formatList(list),
+			formatList(k.longest)))
 		return ops
 	}
 	base := len(list) - len(own)
 	if base < 0 || !slices.Equal(list[base:], own) {
 		l.report(Internal, "internal", k.key, []int{t}, fmt.Sprintf(
-			"a read of %s returned %s, which does not end in the transaction's own appends %s", l.name(k.key), formatList(list), formatList(own)))
+			"a read of %s returned %s, which does not end in the transaction's own appends %s",
+			l.name(k.key), formatList(list), formatList(own)))
 		return ops
 	}
 	for base > 0 { // elements without appender are not versions

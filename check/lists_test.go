@@ -56,7 +56,9 @@ func simulateLists(rng *rand.Rand) []ListTxn {
 	var txns []ListTxn
 	for i := range 1 + rng.IntN(6) {
 		at := 10 * int64(i+1)
-		x := ListTxn{ID: uint64(i + 1), Start: at - rng.Int64N(spread), End: at + rng.Int64N(spread), Outcome: history.Committed}
+		x := ListTxn{
+			ID: uint64(i + 1), Start: at - rng.Int64N(spread), End: at + rng.Int64N(spread), Outcome: history.Committed,
+		}
 		happens := true
 		if rng.IntN(6) == 0 {
 			x.Outcome, happens = history.Unknown, rng.IntN(2) == 0
@@ -144,7 +146,8 @@ func bruteLists(txns []ListTxn, level Level) ([]int, bool) {
 				continue
 			}
 			for u := range txns {
-				if level == StrictSerializable && left>>u&1 != 0 && txns[u].Outcome == history.Committed && txns[u].End < txns[t].Start {
+				if level == StrictSerializable && left>>u&1 != 0 && txns[u].Outcome == history.Committed &&
+					txns[u].End < txns[t].Start {
 					continue next
 				}
 			}
@@ -182,7 +185,9 @@ func bruteLists(txns []ListTxn, level Level) ([]int, bool) {
 
 func TestLongListsAreCut(t *testing.T) {
 	var list []uint64
-	txns := []ListTxn{{ID: 1, End: 1, Outcome: history.Committed}, {ID: 2, Start: 2, End: 3, Outcome: history.Committed}}
+	txns := []ListTxn{
+		{ID: 1, End: 1, Outcome: history.Committed}, {ID: 2, Start: 2, End: 3, Outcome: history.Committed},
+	}
 	for e := range uint64(100) {
 		txns[0].Ops = append(txns[0].Ops, ListOp{Key: 1, Append: e + 1})
 		list = append(list, e+1)

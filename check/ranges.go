@@ -25,7 +25,8 @@ type placed struct {
 // begins with the history, or lasts.
 type gap struct {
 	lo, hi int32
-	// after is the latest start of the writers up to the gap, before the earliest end of those behind it.
+	// after is the latest start of the writers up to the gap, before the earliest end of those
+	// behind it.
 	after, before int64
 	doubt         bool // a delete of unknown outcome may have made it
 }
@@ -37,7 +38,8 @@ type ranges struct {
 	tree   spanTree
 	writes []int32 // of the key considered last, in the order of its versions
 	behind []int   // by gap of that key: how many of the writes are before it
-	// own has what the transaction considered does to its keys: the kind that says most about a range.
+	// own has what the transaction considered does to its keys: the kind that says most about a
+	// range.
 	own map[history.Key]history.Kind
 }
 
@@ -70,8 +72,8 @@ func (c *checker) orderRanges() {
 	}
 }
 
-// placedKeys lists the keys whose position is known, by position. A key with two positions, and a position with
-// two keys, is malformed.
+// placedKeys lists the keys whose position is known, by position. A key with two positions, and a
+// position with two keys, is malformed.
 func (c *checker) placedKeys() []placed {
 	at := map[history.Key]history.Position{}
 	var keys []placed
@@ -90,15 +92,19 @@ func (c *checker) placedKeys() []placed {
 				keys = append(keys, placed{position: op.Position, key: op.Key})
 			} else if p != op.Position {
 				c.report(Violation{Class: Malformed, Key: op.Key, Txns: []int{int(s.txn)}, Detail: fmt.Sprintf(
-					"%s has two positions, %s and %s (or two keys share this 64-bit key)", c.opt.KeyName(op.Key), formatPosition(p), formatPosition(op.Position))})
+					"%s has two positions, %s and %s (or two keys share this 64-bit key)",
+					c.opt.KeyName(op.Key), formatPosition(p), formatPosition(op.Position))})
 			}
 		}
 	}
-	slices.SortFunc(keys, func(a, b placed) int { return cmp.Or(cmp.Compare(a.position, b.position), cmp.Compare(a.key, b.key)) })
+	slices.SortFunc(keys, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(a.position, b.position), cmp.Compare(a.key, b.key))
+	})
 	for i := 1; i < len(keys); i++ {
 		if keys[i].position == keys[i-1].position {
 			c.report(Violation{Class: Malformed, Key: keys[i].key, Detail: fmt.Sprintf(
-				"%s and %s have one position, %s", c.opt.KeyName(keys[i-1].key), c.opt.KeyName(keys[i].key), formatPosition(keys[i].position))})
+				"%s and %s have one position, %s", c.opt.KeyName(keys[i-1].key), c.opt.KeyName(keys[i].key),
+				formatPosition(keys[i].position))})
 		}
 	}
 	return keys
@@ -214,7 +220,9 @@ func (r *ranges) sound(t int32, x *history.Range) bool {
 		}
 	}
 	if why != "" {
-		c.report(Violation{Class: class, Key: key, Txns: []int{int(t)}, Detail: fmt.Sprintf("%s: %s", formatRange(x), why)})
+		c.report(Violation{
+			Class: class, Key: key, Txns: []int{int(t)}, Detail: fmt.Sprintf("%s: %s", formatRange(x), why),
+		})
 	}
 	return why == ""
 }
@@ -247,7 +255,8 @@ func (r *ranges) missing(t int32, x *history.Range) {
 	})
 }
 
-// does is what a transaction does to a key by operations: it writes it, or reads it, or nothing (zero).
+// does is what a transaction does to a key by operations: it writes it, or reads it, or nothing
+// (zero).
 func (r *ranges) does(t int32, k history.Key) history.Kind {
 	if len(r.own) == 0 {
 		for _, op := range r.c.txns[t].Ops {
@@ -259,7 +268,8 @@ func (r *ranges) does(t int32, k history.Key) history.Kind {
 	return r.own[k]
 }
 
-// locate adds the edges of a key that a range read did not find. It was read in one of the gaps lo to hi.
+// locate adds the edges of a key that a range read did not find. It was read in one of
+// the gaps lo to hi.
 func (r *ranges) locate(t int32, x *history.Range, k *placed) {
 	c := r.c
 	c.rep.Missing++

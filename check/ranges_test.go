@@ -7,8 +7,9 @@ import (
 	"txnode/history"
 )
 
-// queue makes the history of a queue: each transaction inserts at the tail, or reads from the start of the table
-// and deletes the first row. Up to four of them overlap, which exclude each other in fact.
+// queue makes the history of a queue: each transaction inserts at the tail, or reads from the
+// start of the table and deletes the first row. Up to four of them overlap, which exclude
+// each other in fact.
 func queue(n int) []history.Txn {
 	var txns []history.Txn
 	head, tail := 0, 0
@@ -27,7 +28,9 @@ func queue(n int) []history.Txn {
 			tail++
 		} else {
 			key, place := at(head)
-			x.Ranges = append(x.Ranges, history.Range{From: history.TableStart(1), To: history.TableEnd(1), Len: 1, Cut: true})
+			x.Ranges = append(x.Ranges, history.Range{
+				From: history.TableStart(1), To: history.TableEnd(1), Len: 1, Cut: true,
+			})
 			x.Ops = append(x.Ops, history.Op{Key: key, Position: place, Version: wrote[head], Kind: history.Read},
 				history.Op{Key: key, Position: place, Version: v, Prev: wrote[head], Kind: history.Delete})
 			head++
@@ -46,9 +49,10 @@ func TestQueueIsNotQuadratic(t *testing.T) {
 		t.Fatal(r)
 	}
 	// A row that nobody takes is found missing by those that come after it, and by nothing else.
-	txns = append(txns, history.Txn{ID: n + 1, Start: 10*n/2 + 1, End: 10*n/2 + 2, Outcome: history.Committed, Ops: []history.Op{
-		{Key: 1 << 40, Position: history.PositionOf(1, nil), Version: 7, Kind: history.Write},
-	}})
+	txns = append(txns, history.Txn{ID: n + 1, Start: 10*n/2 + 1, End: 10*n/2 + 2,
+		Outcome: history.Committed, Ops: []history.Op{
+			{Key: 1 << 40, Position: history.PositionOf(1, nil), Version: 7, Kind: history.Write},
+		}})
 	r = Check(txns, Options{FromEmpty: true, MaxViolations: n})
 	if r.Found < n/4-5 || r.Found > n/4+5 || r.Violations[0].Class != MissingRow {
 		t.Fatalf("%d found, first: %v", r.Found, r.Violations[0].String())
@@ -57,7 +61,8 @@ func TestQueueIsNotQuadratic(t *testing.T) {
 
 func TestKeysAndPlacesAreOneToOne(t *testing.T) {
 	read := func(id uint64, k history.Key, p history.Position) history.Txn {
-		return history.Txn{ID: id, Outcome: history.Committed, Ops: []history.Op{{Key: k, Version: 5, Kind: history.Read, Position: p}},
+		return history.Txn{ID: id, Outcome: history.Committed,
+			Ops:    []history.Op{{Key: k, Version: 5, Kind: history.Read, Position: p}},
 			Ranges: []history.Range{{From: "a", To: "z", Len: 1}}}
 	}
 	for _, txns := range [][]history.Txn{
@@ -74,9 +79,11 @@ func TestKeysAndPlacesAreOneToOne(t *testing.T) {
 func TestRangeOverLoop(t *testing.T) {
 	r := Check([]history.Txn{
 		{ID: 1, Outcome: history.Committed, Ops: []history.Op{
-			{Key: 1, Position: "b", Prev: 5, Version: 6, Kind: history.Write}, {Key: 1, Position: "b", Prev: 6, Version: 5, Kind: history.Write}}},
+			{Key: 1, Position: "b", Prev: 5, Version: 6, Kind: history.Write},
+			{Key: 1, Position: "b", Prev: 6, Version: 5, Kind: history.Write}}},
 		{ID: 2, Outcome: history.Committed, Ops: []history.Op{
-			{Key: 1, Position: "b", Prev: 5, Version: 6, Kind: history.Write}, {Key: 1, Position: "b", Prev: 6, Version: 5, Kind: history.Write}}},
+			{Key: 1, Position: "b", Prev: 5, Version: 6, Kind: history.Write},
+			{Key: 1, Position: "b", Prev: 6, Version: 5, Kind: history.Write}}},
 		{ID: 3, Outcome: history.Committed, Ranges: []history.Range{{From: "a", To: "z"}}},
 	}, Options{})
 	if r.OK() {

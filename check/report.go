@@ -70,7 +70,8 @@ type Edge struct {
 	Next    history.Version
 	// Absent: the read of a WR or RW edge found no record.
 	Absent bool
-	// Range: it was a range read, in which the key was missing. Version is then zero, or that of the delete before.
+	// Range: it was a range read, in which the key was missing. Version is then zero, or that of
+	// the delete before.
 	Range bool
 }
 
@@ -113,8 +114,8 @@ type Report struct {
 	// pairs of key and version among them.
 	Ops, Versions int
 	Edges         EdgeCounts
-	// Ranges counts the range reads of the transactions in the graph, Missing the keys inside of their
-	// bounds that they did not find, apart from those that real time explains.
+	// Ranges counts the range reads of the transactions in the graph, Missing the keys inside of
+	// their bounds that they did not find, apart from those that real time explains.
 	Ranges, Missing int
 	// Ambiguous counts the observations of an absence without trace, or by a range read, whose
 	// place among the versions of their key is not known. Zero means that the
@@ -140,7 +141,8 @@ func (r *Report) String() string {
 	if r.LeftOut > 0 {
 		fmt.Fprintf(&b, " (left out with unknown outcome: %d)", r.LeftOut)
 	}
-	fmt.Fprintf(&b, ", operations: %d, edges: %d ww, %d wr, %d rw, %d rt", r.Ops, r.Edges.WW, r.Edges.WR, r.Edges.RW, r.Edges.RT)
+	fmt.Fprintf(&b, ", operations: %d, edges: %d ww, %d wr, %d rw, %d rt", r.Ops, r.Edges.WW, r.Edges.WR,
+		r.Edges.RW, r.Edges.RT)
 	if r.Ranges > 0 {
 		fmt.Fprintf(&b, ", ranges: %d, keys missing in them: %d", r.Ranges, r.Missing)
 	}

@@ -218,7 +218,8 @@ func (c *checker) noteInitials() {
 		if e.ver == 0 || e.installer >= 0 || e.readers < 0 && e.successor < 0 {
 			continue
 		}
-		if z := c.versions.find(e.key, 0); z >= 0 && (c.versions.all[z].installer < 0 || c.versions.all[z].installer == int32(v)) {
+		if z := c.versions.find(e.key, 0); z >= 0 && (c.versions.all[z].installer < 0 ||
+			c.versions.all[z].installer == int32(v)) {
 			c.versions.all[z].installer = int32(v)
 			c.noteReaders(int32(v))
 		}

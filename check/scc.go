@@ -55,7 +55,8 @@ func (s *components) within(nodes []int32, allowed kinds, labels []int32, label 
 	return found
 }
 
-func (s *components) search(root int32, counter *int32, allowed kinds, labels []int32, label int32, found [][]int32) [][]int32 {
+func (s *components) search(root int32, counter *int32, allowed kinds, labels []int32, label int32,
+	found [][]int32) [][]int32 {
 	g := s.g
 	s.push(root, counter)
 	for len(s.frames) > 0 {

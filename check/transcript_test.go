@@ -15,11 +15,11 @@ import (
 //
 //	T<id> <start> <end> ok|unknown <operation>...
 //
-// with the operations r(key)=version, absent(key)=version,
-// w(key)=prev->version and d(key)=prev->version, or with range[from,to)=first..end or
-// descending[from,to)=first..end, which may end in ",cut" and make operations first to end-1 the answer of a
-// range read (the place of a key is then its name), or for "lists" append(key)=element and
-// r(key)=[1,2,3]. Options: serializable, from-empty, max=<n>, elle. Rewrite with -rewrite.
+// with the operations r(key)=version, absent(key)=version, w(key)=prev->version and
+// d(key)=prev->version, or with range[from,to)=first..end or descending[from,to)=first..end, which
+// may end in ",cut" and make operations first to end-1 the answer of a range read (the place of a
+// key is then its name), or for "lists" append(key)=element and r(key)=[1,2,3]. Options:
+// serializable, from-empty, max=<n>, elle. Rewrite with -rewrite.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -91,7 +91,9 @@ func parseHistory(t testing.TB, text string) []history.Txn {
 			} else {
 				op.Version = history.Version(number(t, p.arg))
 			}
-			kind, ok := map[string]history.Kind{"r": history.Read, "absent": history.ReadAbsent, "w": history.Write, "d": history.Delete}[p.name]
+			kind, ok := map[string]history.Kind{
+				"r": history.Read, "absent": history.ReadAbsent, "w": history.Write, "d": history.Delete,
+			}[p.name]
 			if !ok || chained != isWrite(kind) {
 				t.Fatalf("cannot read operation %s(%s)=%s", p.name, p.key, p.arg)
 			}
@@ -114,7 +116,10 @@ func parseRange(t testing.TB, p parsedOp) (r history.Range) {
 	if !ok1 || !ok2 {
 		t.Fatalf("cannot read range [%s)=%s", p.key, p.arg)
 	}
-	r = history.Range{From: history.Position(from), To: history.Position(to), Descending: p.name == "descending", Cut: cut, First: int(number(t, first))}
+	r = history.Range{
+		From: history.Position(from), To: history.Position(to), Descending: p.name == "descending",
+		Cut: cut, First: int(number(t, first)),
+	}
 	r.Len = int(number(t, end)) - r.First
 	return r
 }
@@ -130,7 +135,9 @@ func parseLists(t testing.TB, text string) []ListTxn {
 			if p.name == "append" {
 				op.Append = number(t, p.arg)
 			} else {
-				for _, e := range strings.FieldsFunc(p.arg, func(r rune) bool { return strings.ContainsRune("[],", r) }) {
+				for _, e := range strings.FieldsFunc(p.arg, func(r rune) bool {
+					return strings.ContainsRune("[],", r)
+				}) {
 					op.List = append(op.List, number(t, e))
 				}
 			}

@@ -5,10 +5,10 @@ import "txnode/history"
 // version is what is known about one version of one key. Indices are of
 // operations (of transactions that count) or -1.
 //
-// The entry of version zero of a key stands for the key's absence without
-// trace, and three fields have another meaning in it: installer is the *index
-// of the version* without installer (the initial one) or -1, successor heads the list
-// of the operations that replaced zero, linked through checker.aux, and readers lists the absent reads.
+// The entry of version zero of a key stands for the key's absence without trace, and three fields
+// have another meaning in it: installer is the *index of the version* without installer (the
+// initial one) or -1, successor heads the list of the operations that replaced zero, linked through
+// checker.aux, and readers lists the absent reads.
 type version struct {
 	key       history.Key
 	ver       history.Version
@@ -21,11 +21,13 @@ type version struct {
 type versionFlags uint32
 
 const (
-	// flagBroken, on version zero: the chain of the key has a violation of its own, do not reason about it further.
+	// flagBroken, on version zero: the chain of the key has a violation of its own, do not
+	// reason about it further.
 	flagBroken versionFlags = 1 << iota
 	// flagListed, on version zero: the key is in checker.zeros.
 	flagListed
-	// flagRecord: a transaction read the version as present, perhaps a transaction that does not count.
+	// flagRecord: a transaction read the version as present, perhaps a transaction that does not
+	// count.
 	flagRecord
 	// flagPresent and flagAbsent, on an initial version: what its readers found.
 	flagPresent

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// TestAddBladeRefused: a server that cannot take a place is refused at once, and the catalog is as before; one that was drained
-// takes its own place again, whichever is vacant first.
+// TestAddBladeRefused: a server that cannot take a place is refused at once, and the catalog is as
+// before; one that was drained takes its own place again, whichever is vacant first.
 func TestAddBladeRefused(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -27,7 +27,8 @@ func TestAddBladeRefused(t *testing.T) {
 	if err := cluster.Init(ctx, c, b.list("a", "b"), g, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.Init(ctx, m, b.list("x"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, m, b.list("x"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10},
+		cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	add := func(name string) ([]int, error) {
@@ -48,7 +49,9 @@ func TestAddBladeRefused(t *testing.T) {
 		_, err = add(name)
 		refused(t, name, err, kind, say)
 		after, _, err := c.Load()
-		if err != nil || !slices.EqualFunc(before, after, func(x, y memory.Entry) bool { return x.Key == y.Key && string(x.Value) == string(y.Value) }) {
+		if err != nil || !slices.EqualFunc(before, after, func(x, y layout.Entry) bool {
+			return x.Key == y.Key && string(x.Value) == string(y.Value)
+		}) {
 			t.Errorf("%s: the catalog has changed, %v", name, err)
 		}
 	}
@@ -58,7 +61,8 @@ func TestAddBladeRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	not("a by a link", cluster.ErrOptions, b.address("a by a link")+" is another name of "+b.address("a")+", which the cluster has already, with blade 0")
+	not("a by a link", cluster.ErrOptions, b.address("a by a link")+" is another name of "+b.address("a")+
+		", which the cluster has already, with blade 0")
 	not("x", cluster.ErrOtherBlades, "belongs to database")
 	not("small", cluster.ErrOptions, "needs")
 	not("two", cluster.ErrOptions, "no vacant place for a server of 2 blades")
@@ -82,7 +86,8 @@ func TestAddBladeRefused(t *testing.T) {
 	}
 }
 
-// TestRelativeAddresses: Init and AddBlade write the absolute paths of servers into the catalog, since other programs begin in other directories.
+// TestRelativeAddresses: Init and AddBlade write the absolute paths of servers into the catalog,
+// since other programs begin in other directories.
 func TestRelativeAddresses(t *testing.T) {
 	b := newBed(t)
 	c := b.catalog(&catalog.Mem{}, "c")
@@ -90,14 +95,16 @@ func TestRelativeAddresses(t *testing.T) {
 		b.blades([]uint64{size}, name)
 	}
 	t.Chdir(b.dir)
-	if err := cluster.Init(t.Context(), c, []cluster.BladeAddress{"unix:a"}, cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 2}, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), c, []cluster.BladeAddress{"unix:a"},
+		cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 2}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := cluster.AddBlade(t.Context(), b.address("c"), "unix:d", cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	servers, err := cluster.Servers(c)
-	if want := b.list("a", "d"); err != nil || len(servers) != 2 || servers[0].Address != want[0] || servers[1].Address != want[1] {
+	if want := b.list("a", "d"); err != nil || len(servers) != 2 || servers[0].Address != want[0] ||
+		servers[1].Address != want[1] {
 		t.Errorf("%+v, %v; want %v", servers, err, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"txnode/rdma/ibverbs"
 	"txnode/rdma/tcp"
 )
 
@@ -24,7 +25,36 @@ func (a BladeAddress) shared() (dir, name string, ok bool) {
 	return filepath.Clean(dir), name, true
 }
 
-// absolute is an address that leads to the same server from every directory: programs of any take it from the catalog.
+// device reports whether a is the address of a server of package ibverbs.
+func (a BladeAddress) device() bool {
+	_, ok := ibverbs.ControlAddress(string(a))
+	return ok
+}
+
+// controlOf is where package tcp asks a daemon whose address is on sockets, or that of a device's
+// control path.
+func controlOf(address string) string {
+	if a, ok := ibverbs.ControlAddress(address); ok {
+		return a
+	}
+	return address
+}
+
+// kind is in which way a blade is reached: all of a cluster are of one kind. Atomics of a device do
+// not know of those of a processor.
+func (a BladeAddress) kind() string {
+	_, _, shm := a.shared()
+	switch {
+	case shm:
+		return "shared memory"
+	case strings.HasPrefix(string(a), "rdma:"):
+		return "RDMA devices"
+	}
+	return "sockets"
+}
+
+// absolute is an address that leads to the same server from every directory: programs of any take
+// it from the catalog.
 func (a BladeAddress) absolute() (BladeAddress, error) {
 	for _, scheme := range []string{"unix:", shmPrefix} {
 		path, ok := strings.CutPrefix(string(a), scheme)
@@ -48,23 +78,26 @@ func check(addresses []BladeAddress) error {
 	if len(addresses) == 0 {
 		return fmt.Errorf("%w: no addresses of blades", ErrOptions)
 	}
-	first, _, shm := addresses[0].shared()
+	first, _, _ := addresses[0].shared()
 	seen := map[BladeAddress]bool{}
 	for _, a := range addresses {
 		dir, name, ok := a.shared()
 		switch {
 		case seen[a]:
 			return fmt.Errorf("%w: %s is named twice", ErrOptions, a)
-		case ok != shm:
-			return fmt.Errorf("%w: %s and %s: a cluster has blades of shared memory, or of sockets, and not both", ErrOptions, addresses[0], a)
+		case a.kind() != addresses[0].kind():
+			return fmt.Errorf("%w: %s and %s: a cluster has blades of shared memory, of sockets, or of RDMA devices, "+
+				"and not several kinds", ErrOptions, addresses[0], a)
 		case ok && (dir == "." || name == ""):
 			return fmt.Errorf("%w: %s: it must be shm:DIRECTORY/NAME", ErrOptions, a)
 		case ok && dir != first:
-			return fmt.Errorf("%w: %s and %s: all blades of shared memory are in one directory", ErrOptions, addresses[0], a)
+			return fmt.Errorf("%w: %s and %s: all blades of shared memory are in one directory",
+				ErrOptions, addresses[0], a)
 		}
 		if !ok {
-			if _, _, err := tcp.ParseAddress(string(a)); err != nil {
-				return fmt.Errorf("%w: %q must be unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME: %w", ErrOptions, a, err)
+			if _, _, err := tcp.ParseAddress(controlOf(string(a))); err != nil {
+				return fmt.Errorf("%w: %q must be unix:PATH, tcp:HOST:PORT, rdma:HOST:PORT or shm:DIRECTORY/NAME: %w",
+					ErrOptions, a, err)
 			}
 		}
 		seen[a] = true

@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// made compares the cluster that a catalog has with what Init is asked for: ErrSame if it is that, ErrExists with the first difference
-// otherwise. nil: there is none, or it is not finished. Servers are not asked, so it can be called when some are down.
-func made(cat memory.Catalog, addresses []BladeAddress, g Geometry) error {
+// made compares the cluster that a catalog has with what Init is asked for: ErrSame if it is that,
+// ErrExists with the first difference otherwise. nil: there is none, or it is not finished. Servers
+// are not asked, so it can be called when some are down.
+func made(cat layout.Catalog, addresses []BladeAddress, g Geometry) error {
 	entries, _, err := cat.Load()
 	if err != nil {
 		return err
@@ -24,18 +26,19 @@ func made(cat memory.Catalog, addresses []BladeAddress, g Geometry) error {
 	if err != nil {
 		return err
 	}
-	l, err := memory.LoadLayout(cat)
+	l, err := layout.LoadLayout(cat)
 	if err != nil || l == nil || !l.Formatted {
 		return err
 	}
 	if d := difference(servers, l, addresses, g); d != "" {
-		return fmt.Errorf("%w: the catalog at %s has a cluster already, with %s: use an empty one", ErrExists, cat.Name(), d)
+		return fmt.Errorf("%w: the catalog at %s has a cluster already, with %s: use an empty one",
+			ErrExists, cat.Name(), d)
 	}
 	return fmt.Errorf("%w: the catalog at %s has a cluster already, which is the same", ErrSame, cat.Name())
 }
 
 // difference is the first one between a cluster and what Init is asked for; "": there is none.
-func difference(servers []Server, l *memory.Layout, addresses []BladeAddress, g Geometry) string {
+func difference(servers []Server, l *layout.Layout, addresses []BladeAddress, g Geometry) string {
 	var has []BladeAddress
 	var blades []rdma.BladeInfo
 	places := 0

@@ -25,20 +25,26 @@ type AnnounceOptions struct {
 	// Stamps, Release and Domain are told as Announced has them.
 	Stamps          []string
 	Release, Domain string
-	// Term is for how long a sign of life is good, of which there are three in a term; 0: DefaultServerTerm. At most an hour.
+	// Term is for how long a sign of life is good, of which there are three in a term; 0:
+	// DefaultServerTerm. At most an hour.
 	Term time.Duration
-	// Report is told what could not be done, and is tried again, and Joined what blades take part; nil: nothing is. One goroutine calls each.
+	// Report is told what could not be done, and is tried again, and Joined what blades take part;
+	// nil: nothing is. One goroutine calls each.
 	Report func(error)
 	Joined func(blades []int)
 }
 
-// Announce has a server of blades on sockets, which this process serves already, take part in what the catalog at an address is of, until ctx ends: it
-// registers in the catalog, with a lease, and says three times a term that it is alive. As long as there is no cluster it is a candidate: AwaitServers.
-// In a cluster it takes a vacant place, as AddBlade says, and gets its share of what is there, as Rebalance says. If the place of its address, or of
-// its memory, is known, it is that place again. One that was drained stays outside until it is announced by another process.
+// Announce has a server of blades on sockets, which this process serves already, take part in what
+// the catalog at an address is of, until ctx ends: it registers in the catalog, with a lease, and
+// says three times a term that it is alive. As long as there is no cluster it is a candidate:
+// AwaitServers. In a cluster it takes a vacant place, as AddBlade says, and gets its share of what
+// is there, as Rebalance says. If the place of its address, or of its memory, is known, it is that
+// place again. One that was drained stays outside until it is announced by another process.
 //
-// A catalog that does not answer is waited for: the server goes on without it, and registers again. At the end the registration is ended.
-// ErrOptions: the address cannot be, and nothing is announced. Other errors are of ending the registration, which others notice when its term has passed.
+// A catalog that does not answer is waited for: the server goes on without it, and registers
+// again. At the end the registration is ended. ErrOptions: the address cannot be, and
+// nothing is announced. Other errors are of ending the registration, which others notice
+// when its term has passed.
 func Announce(ctx context.Context, catalog string, o AnnounceOptions) error {
 	if o.Term == 0 {
 		o.Term = DefaultServerTerm
@@ -49,9 +55,11 @@ func Announce(ctx context.Context, catalog string, o AnnounceOptions) error {
 		return err
 	}
 	if _, _, shm := a.self.Address.shared(); shm {
-		return fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning, and cannot join", ErrOptions, a.self.Address)
+		return fmt.Errorf("%w: %s: blades of shared memory are all there from the beginning, and cannot join",
+			ErrOptions, a.self.Address)
 	}
-	a.self.Incarnations, a.self.Stamps, a.self.Release, a.self.Domain, a.self.Term = o.Incarnations, o.Stamps, o.Release, o.Domain, o.Term
+	a.self.Incarnations, a.self.Stamps, a.self.Release, a.self.Domain, a.self.Term = o.Incarnations, o.Stamps,
+		o.Release, o.Domain, o.Term
 	a.self.Blades = make([]uint64, len(o.Incarnations)) // as the server says, later
 	if err := errors.Join(a.self.validate(), CheckCatalog(catalog)); err != nil {
 		return oneLine(err)
@@ -131,8 +139,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// dial connects to the catalog, and asks the server itself at its address: others must reach it there.
-func (a *announcer) dial(ctx context.Context) (memory.Catalog, error) {
+// dial connects to the catalog, and asks the server itself at its address: others must reach it
+// there.
+func (a *announcer) dial(ctx context.Context) (layout.Catalog, error) {
 	p := probe(ctx, Server{Address: a.self.Address}, a.o.Options)
 	if p.err != nil {
 		return nil, fmt.Errorf("the server cannot be reached at the address that it announces: %w", p.err)
@@ -145,13 +154,15 @@ func (a *announcer) dial(ctx context.Context) (memory.Catalog, error) {
 		}
 	}
 	if !a.self.sameLife(incarnations) {
-		return nil, fmt.Errorf("%w: %s leads to another server: announce the address of this one (--advertise)", ErrOtherBlades, a.self.Address)
+		return nil, fmt.Errorf("%w: %s leads to another server: announce the address of this one (--advertise)",
+			ErrOtherBlades, a.self.Address)
 	}
 	return DialCatalog(ctx, a.catalog, a.o.Options)
 }
 
-// follow registers the server in a catalog, and keeps it there, until ctx ends, for which it returns nil, or the catalog is of no use.
-func (a *announcer) follow(ctx context.Context, cat memory.Catalog) (err error) {
+// follow registers the server in a catalog, and keeps it there, until ctx ends, for which it
+// returns nil, or the catalog is of no use.
+func (a *announcer) follow(ctx context.Context, cat layout.Catalog) (err error) {
 	defer func() { err = oneLine(err, cat.Close()) }()
 	if err := a.register(cat); err != nil {
 		return err
@@ -166,7 +177,8 @@ func (a *announcer) follow(ctx context.Context, cat memory.Catalog) (err error) 
 				err = a.beat(cat)
 			}
 			if errors.Is(err, memory.ErrEnded) {
-				err = fmt.Errorf("the catalog at %s does not know that servers are members: its daemon is of an earlier release: replace it by this one: %w", cat.Name(), err)
+				err = fmt.Errorf("the catalog at %s does not know that servers are members: its daemon is of an "+
+					"earlier release: replace it by this one: %w", cat.Name(), err)
 			}
 		}
 		if errors.Is(err, memory.ErrAway) { // the connection makes itself anew
@@ -187,9 +199,10 @@ func (a *announcer) follow(ctx context.Context, cat memory.Catalog) (err error) 
 	return err
 }
 
-// beat says that the server is alive, and ends registrations of servers that have been silent for long, and have no place.
-func (a *announcer) beat(cat memory.Catalog) error {
-	all, err := cat.KeepAlive(memory.Beat{Member: a.self.Number})
+// beat says that the server is alive, and ends registrations of servers that have been silent for
+// long, and have no place.
+func (a *announcer) beat(cat layout.Catalog) error {
+	all, err := cat.KeepAlive(layout.Beat{Member: a.self.Number})
 	if err != nil {
 		return err
 	}
@@ -203,13 +216,16 @@ func (a *announcer) beat(cat memory.Catalog) error {
 	return changeAny(cat, func(x *content) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		x.announced = slices.DeleteFunc(x.announced, func(o Announced) bool { return placeOf(x.servers, o.Address) < 0 && a.over(o) })
+		x.announced = slices.DeleteFunc(x.announced, func(o Announced) bool {
+			return placeOf(x.servers, o.Address) < 0 && a.over(o)
+		})
 		a.others = nil // until the catalog has changed
 		return nil
 	})
 }
 
-// forgetTerms is after how many terms without a sign of life a server is forgotten that has no place.
+// forgetTerms is after how many terms without a sign of life a server is forgotten that has no
+// place.
 const forgetTerms = 100
 
 // over reports whether a server has been silent for so long; a.mu is held.
@@ -226,11 +242,13 @@ func (a *announcer) ended(address BladeAddress) bool {
 	})
 }
 
-// register puts the server into the catalog, instead of those that had its address before, unless it is there. The caller has no number, or one that
-// the catalog may have ended.
-func (a *announcer) register(cat memory.Catalog) error {
+// register puts the server into the catalog, instead of those that had its address before, unless
+// it is there. The caller has no number, or one that the catalog may have ended.
+func (a *announcer) register(cat layout.Catalog) error {
 	return changeAny(cat, func(x *content) error {
-		if slices.ContainsFunc(x.announced, func(o Announced) bool { return o.Number == a.self.Number && o.sameLife(a.self.Incarnations) }) {
+		if slices.ContainsFunc(x.announced, func(o Announced) bool {
+			return o.Number == a.self.Number && o.sameLife(a.self.Incarnations)
+		}) {
 			return nil
 		}
 		left := false
@@ -240,7 +258,8 @@ func (a *announcer) register(cat memory.Catalog) error {
 		})
 		self := a.self
 		self.Left = left
-		for self.Number = 0; self.Number < layout.FirstServer || slices.ContainsFunc(x.announced, func(o Announced) bool { return o.Number == self.Number }); {
+		for self.Number = 0; self.Number < layout.FirstServer ||
+			slices.ContainsFunc(x.announced, func(o Announced) bool { return o.Number == self.Number }); {
 			self.Number = rand.Uint32()
 		}
 		a.mu.Lock()
@@ -252,7 +271,7 @@ func (a *announcer) register(cat memory.Catalog) error {
 }
 
 // resign ends the registration.
-func (a *announcer) resign(cat memory.Catalog) error {
+func (a *announcer) resign(cat layout.Catalog) error {
 	done := make(chan error, 1)
 	go func() {
 		done <- changeAny(cat, func(x *content) error {
@@ -266,12 +285,13 @@ func (a *announcer) resign(cat memory.Catalog) error {
 	case err := <-done:
 		return err
 	case <-t.C: // Close ends the request
-		return fmt.Errorf("%w: the catalog at %s does not answer, and was not told that the server at %s ends: its lease does", memory.ErrAway, cat.Name(), a.self.Address)
+		return fmt.Errorf("%w: the catalog at %s does not answer, and was not told that the server at %s ends: "+
+			"its lease does", memory.ErrAway, cat.Name(), a.self.Address)
 	}
 }
 
 // join has the server take its place in the cluster, whenever the catalog changes, until ctx ends.
-func (a *announcer) join(ctx context.Context, cat memory.Catalog) {
+func (a *announcer) join(ctx context.Context, cat layout.Catalog) {
 	pause := firstAnnouncePause
 	for ctx.Err() == nil {
 		rev, err := a.place(ctx, cat)
@@ -291,7 +311,7 @@ func (a *announcer) join(ctx context.Context, cat memory.Catalog) {
 }
 
 // place looks whether the server has its place, and gets one for it, and its share.
-func (a *announcer) place(ctx context.Context, cat memory.Catalog) (memory.Revision, error) {
+func (a *announcer) place(ctx context.Context, cat layout.Catalog) (layout.Revision, error) {
 	entries, rev, err := cat.Load()
 	if err != nil {
 		return 0, err
@@ -309,7 +329,8 @@ func (a *announcer) place(ctx context.Context, cat memory.Catalog) (memory.Revis
 		return rev, nil
 	}
 	if i := placeOf(x.servers, a.self.Address); i < 0 {
-		ids, err := addServer(ctx, a.catalog, Server{Address: a.self.Address, Domain: a.self.Domain}, a.ended, a.o.Options)
+		ids, err := addServer(ctx, a.catalog, Server{Address: a.self.Address, Domain: a.self.Domain},
+			a.ended, a.o.Options)
 		if err != nil {
 			return rev, err
 		}
@@ -345,10 +366,13 @@ func (a *announcer) moveDomain(x *content) error {
 	return nil
 }
 
-// AwaitServers waits until servers with so many blades have announced themselves in a catalog and are alive, and returns the addresses for Init, those
-// of different domains first. If the catalog has a cluster of so many blades already, or Init has begun one, it returns its addresses at once. progress,
-// if not nil, is called by this goroutine when the number of blades has changed. Errors are that of ctx, those of the catalog, and ErrExists.
-func AwaitServers(ctx context.Context, cat memory.Catalog, blades int, progress func(have int)) ([]BladeAddress, error) {
+// AwaitServers waits until servers with so many blades have announced themselves in a catalog and
+// are alive, and returns the addresses for Init, those of different domains first. If the catalog
+// has a cluster of so many blades already, or Init has begun one, it returns its addresses at once.
+// progress, if not nil, is called by this goroutine when the number of blades has changed. Errors
+// are that of ctx, those of the catalog, and ErrExists.
+func AwaitServers(ctx context.Context, cat layout.Catalog, blades int, progress func(have int)) ([]BladeAddress,
+	error) {
 	var leases members.Leases
 	began, last := time.Now(), -1
 	for {
@@ -383,19 +407,20 @@ func AwaitServers(ctx context.Context, cat memory.Catalog, blades int, progress 
 		last = have
 		sleep(ctx, awaitEvery)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("servers with %d of %d blades have announced themselves in the catalog at %s (txnode serve --join): %w", have, blades, cat.Name(), ctx.Err())
+			return nil, fmt.Errorf("servers with %d of %d blades have announced themselves in the catalog at %s "+
+				"(txnode serve --join): %w", have, blades, cat.Name(), ctx.Err())
 		}
 	}
 }
 
 // lookAt asks a catalog for its content, and for signs of life.
-func lookAt(cat memory.Catalog) (x *content, beats []memory.Beat, err error) {
+func lookAt(cat layout.Catalog) (x *content, beats []layout.Beat, err error) {
 	entries, _, err := cat.Load()
 	if err == nil {
 		x, err = contentOf(cat, entries)
 	}
 	if err == nil {
-		beats, err = cat.KeepAlive(memory.Beat{})
+		beats, err = cat.KeepAlive(layout.Beat{})
 	}
 	return x, beats, err
 }
@@ -404,7 +429,7 @@ func lookAt(cat memory.Catalog) (x *content, beats []memory.Beat, err error) {
 const awaitEvery = 100 * time.Millisecond
 
 // there are the addresses of the cluster that there is.
-func (x *content) there(cat memory.Catalog, blades int) (addresses []BladeAddress, err error) {
+func (x *content) there(cat layout.Catalog, blades int) (addresses []BladeAddress, err error) {
 	n := 0
 	for i := range x.servers {
 		if s := &x.servers[i]; !s.Vacant() {
@@ -413,7 +438,8 @@ func (x *content) there(cat memory.Catalog, blades int) (addresses []BladeAddres
 		}
 	}
 	if n < blades {
-		return nil, fmt.Errorf("%w: the catalog at %s has a cluster of %d blades already, and not of %d: use an empty one", ErrExists, cat.Name(), n, blades)
+		return nil, fmt.Errorf("%w: the catalog at %s has a cluster of %d blades already, and not of %d: use "+
+			"an empty one", ErrExists, cat.Name(), n, blades)
 	}
 	return addresses, nil
 }

@@ -34,7 +34,8 @@ type server struct {
 	all []string // reported
 }
 
-// server serves a blade, of a file of the bed's directory if one is named, and announces it until the test ends.
+// server serves a blade, of a file of the bed's directory if one is named, and announces it
+// until the test ends.
 func (b *bed) server(catalog, name, domain, file string) *server {
 	b.t.Helper()
 	b.seeds++
@@ -52,7 +53,8 @@ func (b *bed) server(catalog, name, domain, file string) *server {
 	}
 	s := &server{b: b, catalog: b.address(catalog), stop: b.listen(t, set, name), joined: make(chan []int, 9)}
 	s.o = cluster.AnnounceOptions{
-		Address: cluster.BladeAddress(b.address(name)), Incarnations: []uint64{set.Blades()[0].Incarnation}, Domain: domain, Release: "test",
+		Address: cluster.BladeAddress(b.address(name)), Incarnations: []uint64{set.Blades()[0].Incarnation},
+		Domain: domain, Release: "test",
 		Term:   time.Minute, // of which tests do not wait for the end
 		Joined: func(blades []int) { s.joined <- blades },
 		Report: func(err error) {
@@ -127,8 +129,9 @@ func of(st *cluster.Status, name string) (a cluster.Announced) {
 	return a
 }
 
-// TestJoin: servers that announce themselves wait for a cluster; it is made of those that are in different domains. One that comes later takes
-// the next place, and its share of the copies. One that was drained stays outside until it begins anew. One that ends resigns.
+// TestJoin: servers that announce themselves wait for a cluster; it is made of those that are in
+// different domains. One that comes later takes the next place, and its share of the copies. One
+// that was drained stays outside until it begins anew. One that ends resigns.
 func TestJoin(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -147,7 +150,8 @@ func TestJoin(t *testing.T) {
 		st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
 		return err == nil && len(st.Joined) == 3
 	})
-	if st := b.ask("c"); len(st.Servers) > 0 || st.Joined[2].Domain != "rack 2" || st.Joined[2].Release != "test" || st.Joined[2].Blades[0] != size {
+	if st := b.ask("c"); len(st.Servers) > 0 || st.Joined[2].Domain != "rack 2" || st.Joined[2].Release != "test" ||
+		st.Joined[2].Blades[0] != size {
 		t.Errorf("%+v", st)
 	}
 	var have []int
@@ -157,7 +161,9 @@ func TestJoin(t *testing.T) {
 		t.Fatalf("%v, %v; progress %v", all, err, have)
 	}
 	one := 1
-	if err := cluster.Init(ctx, c, all, cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3, Backups: &one}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, all, cluster.Geometry{
+		SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3, Backups: &one,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := cluster.AwaitServers(ctx, c, 2, nil); err != nil || !slices.Equal(again[:2], all) {
@@ -171,7 +177,8 @@ func TestJoin(t *testing.T) {
 	for i := range st.Layout.Blades {
 		domains = append(domains, st.Layout.Blades[i].Domain)
 	}
-	if !slices.Equal(domains, []string{"rack 1", "rack 2", "rack 1"}) || !slices.Equal(addresses(st), []string{taken, "d", rest}) {
+	if !slices.Equal(domains, []string{"rack 1", "rack 2", "rack 1"}) ||
+		!slices.Equal(addresses(st), []string{taken, "d", rest}) {
 		t.Errorf("%v: %q", addresses(st), domains)
 	}
 	if err := cluster.DrainBlade(ctx, b.address("c"), 2, nil, cluster.Options{}); err != nil {
@@ -194,14 +201,17 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinGetsItsShare: copies move to a server that has joined, and none to one in the domain of the other copy.
+// TestJoinGetsItsShare: copies move to a server that has joined, and none to one in the domain
+// of the other copy.
 func TestJoinGetsItsShare(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "d")
-	if err := cluster.Init(ctx, c, b.list("a", "d"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "d"), cluster.Geometry{
+		SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{Post: -1})
@@ -236,8 +246,8 @@ func TestJoinGetsItsShare(t *testing.T) {
 	}
 }
 
-// TestJoinAtAnotherAddress: a server whose files have a place has that place again, at another address, once the server that was there has
-// ended; not while it answers, or has a lease.
+// TestJoinAtAnotherAddress: a server whose files have a place has that place again, at another
+// address, once the server that was there has ended; not while it answers, or has a lease.
 func TestJoinAtAnotherAddress(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -246,7 +256,9 @@ func TestJoinAtAnotherAddress(t *testing.T) {
 	a.announce()
 	d := b.server("c", "d", "", "file")
 	d.announce()
-	if err := cluster.Init(ctx, c, b.list("a", "d"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "d"), cluster.Geometry{
+		SegmentSize: 1 << 20, LogArea: 64 << 10, Places: 3,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "registrations", func() bool { return len(b.ask("c").Joined) == 2 })
@@ -289,7 +301,8 @@ func TestJoinAtAnotherAddress(t *testing.T) {
 	}
 }
 
-// TestJoinAgain: a server goes on while the catalog is away, and registers again when the catalog has forgotten it, or is another one.
+// TestJoinAgain: a server goes on while the catalog is away, and registers again when the catalog
+// has forgotten it, or is another one.
 func TestJoinAgain(t *testing.T) {
 	b := newBed(t)
 	serve := b.catalogFile("c")
@@ -311,7 +324,7 @@ func TestJoinAgain(t *testing.T) {
 	stop = serve()
 	c := b.client("c")
 	beats := func() uint64 {
-		all, err := c.KeepAlive(memory.Beat{})
+		all, err := c.KeepAlive(layout.Beat{})
 		if err != nil || len(all) != 1 || all[0].Member != number {
 			return 0
 		}
@@ -323,13 +336,16 @@ func TestJoinAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = c.Apply(rev, []memory.Entry{{Key: layout.KeyOf(layout.PrefixServer, number)}}); err == nil {
+		if _, err = c.Apply(rev, []layout.Entry{{Key: layout.KeyOf(layout.PrefixServer, number)}}); err == nil {
 			break
 		} else if !errors.Is(err, memory.ErrRevision) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "another registration", func() bool { all := joined(); return len(all) == 1 && all[0].Number != number })
+	eventually(t, "another registration", func() bool {
+		all := joined()
+		return len(all) == 1 && all[0].Number != number
+	})
 	stop()
 	if err := os.Remove(filepath.Join(b.dir, "catalog.db")); err != nil {
 		t.Fatal(err)
@@ -339,7 +355,8 @@ func TestJoinAgain(t *testing.T) {
 	s.resign() // before the catalog ends
 }
 
-// TestAnnounceRefused: an address that leads to another server is not announced, nor are addresses that cannot be.
+// TestAnnounceRefused: an address that leads to another server is not announced, nor are
+// addresses that cannot be.
 func TestAnnounceRefused(t *testing.T) {
 	b := newBed(t)
 	b.catalog(&catalog.Mem{}, "c")
@@ -363,7 +380,8 @@ func TestAnnounceRefused(t *testing.T) {
 	}
 }
 
-// TestAskLeases: a server that says that it is alive has a lease; that of one which does not expires.
+// TestAskLeases: a server that says that it is alive has a lease; that of one which does not
+// expires.
 func TestAskLeases(t *testing.T) {
 	b := newBed(t)
 	b.catalog(&catalog.Mem{}, "c")

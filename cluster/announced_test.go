@@ -13,21 +13,23 @@ import (
 )
 
 var announced = Announced{
-	Number: layout.FirstServer + 7, Address: "unix:/run/a", Blades: []uint64{1 << 20, 1 << 21}, Incarnations: []uint64{1, 1<<64 - 1},
-	Stamps: []string{"x", "y"}, Release: "v1", Domain: "rack", Term: time.Second,
+	Number: layout.FirstServer + 7, Address: "unix:/run/a", Blades: []uint64{1 << 20, 1 << 21},
+	Incarnations: []uint64{1, 1<<64 - 1},
+	Stamps:       []string{"x", "y"}, Release: "v1", Domain: "rack", Term: time.Second,
 }
 
-// TestAnnouncedEntry: what a server announces is read as it was written; what cannot be is ErrDamaged.
+// TestAnnouncedEntry: what a server announces is read as it was written; what cannot be is
+// ErrDamaged.
 func TestAnnouncedEntry(t *testing.T) {
 	e := announced.entry()
-	all, err := announcedIn([]memory.Entry{{Key: keyServers, Value: encode(two)}, e})
+	all, err := announcedIn([]layout.Entry{{Key: keyServers, Value: encode(two)}, e})
 	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], announced) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for i := range e.Value {
 		v := append([]byte{}, e.Value...)
 		v[i] ^= 1
-		if _, err := announcedIn([]memory.Entry{{Key: e.Key, Value: v}}); !errors.Is(err, ErrDamaged) {
+		if _, err := announcedIn([]layout.Entry{{Key: e.Key, Value: v}}); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("byte %d of %q is another one: %v", i, e.Value, err)
 		}
 	}
@@ -41,11 +43,12 @@ func TestAnnouncedEntry(t *testing.T) {
 	} {
 		a := announced
 		change(&a)
-		if _, err := announcedIn([]memory.Entry{a.entry()}); !errors.Is(err, ErrDamaged) {
+		if _, err := announcedIn([]layout.Entry{a.entry()}); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := announcedIn([]memory.Entry{{Key: layout.PrefixServer + "x", Value: e.Value}}); !errors.Is(err, ErrDamaged) {
+	if _, err := announcedIn([]layout.Entry{{Key: layout.PrefixServer + "x", Value: e.Value}}); !errors.Is(err,
+		ErrDamaged) {
 		t.Errorf("a key without a number: %v", err)
 	}
 }
@@ -54,28 +57,30 @@ func TestAnnouncedEntry(t *testing.T) {
 func FuzzAnnounced(f *testing.F) {
 	f.Add(announced.entry().Value)
 	f.Fuzz(func(t *testing.T, v []byte) {
-		if _, err := announcedIn([]memory.Entry{{Key: announced.key(), Value: v}}); err != nil && !errors.Is(err, ErrDamaged) {
+		if _, err := announcedIn([]layout.Entry{{Key: announced.key(), Value: v}}); err != nil &&
+			!errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
 	})
 }
 
 // ofBefore is a catalog whose daemon knows no servers as members.
-type ofBefore struct{ memory.Catalog }
+type ofBefore struct{ layout.Catalog }
 
-func (c ofBefore) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (c ofBefore) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	if b.Member >= layout.FirstServer {
 		return nil, memory.ErrEnded
 	}
 	return c.Catalog.KeepAlive(b)
 }
 
-// TestAnnounceOlderCatalog: a catalog whose daemon is of an earlier release is no reason to register again and again; the error says what to do.
+// TestAnnounceOlderCatalog: a catalog whose daemon is of an earlier release is no reason to
+// register again and again; the error says what to do.
 func TestAnnounceOlderCatalog(t *testing.T) {
 	cat := ofBefore{&catalog.Mem{}}
 	a := &announcer{self: announced, o: AnnounceOptions{Term: time.Hour}}
 	a.self.Number, a.began = 0, time.Now()
-	var rev memory.Revision
+	var rev layout.Revision
 	for i := range 3 {
 		err := a.follow(t.Context(), cat)
 		if !errors.Is(err, memory.ErrEnded) || !strings.Contains(err.Error(), "of an earlier release: replace it") {

@@ -14,11 +14,12 @@ import (
 	"txnode/txn"
 )
 
-// ProcessReport is what a process that has the database open says of itself. Open has it tell a daemon of the cluster each
-// Options.Post, and Report has what a daemon was told.
+// ProcessReport is what a process that has the database open says of itself. Open has it tell a
+// daemon of the cluster each Options.Post, and Report has what a daemon was told.
 //
-// A process tells a daemon, and neither the catalog nor a port of its own: an entry of the catalog that changes each second would
-// wake all that watch the catalog, and a port would need an address, a certificate and a way through firewalls in each program.
+// A process tells a daemon, and neither the catalog nor a port of its own: an entry of the catalog
+// that changes each second would wake all that watch the catalog, and a port would need an address,
+// a certificate and a way through firewalls in each program.
 type ProcessReport struct {
 	Life    uint64 `json:"life"`    // a number that no other opening has
 	Process uint32 `json:"process"` // its number in the catalog
@@ -34,13 +35,15 @@ type ProcessReport struct {
 	Metrics txn.Metrics `json:"metrics"`
 	// Closed: the process is about to end, and is to be forgotten.
 	Closed bool `json:"closed,omitempty"`
-	// Ahead is how far the clock of the process is ahead of the daemon's, less what the report took on its way, in nanoseconds.
+	// Ahead is how far the clock of the process is ahead of the daemon's, less what the report took
+	// on its way, in nanoseconds.
 	Ahead time.Duration `json:"ahead"`
 	// Age is for how long the daemon has had it, in nanoseconds. It is the last field: see noAge.
 	Age time.Duration `json:"age"`
 }
 
-// ReportedTables is of how many tables ProcessReport.Metrics has figures at most: those with the most records read and written.
+// ReportedTables is of how many tables ProcessReport.Metrics has figures at most: those with the
+// most records read and written.
 const ReportedTables = 128
 
 // Bounds of what a daemon remembers of processes, which any client can tell it.
@@ -53,7 +56,8 @@ const (
 	replyLasts = 250 * time.Millisecond
 )
 
-// board has the last report of each process, for postLasts, as JSON. Its methods are safe for concurrent use.
+// board has the last report of each process, for postLasts, as JSON. Its methods are safe
+// for concurrent use.
 type board struct {
 	mu    sync.Mutex
 	posts map[uint64]*post
@@ -75,7 +79,8 @@ type post struct {
 // put takes a report over.
 func (b *board) put(p []byte, now time.Time) error {
 	if len(p) > maxPost || bytes.Count(p, []byte("{")) > maxObjects {
-		return fmt.Errorf("a report of %d bytes, or of more than %d tables: %d bytes are possible", len(p), ReportedTables, maxPost)
+		return fmt.Errorf("a report of %d bytes, or of more than %d tables: %d bytes are possible",
+			len(p), ReportedTables, maxPost)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock() // one is decoded at a time: that takes more memory than its bytes
@@ -118,8 +123,8 @@ func (b *board) put(p []byte, now time.Time) error {
 // noAge is how the JSON of a ProcessReport ends whose age is 0: it is its last field.
 const noAge = `"age":0}`
 
-// reply returns the JSON of a report with those of the processes, by the processes' numbers. It must not be changed: many questions at
-// a time have the same one if it is large.
+// reply returns the JSON of a report with those of the processes, by the processes' numbers. It
+// must not be changed: many questions at a time have the same one if it is large.
 func (b *board) reply(now time.Time, report func() Report) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +138,9 @@ func (b *board) reply(now time.Time, report func() Report) ([]byte, error) {
 	}
 	text, with := text[:len(text)-1], `,"processes":[`
 	text = slices.Grow(text, b.size+40*len(b.posts)+len(with)+1)
-	for _, p := range slices.SortedFunc(maps.Values(b.posts), func(x, y *post) int { return cmp.Or(cmp.Compare(x.process, y.process), cmp.Compare(x.life, y.life)) }) {
+	for _, p := range slices.SortedFunc(maps.Values(b.posts), func(x, y *post) int {
+		return cmp.Or(cmp.Compare(x.process, y.process), cmp.Compare(x.life, y.life))
+	}) {
 		if !p.closed {
 			text = append(append(text, with...), p.text...)
 			text, with = fmt.Appendf(text, `"age":%d}`, now.Sub(p.at)), ","
@@ -183,6 +190,6 @@ func (b *board) forget(now time.Time) {
 // onSockets reports whether an address is one of a daemon with sockets, which has a board.
 func onSockets(address string) bool {
 	_, _, shm := BladeAddress(address).shared()
-	_, _, err := tcp.ParseAddress(address)
+	_, _, err := tcp.ParseAddress(controlOf(address))
 	return !shm && err == nil
 }

@@ -33,7 +33,8 @@ func (b *board) all(t testing.TB, now time.Time) []ProcessReport {
 	return r.Processes
 }
 
-// TestBoard: a process has one report, which is forgotten when it ends or is silent; neither many nor long ones fill the memory.
+// TestBoard: a process has one report, which is forgotten when it ends or is silent; neither many
+// nor long ones fill the memory.
 func TestBoard(t *testing.T) {
 	var b board
 	now := time.Unix(1e9, 0)
@@ -47,7 +48,8 @@ func TestBoard(t *testing.T) {
 	put(ProcessReport{Life: 2, Process: 3, At: 1, Age: time.Hour})
 	now = now.Add(10 * time.Second)
 	put(ProcessReport{Life: 1, Process: 7, At: 2, Time: now.Add(-time.Hour), Ahead: 5})
-	if all := b.all(t, now); len(all) != 2 || all[0].Ahead != 0 || all[1].Ahead != -time.Hour || all[0].Process != 3 || all[0].Age != 10*time.Second || all[1].At != 2 || all[1].Age != 0 {
+	if all := b.all(t, now); len(all) != 2 || all[0].Ahead != 0 || all[1].Ahead != -time.Hour || all[0].Process != 3 ||
+		all[0].Age != 10*time.Second || all[1].At != 2 || all[1].Age != 0 {
 		t.Errorf("%+v", all)
 	}
 	now = now.Add(postLasts - 10*time.Second + 1)
@@ -63,18 +65,21 @@ func TestBoard(t *testing.T) {
 	for i := range uint64(maxPosts) {
 		put(ProcessReport{Life: i + 1})
 	}
-	if err := b.put(posted(t, ProcessReport{Life: maxPosts + 1}), now); err == nil || !strings.Contains(err.Error(), "1024 processes") {
+	if err := b.put(posted(t, ProcessReport{Life: maxPosts + 1}), now); err == nil ||
+		!strings.Contains(err.Error(), "1024 processes") {
 		t.Errorf("%v", err)
 	}
 	put(ProcessReport{Life: maxPosts, At: 5}) // one that is known
-	if err := b.put(posted(t, ProcessReport{Host: strings.Repeat("x", maxPost)}), now); err == nil || !strings.Contains(err.Error(), "65536 bytes are possible") {
+	if err := b.put(posted(t, ProcessReport{Host: strings.Repeat("x", maxPost)}), now); err == nil ||
+		!strings.Contains(err.Error(), "65536 bytes are possible") {
 		t.Errorf("%v", err)
 	}
 	now = now.Add(postLasts + 1)
 	put(ProcessReport{Life: maxPosts + 1})
 }
 
-// TestBoardIsBounded: few bytes do not become many, all reports together have some megabytes, and many questions at a time have one answer.
+// TestBoardIsBounded: few bytes do not become many, all reports together have some megabytes, and
+// many questions at a time have one answer.
 func TestBoardIsBounded(t *testing.T) {
 	var b board
 	now := time.Unix(1e9, 0)
@@ -104,7 +109,8 @@ func TestBoardIsBounded(t *testing.T) {
 	}
 	first, second, later := ask(now), ask(now.Add(replyLasts/2)), ask(now.Add(2*replyLasts))
 	if &first[0] != &second[0] || &first[0] == &later[0] || len(first) > maxBoard+1<<20 {
-		t.Errorf("replies of %d bytes: the same at once: %v, later: %v", len(first), &first[0] == &second[0], &first[0] == &later[0])
+		t.Errorf("replies of %d bytes: the same at once: %v, later: %v", len(first), &first[0] == &second[0],
+			&first[0] == &later[0])
 	}
 	if r, err := decodeReport("here", first); err != nil || len(r.Processes) < maxBoard/maxPost {
 		t.Errorf("%v", err)
@@ -124,10 +130,16 @@ func TestPostFits(t *testing.T) {
 		}
 	}
 	for i := range uint64(1000) {
-		m.Tables = append(m.Tables, txn.TableMetrics{Table: fmt.Sprintf("%s-%04d", strings.Repeat("t", 200), i), TableCounts: txn.TableCounts{Reads: 1<<50 + i, Updates: 1 << 50, Inserts: 1 << 50, Deletes: 1 << 50, Conflicts: 1 << 50}})
+		m.Tables = append(m.Tables, txn.TableMetrics{
+			Table: fmt.Sprintf("%s-%04d", strings.Repeat("t", 200), i),
+			TableCounts: txn.TableCounts{
+				Reads: 1<<50 + i, Updates: 1 << 50, Inserts: 1 << 50, Deletes: 1 << 50, Conflicts: 1 << 50,
+			},
+		})
 	}
 	m.Tables = busiest(m.Tables)
-	if n := len(m.Tables); n != ReportedTables || !strings.HasSuffix(m.Tables[0].Table, "-0872") || !strings.HasSuffix(m.Tables[n-1].Table, "-0999") {
+	if n := len(m.Tables); n != ReportedTables || !strings.HasSuffix(m.Tables[0].Table, "-0872") ||
+		!strings.HasSuffix(m.Tables[n-1].Table, "-0999") {
 		t.Errorf("%d tables from %s to %s", n, m.Tables[0].Table, m.Tables[n-1].Table)
 	}
 	if p := posted(t, ProcessReport{Metrics: m}); len(p) > maxPost {

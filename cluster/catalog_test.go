@@ -9,27 +9,28 @@ import (
 	"testing"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 )
 
 // schemes are registered until the process ends.
 var schemes atomic.Int64
 
-// TestRegisterCatalog: an address with a scheme goes to the dialer that is registered for it, as it is. One without a dialer is an
-// error that says what to import.
+// TestRegisterCatalog: an address with a scheme goes to the dialer that is registered for it, as it
+// is. One without a dialer is an error that says what to import.
 func TestRegisterCatalog(t *testing.T) {
 	scheme := fmt.Sprintf("mem%d", schemes.Add(1))
 	asked, secret := "", ""
 	cat := &catalog.Mem{}
-	cluster.RegisterCatalog(scheme, func(_ context.Context, address string, o cluster.Options) (memory.Catalog, error) {
+	cluster.RegisterCatalog(scheme, func(_ context.Context, address string, o cluster.Options) (layout.Catalog, error) {
 		asked, secret = address, string(o.TCP.Secret)
 		return cat, nil
 	})
 	o := cluster.Options{}
 	o.TCP.Secret = []byte("correct horse battery staple")
 	address := scheme + "://a,b:1/c"
-	if got, err := cluster.DialCatalog(t.Context(), address, o); got != cat || err != nil || asked != address || secret != string(o.TCP.Secret) {
+	if got, err := cluster.DialCatalog(t.Context(), address, o); got != cat || err != nil || asked != address ||
+		secret != string(o.TCP.Secret) {
 		t.Errorf("%v, %v: asked for %q", got, err, asked)
 	}
 	if err := cluster.CheckCatalog(address); err != nil {
@@ -48,7 +49,8 @@ func TestRegisterCatalog(t *testing.T) {
 	} {
 		_, err := cluster.DialCatalog(t.Context(), address, o)
 		for _, err := range []error{err, cluster.CheckCatalog(address)} {
-			if !errors.Is(err, cluster.ErrOptions) || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, cluster.ErrOptions) || !strings.Contains(err.Error(), say) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: %v", address, err)
 			}
 		}
@@ -60,7 +62,9 @@ func TestRegisterCatalog(t *testing.T) {
 					t.Errorf("the scheme %q was registered", scheme)
 				}
 			}()
-			cluster.RegisterCatalog(scheme, func(context.Context, string, cluster.Options) (memory.Catalog, error) { return cat, nil })
+			cluster.RegisterCatalog(scheme, func(context.Context, string, cluster.Options) (layout.Catalog, error) {
+				return cat, nil
+			})
 		}()
 	}
 }

@@ -21,7 +21,8 @@ func two(t *testing.T) (dbs []*txn.DB) {
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(t.Context(), c, b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), c, b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10},
+		cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -39,7 +40,8 @@ func two(t *testing.T) (dbs []*txn.DB) {
 	return dbs
 }
 
-// TestChannels runs the suite of channels on sockets, with members in two processes that have a database open.
+// TestChannels runs the suite of channels on sockets, with members in two processes that
+// have a database open.
 func TestChannels(t *testing.T) {
 	channeltest.RunOn(t, func(t *testing.T) *channeltest.World {
 		dbs := two(t)
@@ -50,8 +52,8 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-// TestChannelMissing: a member that stands still in another process is missing at a barrier, learns that it was fenced, and joins again.
-// The database goes on over the new epochs.
+// TestChannelMissing: a member that stands still in another process is missing at a barrier, learns
+// that it was fenced, and joins again. The database goes on over the new epochs.
 func TestChannelMissing(t *testing.T) {
 	dbs := two(t)
 	type party struct {

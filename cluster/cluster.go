@@ -13,7 +13,9 @@ import (
 	"txnode/internal/outwait"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/rdma"
+	"txnode/rdma/ibverbs"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -21,35 +23,42 @@ import (
 
 // Options are those of the connections. The zero value is usable on one host.
 type Options struct {
-	// TCP is for the catalog, and for blades of sockets. Of a catalog of another scheme, the package that registers the scheme
-	// says which of these options count. Deadlines that are 0 follow from Term: Connect and Verb are half of it, Control is the whole.
+	// TCP is for the catalog, and for blades of sockets. Of a catalog of another scheme, the
+	// package that registers the scheme says which of these options count. Deadlines that are 0
+	// follow from Term: Connect and Verb are half of it, Control is the whole.
 	TCP tcp.Options
-	// Term is the lease term of the programs of the cluster, from which deadlines follow that are not set; 0: txn.DefaultLeaseTerm, and in Open
-	// that of the database. A shorter one than the default makes no deadline shorter.
+	// Term is the lease term of the programs of the cluster, from which deadlines follow that are
+	// not set; 0: txn.DefaultLeaseTerm, and in Open that of the database. A shorter one than the
+	// default makes no deadline shorter.
 	Term time.Duration
 	// Shm is for blades of shared memory. Servers is set by this package.
 	Shm shm.Options
-	// Post is how often Open has the process tell a daemon of the cluster its metrics, for txnode top: the daemon of the catalog,
-	// or one of blades on sockets. It costs the reading of counters, a few KiB and one connection. 0: DefaultPost; negative: never.
+	// RDMA is the device of this host for blades behind devices. The zero value is the first one
+	// with an active port.
+	RDMA ibverbs.Device
+	// Post is how often Open has the process tell a daemon of the cluster its metrics, for txnode
+	// top: the daemon of the catalog, or one of blades on sockets. It costs the reading of
+	// counters, a few KiB and one connection. 0: DefaultPost; negative: never.
 	Post time.Duration
 }
 
-// Host is a cluster that a process has connected to. Fabric and Catalog are for txn.Options. The fields must not be
-// changed.
+// Host is a cluster that a process has connected to. Fabric and Catalog are for txn.Options. The
+// fields must not be changed.
 type Host struct {
 	Fabric  rdma.Fabric
-	Catalog memory.Catalog
+	Catalog layout.Catalog
 	Servers []Server
 
 	publisher *publisher // nil: there is none
 }
 
 // Connect connects to the cluster whose catalog is at an address (see DialCatalog). A server of
-// blades on a socket that does not answer has blades that are down, until it does; one must answer, and of
-// shared memory all. ctx bounds the connecting only. Close comes last, after the database's.
+// blades on a socket that does not answer has blades that are down, until it does; one must answer,
+// and of shared memory all. ctx bounds the connecting only. Close comes last, after the database's.
 //
-// Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged, memory.ErrAway for a
-// catalog that does not answer, rdma.ErrBladeDown for blades that do not, and those of packages tcp and shm.
+// Errors are one line and name the address: ErrOptions, ErrNone, ErrOtherBlades, ErrDamaged,
+// memory.ErrAway for a catalog that does not answer, rdma.ErrBladeDown for blades that do not, and
+// those of packages tcp and shm.
 func Connect(ctx context.Context, address string, o Options) (*Host, error) {
 	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
@@ -64,8 +73,8 @@ func Connect(ctx context.Context, address string, o Options) (*Host, error) {
 		_ = cat.Close() // it was asked only
 		return nil, err
 	}
-	if t, ok := f.(*tcp.Fabric); ok {
-		cat = &followed{Catalog: cat, fabric: t}
+	if l, ok := f.(locator); ok {
+		cat = &followed{Catalog: cat, fabric: l}
 	}
 	return &Host{Fabric: f, Catalog: cat, Servers: servers}, nil
 }
@@ -76,9 +85,9 @@ func (h *Host) Close() error {
 	return errors.Join(h.Fabric.Close(), h.Catalog.Close())
 }
 
-// Open opens the database of the cluster whose catalog is at an address, beside the processes that have it open, and creates
-// it if there is none. Fabric, Catalog, Shared and Closer of to are set by this function. DB.Close ends the connections. Errors are
-// those of Connect and of txn.Open.
+// Open opens the database of the cluster whose catalog is at an address, beside the processes that
+// have it open, and creates it if there is none. Fabric, Catalog, Shared and Closer of to are set
+// by this function. DB.Close ends the connections. Errors are those of Connect and of txn.Open.
 func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.DB, error) {
 	if to.Fabric != nil || to.Catalog != nil || to.Closer != nil {
 		return nil, fmt.Errorf("%w: Fabric, Catalog and Closer are the cluster's", ErrOptions)
@@ -99,16 +108,18 @@ func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.
 	return db, nil
 }
 
-// Geometry is how a new database is laid out. It belongs to the database. The zero value has defaults.
+// Geometry is how a new database is laid out. It belongs to the database. The zero value has
+// defaults.
 type Geometry struct {
-	// Backups is the number of copies of each segment beside its primary: 0, 1 or 2, and less than there are blades;
-	// nil: 1, or 0 with one blade.
+	// Backups is the number of copies of each segment beside its primary: 0, 1 or 2, and less than
+	// there are blades; nil: 1, or 0 with one blade.
 	Backups *int
-	// SegmentSize and LogArea, in bytes, are those of memory.Options; 0: SegmentSize is what package memory/embedded takes for
-	// blades of such sizes.
+	// SegmentSize and LogArea, in bytes, are those of memory.Options; 0: SegmentSize is what
+	// package memory/embedded takes for blades of such sizes.
 	SegmentSize, LogArea uint32
-	// Places is how many blades there can be, at most memory.MaxBlades; 0, or less than there are: as many as there are. For the
-	// others AddBlade can be called later. With shared memory there are none.
+	// Places is how many blades there can be, at most layout.MaxBlades; 0, or less than there
+	// are: as many as there are. For the others AddBlade can be called later. With shared
+	// memory there are none.
 	Places int
 }
 
@@ -121,21 +132,23 @@ func (g Geometry) options(blades []rdma.BladeInfo) memory.Options {
 		}
 	}
 	e := embedded.Options{BladeSize: least, SegmentSize: g.SegmentSize, LogArea: g.LogArea}.WithDefaults()
-	m := memory.Options{Backups: min(txn.DefaultBackups, n-1), SegmentSize: e.SegmentSize, LogArea: g.LogArea, Shared: true}
+	m := memory.Options{
+		Backups: min(txn.DefaultBackups, n-1), SegmentSize: e.SegmentSize, LogArea: g.LogArea, Shared: true,
+	}
 	if g.Backups != nil {
 		m.Backups = *g.Backups
 	}
 	return m
 }
 
-// Init writes into an empty catalog which servers have its blades, in the order of the blades' ids, and creates a database
-// on them, which has no tables. Paths that are relative to the working directory are written as absolute ones.
-// Each server must answer: it tells how many blades it has, and their sizes. One that has announced itself is in the domain that
-// it has said. ErrExists: the catalog is
-// not empty; ErrSame: it has a cluster that is the same, and the servers were not asked. After an error, or the end of the process, it
-// may be called again with the same servers, and ends what it had begun. Other errors are those of Connect, of the catalog, and of
-// memory.Open.
-func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g Geometry, o Options) error {
+// Init writes into an empty catalog which servers have its blades, in the order of the blades' ids,
+// and creates a database on them, which has no tables. Paths that are relative to the working
+// directory are written as absolute ones. Each server must answer: it tells how many blades it has,
+// and their sizes. One that has announced itself is in the domain that it has said. ErrExists: the
+// catalog is not empty; ErrSame: it has a cluster that is the same, and the servers were not asked.
+// After an error, or the end of the process, it may be called again with the same servers, and ends
+// what it had begun. Other errors are those of Connect, of the catalog, and of memory.Open.
+func Init(ctx context.Context, cat layout.Catalog, addresses []BladeAddress, g Geometry, o Options) error {
 	cat = heed(ctx, cat)
 	addresses = slices.Clone(addresses)
 	for i, a := range addresses {
@@ -180,15 +193,16 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 		blades += len(p.blades)
 	}
 	if _, _, shm := addresses[0].shared(); shm && g.Places > blades {
-		return fmt.Errorf("%w: %d places: blades of shared memory are all there from the beginning", ErrOptions, g.Places)
+		return fmt.Errorf("%w: %d places: blades of shared memory are all there from the beginning",
+			ErrOptions, g.Places)
 	}
 	var vacant []Server
 	for ; blades < g.Places; blades++ {
 		vacant = append(vacant, Server{Blades: []uint64{0}})
 	}
 	servers = slices.Concat(servers, vacant)
-	if blades > memory.MaxBlades {
-		return fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, blades, memory.MaxBlades)
+	if blades > layout.MaxBlades {
+		return fmt.Errorf("%w: %d blades: at most %d are possible", ErrOptions, blades, layout.MaxBlades)
 	}
 	f, err := dialServers(ctx, servers, o)
 	if err != nil {
@@ -215,7 +229,7 @@ func Init(ctx context.Context, cat memory.Catalog, addresses []BladeAddress, g G
 }
 
 // create creates a database.
-func create(f rdma.Fabric, cat memory.Catalog, m memory.Options) error {
+func create(f rdma.Fabric, cat layout.Catalog, m memory.Options) error {
 	t, err := rdma.NewThread(f, rdma.ThreadOptions{})
 	if err != nil {
 		return err
@@ -273,6 +287,13 @@ func fabricOf(ctx context.Context, servers []Server, o Options) (rdma.Fabric, er
 		}
 		return f, nil
 	}
+	if slices.ContainsFunc(servers, func(s Server) bool { return s.Address.device() }) {
+		f, err := ibverbs.Dial(ctx, names, ibverbs.Options{TCP: o.tcp(), Device: o.RDMA})
+		if err != nil {
+			return nil, oneLine(err)
+		}
+		return f, nil
+	}
 	f, err := tcp.Dial(ctx, names, o.tcp())
 	if err != nil {
 		return nil, oneLine(err)
@@ -309,20 +330,24 @@ func dialServers(ctx context.Context, servers []Server, o Options) (rdma.Fabric,
 // compare compares blades with the sizes that the catalog says. A blade may have become larger.
 func compare(address string, want []uint64, have []rdma.BladeInfo) error {
 	if len(have) != len(want) {
-		return fmt.Errorf("%w: %s: it has %d blades, and the catalog says %d", ErrOtherBlades, address, len(have), len(want))
+		return fmt.Errorf("%w: %s: it has %d blades, and the catalog says %d",
+			ErrOtherBlades, address, len(have), len(want))
 	}
 	for i, b := range have {
 		if b.Size < want[i] {
-			return fmt.Errorf("%w: %s: its blade %d has %d bytes, and the catalog says %d", ErrOtherBlades, address, i, b.Size, want[i])
+			return fmt.Errorf("%w: %s: its blade %d has %d bytes, and the catalog says %d",
+				ErrOtherBlades, address, i, b.Size, want[i])
 		}
 	}
 	return nil
 }
 
-// incarnations are the servers, by their places, with blades of incarnations: numbers that no two servers draw.
+// incarnations are the servers, by their places, with blades of incarnations: numbers that
+// no two servers draw.
 type incarnations map[uint64]int
 
-// add adds the blades of server i. It returns the server that has one of them by another address, or -1.
+// add adds the blades of server i. It returns the server that has one of them by another address,
+// or -1.
 func (x incarnations) add(i int, blades []rdma.BladeInfo) int {
 	for _, b := range blades {
 		if b.Unheard {
@@ -357,9 +382,17 @@ func probeAll(ctx context.Context, servers []Server, o Options) []probed {
 	return out
 }
 
-// probe asks a server for its blades.
+// probe asks a server for its blades. Of blades behind a device it needs the control path alone.
 func probe(ctx context.Context, s Server, o Options) probed {
-	f, err := fabricOf(ctx, []Server{s}, o)
+	var f rdma.Fabric
+	var err error
+	if s.Address.device() {
+		to := o.tcp()
+		to.Elsewhere = true
+		f, err = tcp.Dial(ctx, []string{controlOf(string(s.Address))}, to)
+	} else {
+		f, err = fabricOf(ctx, []Server{s}, o)
+	}
 	if err != nil {
 		return probed{err: err}
 	}

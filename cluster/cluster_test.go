@@ -17,6 +17,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
@@ -100,9 +101,10 @@ func (b *bed) blades(sizes []uint64, names ...string) (stop func()) {
 }
 
 // catalog serves a catalog on a socket, and returns a client of it.
-func (b *bed) catalog(cat memory.Catalog, name string) *remote.Client {
+func (b *bed) catalog(cat layout.Catalog, name string) *remote.Client {
 	b.t.Helper()
-	s, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
+	s, err := tcp.NewServer(nil,
+		tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -118,7 +120,8 @@ func (b *bed) catalogFile(name string) (serve func() (stop func())) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		s, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
+		s, err := tcp.NewServer(nil,
+			tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(cat)}})
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -165,7 +168,8 @@ func refused(t *testing.T, what string, err, kind error, say string) {
 
 const size = 64 << 20
 
-// TestCluster: a process finds blades and catalog by an address and has a database there; the next one finds the database.
+// TestCluster: a process finds blades and catalog by an address and has a database there; the next
+// one finds the database.
 func TestCluster(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -176,7 +180,9 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := cluster.Ask(ctx, b.address("c"), cluster.Options{})
-	if err != nil || st.Layout == nil || !st.Layout.Shared || len(st.Layout.Tables) > 0 || len(st.Layout.Processes) > 0 || len(st.Servers) != 2 || st.Servers[0].Err != nil || len(st.Servers[0].Blades) != 2 || st.Servers[1].Blades[0] != size || st.Catalog != b.address("c") {
+	if err != nil || st.Layout == nil || !st.Layout.Shared || len(st.Layout.Tables) > 0 ||
+		len(st.Layout.Processes) > 0 || len(st.Servers) != 2 || st.Servers[0].Err != nil ||
+		len(st.Servers[0].Blades) != 2 || st.Servers[1].Blades[0] != size || st.Catalog != b.address("c") {
 		t.Errorf("%+v, %v", st, err)
 	}
 	for round := range uint64(3) {
@@ -211,10 +217,12 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st, err = cluster.Ask(ctx, b.address("c"), cluster.Options{}); err != nil || st.Layout == nil || len(st.Layout.Tables) != 1 || len(st.Layout.Blades) != 3 {
+	if st, err = cluster.Ask(ctx, b.address("c"), cluster.Options{}); err != nil || st.Layout == nil ||
+		len(st.Layout.Tables) != 1 || len(st.Layout.Blades) != 3 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	refused(t, "Init of a cluster", cluster.Init(ctx, c, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a cluster already")
+	refused(t, "Init of a cluster", cluster.Init(ctx, c, b.list("a"), cluster.Geometry{}, cluster.Options{}),
+		cluster.ErrExists, "a cluster already")
 }
 
 // TestConnectErrors: what is wrong is one line that names it.
@@ -254,10 +262,12 @@ func TestConnectErrors(t *testing.T) {
 	}
 	b.blades([]uint64{1 << 20}, "a")
 	stopB = b.blades([]uint64{1 << 20, 1 << 20}, "b")
-	refused(t, "more blades", connect(b.address("c")), cluster.ErrOtherBlades, b.address("b")+": it has 2 blades, and the catalog says 1")
+	refused(t, "more blades", connect(b.address("c")), cluster.ErrOtherBlades,
+		b.address("b")+": it has 2 blades, and the catalog says 1")
 	stopB()
 	stopB = b.blades([]uint64{1 << 19}, "b")
-	refused(t, "a smaller blade", connect(b.address("c")), cluster.ErrOtherBlades, b.address("b")+": its blade 0 has 524288 bytes, and the catalog says 1048576")
+	refused(t, "a smaller blade", connect(b.address("c")), cluster.ErrOtherBlades,
+		b.address("b")+": its blade 0 has 524288 bytes, and the catalog says 1048576")
 	stopB()
 	b.blades([]uint64{1 << 21}, "b") // a larger one is fine
 	h, err := cluster.Connect(ctx, b.address("c"), cluster.Options{})
@@ -269,15 +279,16 @@ func TestConnectErrors(t *testing.T) {
 	}
 
 	m := &catalog.Mem{}
-	if _, err := m.Apply(0, []memory.Entry{{Key: "cluster/servers", Value: []byte("[]")}}); err != nil {
+	if _, err := m.Apply(0, []layout.Entry{{Key: "cluster/servers", Value: []byte("[]")}}); err != nil {
 		t.Fatal(err)
 	}
 	b.catalog(m, "d")
 	refused(t, "a damaged entry", connect(b.address("d")), cluster.ErrDamaged, b.address("d"))
 }
 
-// TestOpenWithoutABlade: a server of blades does not answer when the first process, and a further one, opens the database. Its blade is
-// down; when it serves again, blank, the blade gets its copies.
+// TestOpenWithoutABlade: a server of blades does not answer when the first process, and a
+// further one, opens the database. Its blade is down; when it serves again, blank, the
+// blade gets its copies.
 func TestOpenWithoutABlade(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -285,7 +296,8 @@ func TestOpenWithoutABlade(t *testing.T) {
 	b.blades([]uint64{size}, "a")
 	stopB := b.blades([]uint64{size}, "b")
 	b.blades([]uint64{size}, "d")
-	if err := cluster.Init(ctx, c, b.list("a", "b", "d"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "b", "d"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10},
+		cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	open := func() (*txn.DB, *txn.Table[string, uint64]) {
@@ -351,20 +363,22 @@ func TestInitErrors(t *testing.T) {
 		{"one twice", b.list("a", "a"), cluster.ErrOptions, "twice"},
 		{"one by two addresses", b.list("a", "again"), cluster.ErrOptions, "the same server"},
 		{"no address", []cluster.BladeAddress{"here"}, cluster.ErrOptions, "shm:DIRECTORY/NAME"},
-		{"two kinds", append(b.list("a"), "shm:/dev/shm/x/a"), cluster.ErrOptions, "not both"},
+		{"two kinds", append(b.list("a"), "shm:/dev/shm/x/a"), cluster.ErrOptions, "several kinds"},
 		{"two directories", []cluster.BladeAddress{"shm:/x/a", "shm:/y/a"}, cluster.ErrOptions, "one directory"},
 		{"a directory only", []cluster.BladeAddress{"shm:a"}, cluster.ErrOptions, "shm:DIRECTORY/NAME"},
 		{"nothing there", b.list("a", "none"), rdma.ErrBladeDown, b.address("none")},
 	} {
-		refused(t, x.what, cluster.Init(ctx, m, x.addresses, cluster.Geometry{}, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}}), x.kind, x.say)
+		refused(t, x.what, cluster.Init(ctx, m, x.addresses, cluster.Geometry{},
+			cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}}), x.kind, x.say)
 	}
 	if e, _, err := m.Load(); len(e) > 0 || err != nil {
 		t.Errorf("%v, %v", e, err)
 	}
-	if _, err := m.Apply(0, []memory.Entry{{Key: "geometry", Value: []byte("x")}}); err != nil {
+	if _, err := m.Apply(0, []layout.Entry{{Key: "geometry", Value: []byte("x")}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "a catalog with a database", cluster.Init(ctx, m, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a database already")
+	refused(t, "a catalog with a database", cluster.Init(ctx, m, b.list("a"), cluster.Geometry{}, cluster.Options{}),
+		cluster.ErrExists, "a database already")
 }
 
 // TestInitAgain: a cluster that is there is compared with what is asked for, without its servers.
@@ -379,23 +393,29 @@ func TestInitAgain(t *testing.T) {
 		return x
 	}
 	asked := func(g cluster.Geometry, names ...string) error {
-		return cluster.Init(t.Context(), m, b.list(names...), g, cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}})
+		return cluster.Init(t.Context(), m, b.list(names...), g,
+			cluster.Options{TCP: tcp.Options{Connect: 200 * time.Millisecond}})
 	}
 	same := g(func(*cluster.Geometry) {})
 	if err := asked(same, "a", "b"); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, "the same", asked(same, "a", "b"), cluster.ErrSame, "which is the same")
-	refused(t, "defaults", asked(g(func(g *cluster.Geometry) { g.Backups = nil }), "a", "b"), cluster.ErrSame, "which is the same")
+	refused(t, "defaults", asked(g(func(g *cluster.Geometry) { g.Backups = nil }), "a", "b"), cluster.ErrSame,
+		"which is the same")
 	for _, x := range []struct {
 		geometry cluster.Geometry
 		blades   []string
 		say      string
 	}{
-		{same, []string{"b", "a"}, "with blades of " + b.address("a") + ", " + b.address("b") + ", and not of " + b.address("b") + ", " + b.address("a")},
+		{same, []string{"b", "a"}, "with blades of " + b.address("a") + ", " + b.address("b") + ", and not of " +
+			b.address("b") + ", " + b.address("a")},
 		{same, []string{"a", "none"}, "and not of " + b.address("a") + ", " + b.address("none")},
 		{g(func(g *cluster.Geometry) { g.Backups = txn.F(0) }), []string{"a", "b"}, "1 backups, and not 0"},
-		{g(func(g *cluster.Geometry) { g.SegmentSize = 512 << 10 }), []string{"a", "b"}, "1048576 bytes a segment, and not 524288"},
+		{
+			g(func(g *cluster.Geometry) { g.SegmentSize = 512 << 10 }), []string{"a", "b"},
+			"1048576 bytes a segment, and not 524288",
+		},
 		{g(func(g *cluster.Geometry) { g.LogArea = 0 }), []string{"a", "b"}, "65536 bytes a log area, and not 1048576"},
 		{g(func(g *cluster.Geometry) { g.Places = 0 }), []string{"a", "b"}, "3 places of blades, and not 2"},
 	} {
@@ -409,18 +429,18 @@ func TestInitAgain(t *testing.T) {
 
 // failing is a catalog whose first Apply returns an error, and may have made the change.
 type failing struct {
-	memory.Catalog
+	layout.Catalog
 	made  bool
 	left  int
 	other bool // another process is faster
 }
 
-func (f *failing) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (f *failing) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if f.left--; f.left < 0 {
 		return f.Catalog.Apply(rev, changes)
 	}
 	if f.other {
-		_, err := f.Catalog.Apply(rev, []memory.Entry{{Key: "cluster/servers", Value: []byte("other")}})
+		_, err := f.Catalog.Apply(rev, []layout.Entry{{Key: "cluster/servers", Value: []byte("other")}})
 		return 0, errors.Join(memory.ErrRevision, err)
 	}
 	if f.made {
@@ -442,17 +462,21 @@ func TestInitInDoubt(t *testing.T) {
 		if err := cluster.Init(t.Context(), f, b.list(name), cluster.Geometry{}, cluster.Options{}); err != nil {
 			t.Errorf("made=%v: %v", made, err)
 		}
-		if s, err := cluster.Servers(f); err != nil || len(s) != 1 || s[0].Address != b.list(name)[0] || s[0].Blades[0] != 1<<20 {
+		if s, err := cluster.Servers(f); err != nil || len(s) != 1 || s[0].Address != b.list(name)[0] ||
+			s[0].Blades[0] != 1<<20 {
 			t.Errorf("made=%v: %v, %v", made, s, err)
 		}
 	}
-	if err := cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 9}, b.list("a"), cluster.Geometry{}, cluster.Options{}); err == nil || !strings.Contains(err.Error(), "lost") {
+	if err := cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 9}, b.list("a"), cluster.Geometry{},
+		cluster.Options{}); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("a catalog that fails: %v", err)
 	}
-	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true}, b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a cluster already")
+	refused(t, "another process", cluster.Init(t.Context(), &failing{Catalog: &catalog.Mem{}, left: 1, other: true},
+		b.list("a"), cluster.Geometry{}, cluster.Options{}), cluster.ErrExists, "a cluster already")
 }
 
-// TestInitInterrupted: an Init that stops at any change of the catalog is finished by the next one, with the same servers only.
+// TestInitInterrupted: an Init that stops at any change of the catalog is finished by the next one,
+// with the same servers only.
 func TestInitInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the term of a process that is gone is waited for")
@@ -473,20 +497,22 @@ func TestInitInterrupted(t *testing.T) {
 		b.blades([]uint64{size}, fmt.Sprint("s", n))
 		waiting.Go(func() {
 			m := &catalog.Mem{}
-			init := func(cat memory.Catalog, servers []cluster.BladeAddress) error {
+			init := func(cat layout.Catalog, servers []cluster.BladeAddress) error {
 				return cluster.Init(ctx, cat, servers, g, cluster.Options{})
 			}
 			if err := init(&stopping{Catalog: m, left: n}, servers); err == nil {
 				t.Errorf("stopped after %d changes: no error", n)
 			}
 			if n > 0 {
-				refused(t, fmt.Sprint("other servers, after ", n), init(m, b.list("other")), cluster.ErrExists, "txnode cluster init --blade "+string(servers[0])+" --places 2")
+				refused(t, fmt.Sprint("other servers, after ", n), init(m, b.list("other")), cluster.ErrExists,
+					"txnode cluster init --blade "+string(servers[0])+" --places 2")
 			}
 			if err := init(m, servers); err != nil {
 				t.Errorf("stopped after %d changes: %v", n, err)
 			}
-			refused(t, fmt.Sprint("again, after ", n), init(m, servers), cluster.ErrSame, "a cluster already, which is the same")
-			if l, err := memory.LoadLayout(m); err != nil || l == nil || l.SegmentSize != 1<<20 || len(l.Tables) > 0 {
+			refused(t, fmt.Sprint("again, after ", n), init(m, servers), cluster.ErrSame,
+				"a cluster already, which is the same")
+			if l, err := layout.LoadLayout(m); err != nil || l == nil || l.SegmentSize != 1<<20 || len(l.Tables) > 0 {
 				t.Errorf("stopped after %d changes: %+v, %v", n, l, err)
 			}
 		})
@@ -496,19 +522,19 @@ func TestInitInterrupted(t *testing.T) {
 
 // stopping is the catalog of a process that ends after so many changes: it makes no more.
 type stopping struct {
-	memory.Catalog
+	layout.Catalog
 	left int
 }
 
-func (s *stopping) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (s *stopping) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if s.left--; s.left < 0 {
 		return 0, errors.New("the process has ended")
 	}
 	return s.Catalog.Apply(rev, changes)
 }
 
-// TestCatalogRestarts: a database goes on while the daemon of its catalog is away, cannot make a table then, and can when it is
-// back, by what the file has kept.
+// TestCatalogRestarts: a database goes on while the daemon of its catalog is away, cannot make a
+// table then, and can when it is back, by what the file has kept.
 func TestCatalogRestarts(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -545,7 +571,8 @@ func TestCatalogRestarts(t *testing.T) {
 		stop = func() {}
 		put(2*round + 1)
 		name := fmt.Sprintf("table %d", round)
-		if _, err := txn.CreateTable(db, name, txn.String, txn.Plain[uint64]()); !errors.Is(err, remote.ErrAway) || !strings.Contains(err.Error(), b.address("c")) {
+		if _, err := txn.CreateTable(db, name, txn.String, txn.Plain[uint64]()); !errors.Is(err, remote.ErrAway) ||
+			!strings.Contains(err.Error(), b.address("c")) {
 			t.Errorf("a table without a catalog: %v", err)
 		}
 		stop = serve()

@@ -76,9 +76,10 @@ func (b *bed) relay(name, server string) *relay {
 	return r
 }
 
-// TestCutOff: nothing comes to a process from some blades, or all. It declares none of these dead, since another process hears them, and is
-// told so (ErrCutOff), or goes on without them.
-// The other process goes on, also with what the first one has locked, and the first one goes on when it is reached again.
+// TestCutOff: nothing comes to a process from some blades, or all. It declares none of these
+// dead, since another process hears them, and is told so (ErrCutOff), or goes on without them.
+// The other process goes on, also with what the first one has locked, and the first one goes on
+// when it is reached again.
 func TestCutOff(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -128,7 +129,9 @@ func cutOff(t *testing.T, blade, n, f int) {
 		t.Fatal(err)
 	}
 	const patience = 100 * time.Millisecond
-	if o.Fabric, err = tcp.Dial(ctx, addresses, tcp.Options{Connect: patience, Control: patience, Verb: patience}); err != nil {
+	if o.Fabric, err = tcp.Dial(ctx, addresses, tcp.Options{
+		Connect: patience, Control: patience, Verb: patience,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	o.Catalog, o.Shared, o.LeaseTerm = b.client("c"), true, 5*time.Second
@@ -140,7 +143,8 @@ func cutOff(t *testing.T, blade, n, f int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// add adds one to a number, again after errors: those of blades that do not answer, and locks of a process that is cut off.
+	// add adds one to a number, again after errors: those of blades that do not answer, and locks
+	// of a process that is cut off.
 	add := func(db *txn.DB, table *txn.Table[uint64, uint64], key uint64) {
 		t.Helper()
 		for {
@@ -173,7 +177,8 @@ func cutOff(t *testing.T, blade, n, f int) {
 		}
 	})
 	t.Cleanup(heal) // before the relays end
-	// For longer than the term of the process that hears the blades: the other one, whose own is longer, must not take it for gone meanwhile.
+	// For longer than the term of the process that hears the blades: the other one, whose own is
+	// longer, must not take it for gone meanwhile.
 	for over, since := false, time.Now(); !over || time.Since(since) < 2500*time.Millisecond; {
 		tried := make(chan error, 1)
 		go func() {
@@ -181,7 +186,8 @@ func cutOff(t *testing.T, blade, n, f int) {
 		}()
 		select {
 		case err := <-tried:
-			over = over || errors.Is(err, txn.ErrCutOff) || far.Space().IsCutOff() // it needs blades that are cut off, or not
+			// it needs blades that are cut off, or not
+			over = over || errors.Is(err, txn.ErrCutOff) || far.Space().IsCutOff()
 		case <-ctx.Done():
 			heal()
 			t.Fatalf("the process that is cut off goes on and on: %+v", near.Redundancy())
@@ -203,7 +209,8 @@ func cutOff(t *testing.T, blade, n, f int) {
 	}
 }
 
-// tunnel relays connections to a server until it ends: they break, and nothing listens there until it begins again.
+// tunnel relays connections to a server until it ends: they break, and nothing listens there
+// until it begins again.
 type tunnel struct {
 	b        *bed
 	path, to string

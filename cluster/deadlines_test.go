@@ -9,7 +9,8 @@ import (
 	"txnode/txn"
 )
 
-// TestDeadlinesFollow: deadlines that are not set follow from the lease term, so that a server without power is noticed within it.
+// TestDeadlinesFollow: deadlines that are not set follow from the lease term, so that a server
+// without power is noticed within it.
 func TestDeadlinesFollow(t *testing.T) {
 	const term = txn.DefaultLeaseTerm
 	for _, c := range []struct {

@@ -13,7 +13,8 @@ import (
 	"txnode/txn"
 )
 
-// A process opens the database of a cluster by the address of its catalog. Before, once: txnode cluster init.
+// A process opens the database of a cluster by the address of its catalog. Before, once:
+// txnode cluster init.
 func Example() {
 	ctx := context.Background()
 	db, err := cluster.Open(ctx, "unix:///run/txnode/catalog", txn.Options{}, cluster.Options{})

@@ -11,13 +11,15 @@ import (
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 	"txnode/verify"
 )
 
-// parted is a database of four blades or more that two processes have open. far reaches the blades through relays.
+// parted is a database of four blades or more that two processes have open. far reaches the
+// blades through relays.
 type parted struct {
 	*bed
 	ctx       context.Context
@@ -38,8 +40,8 @@ const manyGroups = 256
 // patience is how long far waits for an answer of a blade.
 const patience = 100 * time.Millisecond
 
-// newParted opens it, with f backups on f+3 blades, and puts keys into a table so that its records are on all blades.
-// groups is the size of the sub-tables of its index.
+// newParted opens it, with f backups on f+3 blades, and puts keys into a table so that its records
+// are on all blades. groups is the size of the sub-tables of its index.
 func newParted(t *testing.T, keys uint64, groups uint32, f int) *parted {
 	p := &parted{bed: newBed(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -54,7 +56,9 @@ func newParted(t *testing.T, keys uint64, groups uint32, f int) *parted {
 		p.relays = append(p.relays, p.relay("r"+name, name))
 		p.relayed = append(p.relayed, p.address("r"+name))
 	}
-	if err := cluster.Init(ctx, p.client("c"), p.list(p.names...), cluster.Geometry{Backups: &f, SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, p.client("c"), p.list(p.names...), cluster.Geometry{
+		Backups: &f, SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	o := txn.Options{LeaseTerm: 2 * time.Second, Workers: 1, IndexGroups: groups}
@@ -72,7 +76,9 @@ func newParted(t *testing.T, keys uint64, groups uint32, f int) *parted {
 	}
 	p.farOpts = o
 	p.farOpts.Workers, p.farOpts.Catalog, p.farOpts.Shared = 2, p.client("c"), true
-	if p.farOpts.Fabric, err = tcp.Dial(ctx, p.relayed, tcp.Options{Connect: patience, Control: patience, Verb: patience, Absent: sizes}); err != nil {
+	if p.farOpts.Fabric, err = tcp.Dial(ctx, p.relayed, tcp.Options{
+		Connect: patience, Control: patience, Verb: patience, Absent: sizes,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -92,7 +98,7 @@ func (p *parted) open() {
 
 // part cuts far off a blade. heal undoes that.
 func (p *parted) part(blade int) (heal func()) {
-	p.cut, p.blade = p.relays[blade], rdma.BladeID(blade) //nolint:gosec // one of a few
+	p.cut, p.blade = p.relays[blade], rdma.BladeID(blade) // one of a few
 	p.cut.mu.Lock()
 	heal = sync.OnceFunc(p.cut.mu.Unlock)
 	p.t.Cleanup(heal)
@@ -148,7 +154,7 @@ func (p *parted) close() {
 	defer f.Close()
 	cat := p.client("c")
 	defer cat.Close()
-	l, err := memory.LoadLayout(cat)
+	l, err := layout.LoadLayout(cat)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -168,9 +174,10 @@ func (p *parted) close() {
 	}
 }
 
-// TestGoesOn: a process is cut off one blade that another one hears. Its transactions that do not need the blade go on, and the other process sees
-// what they commit; those that need it fail and name it. New workers join meanwhile. When the process reaches the blade again all go on, and nothing is
-// left behind: no lock, no coordinator, no damage, and no blade was declared dead.
+// TestGoesOn: a process is cut off one blade that another one hears. Its transactions that do not
+// need the blade go on, and the other process sees what they commit; those that need it fail and
+// name it. New workers join meanwhile. When the process reaches the blade again all go on, and
+// nothing is left behind: no lock, no coordinator, no damage, and no blade was declared dead.
 func TestGoesOn(t *testing.T) {
 	for _, x := range []struct{ blade, f int }{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {0, 2}, {3, 2}} {
 		t.Run(fmt.Sprintf("blade %d, f=%d", x.blade, x.f), func(t *testing.T) { goesOn(t, x.blade, x.f) })
@@ -257,18 +264,19 @@ func goesOn(t *testing.T, blade, f int) {
 	p.close()
 }
 
-// aside is a blade that no lookup in an index needs, or, with changes, no change either, and where records are, but not all.
+// aside is a blade that no lookup in an index needs, or, with changes, no change either, and where
+// records are, but not all.
 func (p *parted) aside(changes bool) int {
 	p.t.Helper()
 	l := p.near.Space().Layout()
-	for b := range rdma.BladeID(len(p.names)) { //nolint:gosec // four
+	for b := range rdma.BladeID(len(p.names)) { // four
 		some, others, leads := false, false, false
 		for i := 1; i < len(l.Segments); i++ {
 			switch g := &l.Segments[i]; {
 			case g.Placement.N == 0:
-			case g.Kind == memory.KindIndex:
+			case g.Kind == layout.KindIndex:
 				leads = leads || g.Placement.Replicas[0].Blade == b || changes && g.Placement.On(b)
-			case g.Kind == memory.KindBlocks:
+			case g.Kind == layout.KindBlocks:
 				some, others = some || g.Placement.On(b), others || !g.Placement.On(b)
 			}
 		}
@@ -280,8 +288,8 @@ func (p *parted) aside(changes bool) int {
 	return 0
 }
 
-// TestOpensCutOff: a process is cut off one blade that others hear, and opens the database beside another process, works, and closes it. Nothing of it
-// is left.
+// TestOpensCutOff: a process is cut off one blade that others hear, and opens the database beside
+// another process, works, and closes it. Nothing of it is left.
 func TestOpensCutOff(t *testing.T) {
 	const keys = 400
 	p := newParted(t, keys, manyGroups, 1)
@@ -310,7 +318,7 @@ func TestOpensCutOff(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			sum += int(v) //nolint:gosec // 1 at most
+			sum += int(v) // 1 at most
 			return p.nearTable.Put(tx, k, v)
 		}); err != nil {
 			t.Fatal(err)
@@ -323,8 +331,9 @@ func TestOpensCutOff(t *testing.T) {
 	p.close()
 }
 
-// TestInsertsCutOff: a process that is cut off one blade inserts records where it reaches their blades, and deletes them. What it cannot insert is not there.
-// It begins no split of a sub-table.
+// TestInsertsCutOff: a process that is cut off one blade inserts records where it reaches their
+// blades, and deletes them. What it cannot insert is not there. It begins no split of a sub-table:
+// see TestNoSplitCutOff of index/race.
 func TestInsertsCutOff(t *testing.T) {
 	t.Run("one sub-table", func(t *testing.T) { insertsCutOff(t, manyGroups) })
 	t.Run("splits", func(t *testing.T) { insertsCutOff(t, 16) })
@@ -372,7 +381,8 @@ func insertsCutOff(t *testing.T, groups uint32) {
 	p.close()
 }
 
-// TestOrderedCutOff: TestInsertsCutOff of an ordered table, whose nodes are changed by the transactions: none is half changed.
+// TestOrderedCutOff: TestInsertsCutOff of an ordered table, whose nodes are changed by the
+// transactions: none is half changed.
 func TestOrderedCutOff(t *testing.T) {
 	const keys = 600
 	p := newParted(t, 1, manyGroups, 1)

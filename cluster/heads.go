@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // headBytes is how much of a region says whose it is.
-const headBytes = memory.HeaderCopies * memory.HeaderStride
+const headBytes = layout.HeaderCopies * layout.HeaderStride
 
-// probeHeads is probe, and reads the heads of regions. Those that cannot be read just now, since the epoch moves, are left out.
+// probeHeads is probe, and reads the heads of regions. Those that cannot be read just now, since
+// the epoch moves, are left out.
 func probeHeads(ctx context.Context, s Server, o Options) probed {
 	f, err := fabricOf(ctx, []Server{s}, o)
 	if err != nil {
@@ -32,7 +33,8 @@ func probeHeads(ctx context.Context, s Server, o Options) probed {
 
 // readHead reads the head of a blade's region; nil: it cannot be read.
 func readHead(t *rdma.Thread, b rdma.BladeInfo) []byte {
-	if b.Size < memory.HeaderArea || t.Fabric().Provision(b.ID, 0, memory.HeaderArea) != nil { // on a full disk a file without it cannot even be read
+	// on a full disk a file without it cannot even be read
+	if b.Size < layout.HeaderArea || t.Fabric().Provision(b.ID, 0, layout.HeaderArea) != nil {
 		return nil
 	}
 	buf, err := t.Alloc(headBytes)
@@ -48,15 +50,16 @@ func readHead(t *rdma.Thread, b rdma.BladeInfo) []byte {
 	return bytes.Clone(t.Bytes(buf, headBytes))
 }
 
-// toldOf is the last revision of the catalog of which one of the blades was told that have the database; 0: of none.
-func toldOf(l *memory.Layout, servers []probed) (told memory.Revision) {
+// toldOf is the last revision of the catalog of which one of the blades was told that have the
+// database; 0: of none.
+func toldOf(l *layout.Layout, servers []probed) (told layout.Revision) {
 	if l == nil {
 		return 0
 	}
 	for i := range servers {
 		for _, head := range servers[i].heads {
-			if h, err := memory.ParseRegionHeader(head); err == nil && h.UUID == l.UUID {
-				told = max(told, memory.ToldIn(head))
+			if h, err := layout.ParseRegionHeader(head); err == nil && h.UUID == l.UUID {
+				told = max(told, layout.ToldIn(head))
 			}
 		}
 	}
@@ -64,34 +67,37 @@ func toldOf(l *memory.Layout, servers []probed) (told memory.Revision) {
 }
 
 // faulty are the states of blades that have come with another region than the newest of theirs.
-var faulty = map[memory.HeaderFault]BladeState{
-	memory.HeaderStale: BladeOld, memory.HeaderBehind: BladeOld, memory.HeaderBlank: BladeBlank, memory.HeaderForeign: BladeForeign, memory.HeaderMisplaced: BladeMisplaced,
+var faulty = map[layout.HeaderFault]BladeState{
+	layout.HeaderStale: BladeOld, layout.HeaderBehind: BladeOld, layout.HeaderBlank: BladeBlank,
+	layout.HeaderForeign: BladeForeign, layout.HeaderMisplaced: BladeMisplaced,
 }
 
 // examine says what is wrong with the region of blade k of a server, and what to do.
-func (b *BladeStatus) examine(l *memory.Layout, p *probed, k int) (memory.HeaderFault, string) {
+func (b *BladeStatus) examine(l *layout.Layout, p *probed, k int) (layout.HeaderFault, string) {
 	if k >= len(p.heads) || p.heads[k] == nil {
-		return memory.HeaderSound, ""
+		return layout.HeaderSound, ""
 	}
-	fault, err := l.Examine(rdma.BladeID(b.ID), fmt.Sprintf("blade %d (%s)", b.ID, b.Server), p.heads[k]) //nolint:gosec // there are MaxBlades
+	// there are MaxBlades
+	fault, err := l.Examine(rdma.BladeID(b.ID), fmt.Sprintf("blade %d (%s)", b.ID, b.Server), p.heads[k])
 	if err == nil {
 		return fault, ""
 	}
-	b.stale, _ = errors.AsType[*memory.StaleError](err)
+	b.stale, _ = errors.AsType[*layout.StaleError](err)
 	return fault, oneLine(err).Error()
 }
 
-// remedies says of blades that came with old copies what to do, as far as that depends on the others that are away.
+// remedies says of blades that came with old copies what to do, as far as that depends on the
+// others that are away.
 func (st *Status) remedies() {
 	var away []rdma.BladeID
 	for i := range st.Blades {
 		if b := &st.Blades[i]; b.Away() && b.State != BladeRestarted {
-			away = append(away, rdma.BladeID(b.ID)) //nolint:gosec // there are MaxBlades
+			away = append(away, rdma.BladeID(b.ID)) // there are MaxBlades
 		}
 	}
 	for i := range st.Blades {
 		if b := &st.Blades[i]; b.stale != nil {
-			b.stale.Mend = st.Layout.StaleRemedy(append([]rdma.BladeID{b.stale.Blade}, away...)...)
+			b.stale.Advice = st.Layout.StaleRemedy(append([]rdma.BladeID{b.stale.Blade}, away...)...)
 			b.Why = b.stale.Error()
 		}
 	}

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
-// quietBed is a database that a process reaches by relays, with deadlines that do not end while a test runs.
+// quietBed is a database that a process reaches by relays, with deadlines that do not end
+// while a test runs.
 type quietBed struct {
 	db     *txn.DB
 	docs   *txn.Table[uint64, uint64]
@@ -27,7 +28,7 @@ type quietBed struct {
 	open   func(ctx context.Context) (*txn.DB, error)
 
 	address string // of the catalog
-	client  memory.Catalog
+	client  layout.Catalog
 	list    []cluster.BladeAddress
 }
 
@@ -88,7 +89,8 @@ func newQuietBed(t *testing.T) *quietBed {
 	if err := x.db.Update(t.Context(), x.put(0)); err != nil {
 		t.Fatal(err)
 	}
-	x.index = txn.NewIndex("values", txn.Uint64, func(_, v uint64) []uint64 { return []uint64{v} }) // not built: there is a record
+	// not built: there is a record
+	x.index = txn.NewIndex("values", txn.Uint64, func(_, v uint64) []uint64 { return []uint64{v} })
 	if x.docs, err = txn.CreateTable(x.db, "docs", txn.Uint64, txn.Plain[uint64](), x.index); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +100,7 @@ func newQuietBed(t *testing.T) *quietBed {
 // both closes a fabric and a catalog.
 type both struct {
 	f interface{ Close() error }
-	c memory.Catalog
+	c layout.Catalog
 }
 
 func (b both) Close() error { return errors.Join(b.f.Close(), b.c.Close()) }
@@ -121,7 +123,8 @@ func cut(t *testing.T, relays ...*relay) (heal func()) {
 	return heal
 }
 
-// returns demands that a call returns with the error of its context while what it waits for is silent, which it is for a minute.
+// returns demands that a call returns with the error of its context while what it waits for is
+// silent, which it is for a minute.
 func returns(t *testing.T, what string, call func(ctx context.Context) error) {
 	t.Helper()
 	silent := make(chan struct{})
@@ -267,7 +270,8 @@ func (x *quietBed) wholeCalls() map[string]func(ctx context.Context) error {
 	}
 }
 
-// TestHeardByBackup: the end of the context is heard while a backup is under way, and the blades, or the catalog, become silent.
+// TestHeardByBackup: the end of the context is heard while a backup is under way, and the blades,
+// or the catalog, become silent.
 func TestHeardByBackup(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -328,18 +332,23 @@ func (w writes) Write(p []byte) (int, error) { w(); return len(p), nil }
 func (x *quietBed) clusterCalls() map[string]func(ctx context.Context) error {
 	o := cluster.Options{TCP: patient}
 	return map[string]func(ctx context.Context) error{
-		"Connect":      func(ctx context.Context) error { _, err := cluster.Connect(ctx, x.address, o); return err },
-		"Ask":          func(ctx context.Context) error { _, err := cluster.Ask(ctx, x.address, o); return err },
-		"AskOf":        func(ctx context.Context) error { _, err := cluster.AskOf(ctx, x.client, o); return err },
-		"Init":         func(ctx context.Context) error { return cluster.Init(ctx, x.client, x.list, cluster.Geometry{}, o) },
-		"AddBlade":     func(ctx context.Context) error { _, err := cluster.AddBlade(ctx, x.address, x.list[0], o); return err },
+		"Connect": func(ctx context.Context) error { _, err := cluster.Connect(ctx, x.address, o); return err },
+		"Ask":     func(ctx context.Context) error { _, err := cluster.Ask(ctx, x.address, o); return err },
+		"AskOf":   func(ctx context.Context) error { _, err := cluster.AskOf(ctx, x.client, o); return err },
+		"Init": func(ctx context.Context) error {
+			return cluster.Init(ctx, x.client, x.list, cluster.Geometry{}, o)
+		},
+		"AddBlade": func(ctx context.Context) error {
+			_, err := cluster.AddBlade(ctx, x.address, x.list[0], o)
+			return err
+		},
 		"EvictBlade":   func(ctx context.Context) error { return cluster.EvictBlade(ctx, x.address, 0, o) },
 		"EvictProcess": func(ctx context.Context) error { return cluster.EvictProcess(ctx, x.address, 9, o) },
 	}
 }
 
-// TestHeardByClose: the end of the context is heard while the catalog is silent, and another Close waits on. It waits, too, for a call that has been left
-// while its worker was made.
+// TestHeardByClose: the end of the context is heard while the catalog is silent, and another Close
+// waits on. It waits, too, for a call that has been left while its worker was made.
 func TestHeardByClose(t *testing.T) {
 	x := newQuietBed(t)
 	if err := x.db.Update(t.Context(), x.put(1)); err != nil {

@@ -8,19 +8,21 @@ import (
 
 	"txnode/internal/outwait"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 )
 
-// heeded is a catalog whose calls end with a context, whatever is silent. Waiting has a context of its own.
+// heeded is a catalog whose calls end with a context, whatever is silent. Waiting has a
+// context of its own.
 type heeded struct {
-	memory.Catalog
+	layout.Catalog
 	ctx context.Context
 }
 
-// heed returns a catalog whose calls end soon after ctx, as those of one that is away. Those that were left go on: the catalog must be closed, which
-// ends them, as before.
-func heed(ctx context.Context, cat memory.Catalog) memory.Catalog {
+// heed returns a catalog whose calls end soon after ctx, as those of one that is away. Those that
+// were left go on: the catalog must be closed, which ends them, as before.
+func heed(ctx context.Context, cat layout.Catalog) layout.Catalog {
 	if ctx.Done() == nil {
 		return cat
 	}
@@ -46,13 +48,13 @@ func call[T any](c heeded, fn func() (T, error)) (T, error) {
 
 // loaded is what Load returns.
 type loaded struct {
-	entries []memory.Entry
-	rev     memory.Revision
+	entries []layout.Entry
+	rev     layout.Revision
 }
 
-func (c heeded) Identity() (memory.Identity, error) { return call(c, c.Catalog.Identity) }
+func (c heeded) Identity() (layout.Identity, error) { return call(c, c.Catalog.Identity) }
 
-func (c heeded) Load() ([]memory.Entry, memory.Revision, error) {
+func (c heeded) Load() ([]layout.Entry, layout.Revision, error) {
 	x, err := call(c, func() (x loaded, err error) {
 		x.entries, x.rev, err = c.Catalog.Load()
 		return x, err
@@ -60,20 +62,22 @@ func (c heeded) Load() ([]memory.Entry, memory.Revision, error) {
 	return x.entries, x.rev, err
 }
 
-func (c heeded) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	return call(c, func() (memory.Revision, error) { return c.Catalog.Apply(rev, changes) })
+func (c heeded) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
+	return call(c, func() (layout.Revision, error) { return c.Catalog.Apply(rev, changes) })
 }
 
-func (c heeded) Revision() (memory.Revision, error) { return call(c, c.Catalog.Revision) }
+func (c heeded) Revision() (layout.Revision, error) { return call(c, c.Catalog.Revision) }
 
-func (c heeded) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
-	return call(c, func() ([]memory.Beat, error) { return c.Catalog.KeepAlive(b) })
+func (c heeded) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
+	return call(c, func() ([]layout.Beat, error) { return c.Catalog.KeepAlive(b) })
 }
 
-// closePatience is for how long a database is closed behind the end of a context before the caller goes: it mostly takes less.
+// closePatience is for how long a database is closed behind the end of a context before the caller
+// goes: it mostly takes less.
 const closePatience = 60 * time.Millisecond
 
-// closeSoon closes a database in order. If ctx has ended, and that takes long, it goes on without the caller.
+// closeSoon closes a database in order. If ctx has ended, and that takes long, it goes on
+// without the caller.
 func closeSoon(ctx context.Context, db *txn.DB) error {
 	done := make(chan error, 1)
 	go func() { done <- db.Close(context.WithoutCancel(ctx)) }()

@@ -16,15 +16,17 @@ import (
 
 var hintRounds = flag.Int("hints.rounds", 10, "how often TestHints does each thing")
 
-// TestHints: two processes, and the catalog in a file, on unix sockets. It measures what the engine asks the catalog for, beside what an
-// object on a blade would do: an epoch that another process has begun, and the right to recover an index. What both say is the same.
+// TestHints: two processes, and the catalog in a file, on unix sockets. It measures what the engine
+// asks the catalog for, beside what an object on a blade would do: an epoch that another process
+// has begun, and the right to recover an index. What both say is the same.
 func TestHints(t *testing.T) {
 	b := newBed(t)
 	stop := b.catalogFile("c")()
 	t.Cleanup(stop)
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(t.Context(), b.client("c"), b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), b.client("c"), b.list("a", "b"),
+		cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	type process struct {
@@ -100,17 +102,17 @@ func TestHints(t *testing.T) {
 		note("the catalog is asked, and nothing is new", began)
 
 		began = time.Now()
-		if !one.db.Space().BeginMend(3) {
+		if !one.db.Space().AcquireRight(3) {
 			t.Fatal("a right that no process has is refused")
 		}
 		note("the right to recover an index, by the catalog", began)
 		began = time.Now()
-		if two.db.Space().BeginMend(3) {
+		if two.db.Space().AcquireRight(3) {
 			t.Fatal("two processes have a right")
 		}
 		note("it is refused", began)
 		began = time.Now()
-		one.db.Space().EndMend(3)
+		one.db.Space().ReleaseRight(3)
 		note("it is given back", began)
 
 		began = time.Now()

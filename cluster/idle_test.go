@@ -11,14 +11,16 @@ import (
 	"txnode/txn"
 )
 
-// TestIdle: a process that has committed and does nothing more holds no lock that another one waits for.
+// TestIdle: a process that has committed and does nothing more holds no lock that
+// another one waits for.
 func TestIdle(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10},
+		cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	var dbs []*txn.DB
@@ -77,8 +79,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestIdleInNewEpoch: the same while the epoch changes, which fails what was posted in the one before: a release that
-// did not happen is made up for, though its worker has nothing more to do.
+// TestIdleInNewEpoch: the same while the epoch changes, which fails what was posted in the one
+// before: a release that did not happen is made up for, though its worker has nothing more to do.
 func TestIdleInNewEpoch(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // the processes that it stands for have processors of their own
 	b := newBed(t)
@@ -86,7 +88,8 @@ func TestIdleInNewEpoch(t *testing.T) {
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, c, b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10},
+		cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	open := func() (*txn.DB, *txn.Table[string, uint64]) {

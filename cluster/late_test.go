@@ -11,13 +11,15 @@ import (
 	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/catalog/catalogtest"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
-// TestLateReads: one process hears nothing of a blade, while another one reads from it. If that one hears nothing of the catalog, it cannot say
-// that it hears the blade, and the first one declares the blade dead when the lease of the other one has ended. What it commits then, the
-// other one reads, or it fails: it reads nothing that is older.
+// TestLateReads: one process hears nothing of a blade, while another one reads from it. If that one
+// hears nothing of the catalog, it cannot say that it hears the blade, and the first one declares
+// the blade dead when the lease of the other one has ended. What it commits then, the other one
+// reads, or it fails: it reads nothing that is older.
 func TestLateReads(t *testing.T) {
 	for name, hears := range map[string]bool{"it hears of the catalog": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) { lateReads(t, hears) })
@@ -37,16 +39,20 @@ func lateReads(t *testing.T, hears bool) {
 		relays = append(relays, b.relay("r"+name, name))
 		direct, relayed = append(direct, b.address(name)), append(relayed, b.address("r"+name))
 	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	open := func(cat memory.Catalog, term time.Duration, addresses []string, o tcp.Options) (db *txn.DB, done func()) {
+	open := func(cat layout.Catalog, term time.Duration, addresses []string, o tcp.Options) (db *txn.DB, done func()) {
 		t.Helper()
 		f, err := tcp.Dial(ctx, addresses, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, err = txn.Open(ctx, txn.Options{Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), LeaseTerm: term, Workers: 1, IndexGroups: 16})
+		db, err = txn.Open(ctx, txn.Options{
+			Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), LeaseTerm: term, Workers: 1, IndexGroups: 16,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +79,8 @@ func lateReads(t *testing.T, hears bool) {
 		}
 	}
 	const patience = 100 * time.Millisecond
-	far, farDone := open(b.client("c"), 10*time.Minute, relayed, tcp.Options{Connect: patience, Control: patience, Verb: patience})
+	far, farDone := open(b.client("c"), 10*time.Minute, relayed,
+		tcp.Options{Connect: patience, Control: patience, Verb: patience})
 	farNumbers, err := txn.OpenTable(far, "numbers", txn.Uint64, txn.Plain[uint64]())
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +104,8 @@ func lateReads(t *testing.T, hears bool) {
 		}
 	}
 	segments := near.Space().Layout().Segments
-	blade := segments[slices.IndexFunc(segments, func(g memory.Segment) bool { return g.Kind == memory.KindBlocks })].Placement.Replicas[0].Blade
+	blade := segments[slices.IndexFunc(segments,
+		func(g layout.Segment) bool { return g.Kind == layout.KindBlocks })].Placement.Replicas[0].Blade
 	cat.Away.Store(!hears)
 	relays[blade].mu.Lock()
 	reach := sync.OnceFunc(relays[blade].mu.Unlock)
@@ -121,7 +129,8 @@ func lateReads(t *testing.T, hears bool) {
 		}
 		if v, err := read(k); err == nil && v != 2 {
 			t.Errorf("key %d: %d was read after 2 was committed", k, v)
-		} else if err != nil && (hears || !errors.Is(err, memory.ErrAway) && !errors.Is(err, context.DeadlineExceeded)) {
+		} else if err != nil && (hears || !errors.Is(err, memory.ErrAway) &&
+			!errors.Is(err, context.DeadlineExceeded)) {
 			t.Errorf("key %d: %v", k, err)
 		}
 	}

@@ -6,18 +6,18 @@ import (
 	"sync"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
-// Monitor looks at a cluster again and again, over connections that it keeps. It has none to the blades' memory. Its methods are
-// for one goroutine.
+// Monitor looks at a cluster again and again, over connections that it keeps. It has none to the
+// blades' memory. Its methods are for one goroutine.
 type Monitor struct {
 	o       Options
-	cat     memory.Catalog
+	cat     layout.Catalog
 	servers []Server
-	layout  *memory.Layout
-	beats   []memory.Beat
+	layout  *layout.Layout
+	beats   []layout.Beat
 	callers map[string]*tcp.Caller
 }
 
@@ -25,12 +25,14 @@ type Monitor struct {
 type Sight struct {
 	At      time.Time
 	Catalog string
-	// Err is why the catalog could not be asked; then Servers and Layout are what it has said last. nil: it has answered.
+	// Err is why the catalog could not be asked; then Servers and Layout are what it has said last.
+	// nil: it has answered.
 	Err     error
 	Servers []ServerSight
-	Layout  *memory.Layout // nil: there is no database yet
-	Beats   []memory.Beat  // what processes have said last, of being alive
-	// Processes are those that report, by their numbers, each as the daemon has it that was told last.
+	Layout  *layout.Layout // nil: there is no database yet
+	Beats   []layout.Beat  // what processes have said last, of being alive
+	// Processes are those that report, by their numbers, each as the daemon has it that was told
+	// last.
 	Processes []ProcessReport
 }
 
@@ -54,12 +56,12 @@ func NewMonitor(ctx context.Context, address string, o Options) (*Monitor, error
 	return m, nil
 }
 
-func read(cat memory.Catalog) ([]Server, *memory.Layout, error) {
+func read(cat layout.Catalog) ([]Server, *layout.Layout, error) {
 	servers, err := Servers(cat)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := memory.LoadLayout(cat)
+	l, err := layout.LoadLayout(cat)
 	return servers, l, err
 }
 
@@ -71,7 +73,7 @@ func (m *Monitor) Look(ctx context.Context) *Sight {
 	} else {
 		m.servers, m.layout = servers, l
 	}
-	if beats, err := m.cat.KeepAlive(memory.Beat{}); err == nil {
+	if beats, err := m.cat.KeepAlive(layout.Beat{}); err == nil {
 		m.beats = beats
 	} else if s.Err == nil {
 		s.Err = oneLine(err)
@@ -102,7 +104,7 @@ func (m *Monitor) ask(ctx context.Context, addresses []string) ([]*Report, []err
 				return
 			}
 			if callers[i] == nil {
-				if callers[i], errs[i] = tcp.DialService(ctx, a, ReportService, m.o.tcp()); errs[i] != nil {
+				if callers[i], errs[i] = tcp.DialService(ctx, controlOf(a), ReportService, m.o.tcp()); errs[i] != nil {
 					errs[i] = oneLine(errs[i])
 					return
 				}

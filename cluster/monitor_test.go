@@ -16,7 +16,9 @@ import (
 // daemon serves blades, a catalog, or both, and tells of itself.
 func (b *bed) daemon(cat *catalog.Mem, blades int, name string) (stop func()) {
 	b.t.Helper()
-	r := cluster.NewReporter(func() cluster.Report { return cluster.Report{Host: name, Blades: make([]cluster.BladeReport, blades)} })
+	r := cluster.NewReporter(func() cluster.Report {
+		return cluster.Report{Host: name, Blades: make([]cluster.BladeReport, blades)}
+	})
 	services := map[string]tcp.Service{cluster.ReportService: r.Answer}
 	if cat != nil {
 		services[remote.ServiceName] = remote.NewService(cat)
@@ -54,8 +56,8 @@ func until(t *testing.T, m *cluster.Monitor, what string, fine func(s *cluster.S
 	}
 }
 
-// TestMonitor: a process that has the database open is seen with its work by way of whichever daemon there is, and no more
-// when it has closed it; so is what servers say.
+// TestMonitor: a process that has the database open is seen with its work by way of whichever
+// daemon there is, and no more when it has closed it; so is what servers say.
 func TestMonitor(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -63,7 +65,8 @@ func TestMonitor(t *testing.T) {
 	b.catalog(cat, "c") // it has no reports, as an older daemon has not
 	b.daemon(nil, 1, "a")
 	stop := b.daemon(nil, 1, "b")
-	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"),
+		cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := cluster.NewMonitor(ctx, b.address("c"), cluster.Options{})
@@ -75,7 +78,8 @@ func TestMonitor(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Workers: 2}, cluster.Options{Post: 5 * time.Millisecond})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Workers: 2},
+		cluster.Options{Post: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +92,12 @@ func TestMonitor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := until(t, m, "ten commits", func(s *cluster.Sight) bool { return len(s.Processes) == 1 && s.Processes[0].Metrics.Committed == 10 })
+	s := until(t, m, "ten commits", func(s *cluster.Sight) bool {
+		return len(s.Processes) == 1 && s.Processes[0].Metrics.Committed == 10
+	})
 	p := &s.Processes[0]
-	if p.Process != db.Space().Process() || p.Host == "" || p.PID == 0 || p.Program == "" || len(p.Metrics.Tables) != 1 || p.Metrics.Tables[0].Inserts != 1 || p.Metrics.Tables[0].Updates != 9 {
+	if p.Process != db.Space().Process() || p.Host == "" || p.PID == 0 || p.Program == "" ||
+		len(p.Metrics.Tables) != 1 || p.Metrics.Tables[0].Inserts != 1 || p.Metrics.Tables[0].Updates != 9 {
 		t.Errorf("%+v", p)
 	}
 	if s.Err != nil || s.Layout == nil || len(s.Layout.Tables) != 1 || len(s.Servers) != 2 {
@@ -112,14 +119,16 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// TestMonitorCatalog: what the catalog has said last is there while it is away, and processes tell its daemon first.
+// TestMonitorCatalog: what the catalog has said last is there while it is away, and processes
+// tell its daemon first.
 func TestMonitorCatalog(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
 	cat := &catalog.Mem{}
 	stop := b.daemon(cat, 0, "c")
 	b.daemon(nil, 1, "a")
-	if err := cluster.Init(ctx, b.client("c"), b.list("a"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list("a"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10},
+		cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := cluster.NewMonitor(ctx, b.address("c"), cluster.Options{TCP: tcp.Options{Control: time.Second}})

@@ -4,25 +4,31 @@ import (
 	"context"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
-	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
-// A cluster has a fixed number of places for blades (Geometry.Places). A server is added to a place that is vacant in two steps of the catalog:
-// its address is written, and the place is not vacant any more. All processes then take its blade in as one that
-// has died and is back. Draining goes the other way. Each command can be called again after an error, and goes on.
+// A cluster has a fixed number of places for blades (Geometry.Places). A server is added to a place
+// that is vacant in two steps of the catalog: its address is written, and the place is not vacant
+// any more. All processes then take its blade in as one that has died and is back. Draining goes
+// the other way. Each command can be called again after an error, and goes on.
 
-// followed is a catalog that tells a fabric where servers are, whenever it is loaded. A process loads it when another one has changed it, before
-// it makes use of the change: so it knows the address of a blade before it learns that the blade takes part.
+// followed is a catalog that tells a fabric where servers are, whenever it is loaded. A process
+// loads it when another one has changed it, before it makes use of the change: so it knows the
+// address of a blade before it learns that the blade takes part.
 type followed struct {
-	memory.Catalog
-	fabric *tcp.Fabric
+	layout.Catalog
+	fabric locator
+}
+
+// locator is a fabric whose servers can be elsewhere than they were.
+type locator interface {
+	Locate(server int, address string) error
 }
 
 // Load is that of the catalog.
-func (c *followed) Load() ([]memory.Entry, memory.Revision, error) {
+func (c *followed) Load() ([]layout.Entry, layout.Revision, error) {
 	entries, rev, err := c.Catalog.Load()
 	if err != nil {
 		return entries, rev, err
@@ -60,9 +66,10 @@ func with(ctx context.Context, catalog string, o Options, fn func(db *txn.DB) er
 	return oneLine(fn(db), closeSoon(ctx, db))
 }
 
-// DrainBlade moves everything that a blade has to others, while transactions run (txn.DB.Drain), and then takes its server out of the catalog, if
-// all of its blades are drained: its place is vacant, and it can be stopped. With shared memory the server stays in the catalog, and has to
-// go on. Errors are those of Open and of txn.DB.Drain.
+// DrainBlade moves everything that a blade has to others, while transactions run (txn.DB.Drain),
+// and then takes its server out of the catalog, if all of its blades are drained: its place is
+// vacant, and it can be stopped. With shared memory the server stays in the catalog, and has to go
+// on. Errors are those of Open and of txn.DB.Drain.
 func DrainBlade(ctx context.Context, catalog string, blade int, progress func(txn.Moving), o Options) error {
 	err := with(ctx, catalog, o, func(db *txn.DB) error { return db.Drain(ctx, blade, progress) })
 	if err != nil {
@@ -80,7 +87,7 @@ func DrainBlade(ctx context.Context, catalog string, blade int, progress func(tx
 				continue
 			}
 			for k := range all[i].Blades {
-				if !l.Vacant(rdma.BladeID(b + k)) { //nolint:gosec // MaxBlades at most
+				if !l.Vacant(rdma.BladeID(b + k)) { // MaxBlades at most
 					return nil
 				}
 			}
@@ -92,7 +99,8 @@ func DrainBlade(ctx context.Context, catalog string, blade int, progress func(tx
 	return oneLine(err, cat.Close())
 }
 
-// Rebalance spreads copies over all blades, while transactions run, and returns how many have moved: txn.DB.Rebalance.
+// Rebalance spreads copies over all blades, while transactions run, and returns how many have
+// moved: txn.DB.Rebalance.
 func Rebalance(ctx context.Context, catalog string, progress func(txn.Moving), o Options) (copies int, err error) {
 	err = with(ctx, catalog, o, func(db *txn.DB) (err error) {
 		copies, err = db.Rebalance(ctx, progress)

@@ -9,14 +9,15 @@ import (
 	"testing"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 )
 
-// TestGrowAndShrink: while two processes count, a cluster gets a blade more, copies move there, the first blade is drained and its
-// server stops, another one takes its place, and the second one goes, too. No transaction fails, and every one is there.
+// TestGrowAndShrink: while two processes count, a cluster gets a blade more, copies move there, the
+// first blade is drained and its server stops, another one takes its place, and the second one
+// goes, too. No transaction fails, and every one is there.
 func TestGrowAndShrink(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -33,7 +34,8 @@ func TestGrowAndShrink(t *testing.T) {
 	var dbs []*txn.DB
 	var tables []*txn.Table[uint64, uint64]
 	for range 2 {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Retries: 1 << 20}, cluster.Options{Post: -1})
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Retries: 1 << 20},
+			cluster.Options{Post: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,8 @@ func TestGrowAndShrink(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return errors.Join(tables[g%2].Put(tx, i%keys, v+1), tables[g%2].Put(tx, uint64(g+1)<<32+made[g]%4000, i))
+					return errors.Join(tables[g%2].Put(tx, i%keys, v+1),
+						tables[g%2].Put(tx, uint64(g+1)<<32+made[g]%4000, i))
 				}); err != nil {
 					t.Errorf("transaction %d of %d: %v", i, g, err)
 					return
@@ -67,8 +70,8 @@ func TestGrowAndShrink(t *testing.T) {
 			}
 		})
 	}
-	layout := func() *memory.Layout {
-		l, err := memory.LoadLayout(c)
+	loadLayout := func() *layout.Layout {
+		l, err := layout.LoadLayout(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,28 +84,32 @@ func TestGrowAndShrink(t *testing.T) {
 			t.Fatalf("adding %s: %v, %v", name, ids, err)
 		}
 		n, err := cluster.Rebalance(ctx, b.address("c"), nil, cluster.Options{})
-		if err != nil || n == 0 || layout().Held(rdma.BladeID(id)) == 0 {
-			t.Fatalf("copies of %d segments have moved to %s, which has %d: %v", n, name, layout().Held(rdma.BladeID(id)), err)
+		if err != nil || n == 0 || loadLayout().Held(rdma.BladeID(id)) == 0 {
+			t.Fatalf("copies of %d segments have moved to %s, which has %d: %v",
+				n, name, loadLayout().Held(rdma.BladeID(id)), err)
 		}
 	}
 	drain := func(name string, id int) {
 		t.Helper()
 		looks := 0
 		for range 2 { // it is drained already
-			if err := cluster.DrainBlade(ctx, b.address("c"), id, func(txn.Moving) { looks++ }, cluster.Options{}); err != nil || looks == 0 {
+			if err := cluster.DrainBlade(ctx, b.address("c"), id, func(txn.Moving) { looks++ },
+				cluster.Options{}); err != nil || looks == 0 {
 				t.Fatalf("draining %s: %d looks, %v", name, looks, err)
 			}
 		}
 		servers, err := cluster.Servers(c)
-		if l := layout(); err != nil || !servers[id].Vacant() || !l.Vacant(rdma.BladeID(id)) || l.Held(rdma.BladeID(id)) > 0 {
+		if l := loadLayout(); err != nil || !servers[id].Vacant() || !l.Vacant(rdma.BladeID(id)) ||
+			l.Held(rdma.BladeID(id)) > 0 {
 			t.Fatalf("%s is drained: %v, %+v, %v", name, servers, l.Blades[id], err)
 		}
 	}
-	if err := cluster.DrainBlade(ctx, b.address("c"), 0, nil, cluster.Options{}); !errors.Is(err, memory.ErrLayout) {
+	if err := cluster.DrainBlade(ctx, b.address("c"), 0, nil, cluster.Options{}); !errors.Is(err, layout.ErrLayout) {
 		t.Fatalf("one blade would stay: %v", err)
 	}
 	add("d", 2)
-	if _, err := cluster.AddBlade(ctx, b.address("c"), cluster.BladeAddress(b.address("e")), cluster.Options{}); !errors.Is(err, cluster.ErrOptions) || strings.Contains(err.Error(), "\n") {
+	if _, err := cluster.AddBlade(ctx, b.address("c"), cluster.BladeAddress(b.address("e")),
+		cluster.Options{}); !errors.Is(err, cluster.ErrOptions) || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("there is no place for a fourth blade: %v", err)
 	}
 	drain("a", 0)

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// TestOlderCatalogFile: the file of a catalog is replaced by an older copy, of the same epoch, while its server is down. The process that
-// has the database open refuses it, and so does one that opens it, which has seen nothing itself; the newest is used on.
+// TestOlderCatalogFile: the file of a catalog is replaced by an older copy, of the same epoch,
+// while its server is down. The process that has the database open refuses it, and so does one that
+// opens it, which has seen nothing itself; the newest is used on.
 func TestOlderCatalogFile(t *testing.T) {
 	b := newBed(t)
 	serve := b.catalogFile("c")
@@ -24,7 +25,9 @@ func TestOlderCatalogFile(t *testing.T) {
 	for _, name := range names {
 		b.blades([]uint64{size}, name)
 	}
-	if err := cluster.Init(t.Context(), b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), b.client("c"), b.list(names...), cluster.Geometry{
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	o := txn.Options{LeaseTerm: time.Minute, Workers: 1, IndexGroups: 16}
@@ -72,13 +75,14 @@ func TestOlderCatalogFile(t *testing.T) {
 	for err = near.Space().Follow(); errors.Is(err, remote.ErrAway); err = near.Space().Follow() {
 		time.Sleep(time.Millisecond)
 	}
-	if behind, ok := errors.AsType[*memory.BehindError](err); !ok || behind.Have >= behind.Seen || !errors.Is(err, memory.ErrForeign) {
+	if behind, ok := errors.AsType[*layout.BehindError](err); !ok || behind.Have >= behind.Seen ||
+		!errors.Is(err, layout.ErrForeign) {
 		t.Errorf("a process that has it open: %v", err)
 	}
-	if _, err := txn.CreateTable(near, "late", txn.Uint64, txn.Bytes()); !errors.Is(err, memory.ErrForeign) {
+	if _, err := txn.CreateTable(near, "late", txn.Uint64, txn.Bytes()); !errors.Is(err, layout.ErrForeign) {
 		t.Errorf("it makes a table: %v", err)
 	}
-	if far, err := open(); !errors.Is(err, memory.ErrForeign) {
+	if far, err := open(); !errors.Is(err, layout.ErrForeign) {
 		if err == nil {
 			err = far.Close(t.Context())
 		}
@@ -88,7 +92,8 @@ func TestOlderCatalogFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := st.Troubles(); len(all) == 0 || all[0].Kind != cluster.TroubleCatalog || !errors.Is(all[0].Err, memory.ErrForeign) {
+	if all := st.Troubles(); len(all) == 0 || all[0].Kind != cluster.TroubleCatalog ||
+		!errors.Is(all[0].Err, layout.ErrForeign) {
 		t.Errorf("the cluster: %+v", all)
 	}
 	exchange(newest)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -51,7 +51,9 @@ func newFiledBedOf(t *testing.T, backups int, names ...string) *filedBed {
 	b := &filedBed{bed: newBed(t), names: names, stops: map[string]func(){}}
 	c := b.catalog(&catalog.Mem{}, "c")
 	b.start()
-	if err := cluster.Init(t.Context(), c, b.list(names...), cluster.Geometry{Backups: &backups, SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(t.Context(), c, b.list(names...), cluster.Geometry{
+		Backups: &backups, SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -90,7 +92,8 @@ func (b *filedBed) write(name string, p []byte) {
 
 // open opens the database, with its table.
 func (b *filedBed) open() (*txn.DB, *txn.Table[uint64, uint64], error) {
-	db, err := cluster.Open(b.t.Context(), b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{Post: -1})
+	db, err := cluster.Open(b.t.Context(), b.address("c"), txn.Options{Workers: 1, IndexGroups: 16},
+		cluster.Options{Post: -1})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,8 +150,9 @@ func (b *filedBed) values() (all map[uint64]int) {
 	return all
 }
 
-// TestOldDirectory: a blade is started with the file of before the last program used the database. Its copies are built anew, and all that was
-// acknowledged is there. If both blades come with such files, the database does not open until the newest are back.
+// TestOldDirectory: a blade is started with the file of before the last program used the database.
+// Its copies are built anew, and all that was acknowledged is there. If both blades come with such
+// files, the database does not open until the newest are back.
 func TestOldDirectory(t *testing.T) {
 	b := newFiledBed(t, "a", "b")
 	old, newest := map[string][]byte{}, map[string][]byte{}
@@ -160,7 +164,7 @@ func TestOldDirectory(t *testing.T) {
 		b.write("a", old["a"])
 		b.write("b", old["b"])
 	})
-	if _, _, err := b.open(); !errors.Is(err, memory.ErrStale) {
+	if _, _, err := b.open(); !errors.Is(err, layout.ErrStale) {
 		t.Fatalf("both are old: %v", err)
 	}
 	b.stopped(func() { b.write("b", newest["b"]) })
@@ -174,8 +178,9 @@ func TestOldDirectory(t *testing.T) {
 	}
 }
 
-// TestStatusOfRegions: of a blade that came with another region than its newest, the status says which kind it is, and what to do; and so does an
-// opening, which takes in blank what is old or blank, and refuses the others.
+// TestStatusOfRegions: of a blade that came with another region than its newest, the status says
+// which kind it is, and what to do; and so does an opening, which takes in blank what is old or
+// blank, and refuses the others.
 func TestStatusOfRegions(t *testing.T) {
 	other := newFiledBed(t, "a", "b")
 	foreign := other.read("a")
@@ -191,9 +196,9 @@ func TestStatusOfRegions(t *testing.T) {
 		says  string
 		opens error
 	}{
-		{cluster.BladeForeign, "foreign", "b", "bring back the one that belongs", memory.ErrForeign},
-		{cluster.BladeMisplaced, "b", "a", "the directory that it had", memory.ErrGeometry},
-		{cluster.BladeOld, "old", "old", "--trust 0", memory.ErrGeometry}, // which is that of the other place for b
+		{cluster.BladeForeign, "foreign", "b", "bring back the one that belongs", layout.ErrForeign},
+		{cluster.BladeMisplaced, "b", "a", "the directory that it had", layout.ErrGeometry},
+		{cluster.BladeOld, "old", "old", "--trust 0", layout.ErrGeometry}, // which is that of the other place for b
 		{cluster.BladeBlank, "blank", "b", "was its memory or file lost", nil},
 		{cluster.BladeOld, "old", "b", "or open the database", nil},
 		{cluster.BladeRestarted, "a", "b", "", nil},

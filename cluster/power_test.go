@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
-// TestHostWithoutPower: a host with a blade and a program loses its power in the middle of transactions. Nothing comes from it any more, no
-// connection is refused, and none ends. The other program goes on with all data, what was acknowledged is there, and copies are built at once.
+// TestHostWithoutPower: a host with a blade and a program loses its power in the middle of
+// transactions. Nothing comes from it any more, no connection is refused, and none ends. The other
+// program goes on with all data, what was acknowledged is there, and copies are built at once.
 func TestHostWithoutPower(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -32,7 +33,9 @@ func TestHostWithoutPower(t *testing.T) {
 			host = append(host, last) // and those of all others to its blade
 		}
 	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	b.witness("c")
@@ -102,10 +105,11 @@ func TestHostWithoutPower(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("all data is written again after %v, with a lease term of %v", time.Since(off).Round(time.Millisecond), o.LeaseTerm)
-	b.until("no copies are built of what the host had", func(l *memory.Layout) bool {
+	t.Logf("all data is written again after %v, with a lease term of %v",
+		time.Since(off).Round(time.Millisecond), o.LeaseTerm)
+	b.until("no copies are built of what the host had", func(l *layout.Layout) bool {
 		r := l.Redundancy()
-		return l.Blades[2].State == memory.BladeDown && r.Missing == 0 && r.Building == 0
+		return l.Blades[2].State == layout.BladeDown && r.Missing == 0 && r.Building == 0
 	}, "c")
 	t.Logf("all copies are there after %v", time.Since(off).Round(time.Millisecond))
 	end()
@@ -117,7 +121,8 @@ func TestHostWithoutPower(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v < acknowledged[k]+1 || v > tried[k]+1+doubt[k] {
-			t.Errorf("key %d is %d; %d of %d were acknowledged before the host lost its power, one after that, and %d have an unknown outcome", k, v, acknowledged[k], tried[k], doubt[k])
+			t.Errorf("key %d is %d; %d of %d were acknowledged before the host lost its power, one after that, and "+
+				"%d have an unknown outcome", k, v, acknowledged[k], tried[k], doubt[k])
 		}
 	}
 	if err := db.Close(ctx); err != nil {

@@ -24,8 +24,8 @@ const maxFailures = 60
 // postWait bounds how long a daemon may take for a report.
 const postWait = 2 * time.Second
 
-// publisher tells a daemon of the cluster what a database does. It reads counters that are there anyway, and a daemon that
-// does not answer is no error: the next one is tried next time.
+// publisher tells a daemon of the cluster what a database does. It reads counters that are there
+// anyway, and a daemon that does not answer is no error: the next one is tried next time.
 type publisher struct {
 	db        *txn.DB
 	o         Options
@@ -90,7 +90,8 @@ func (p *publisher) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// post sends a report to the daemon that has answered last, or to the next one, until the publisher is to end.
+// post sends a report to the daemon that has answered last, or to the next one, until the
+// publisher is to end.
 func (p *publisher) post(life context.Context) {
 	if p.rest > 0 {
 		p.rest--
@@ -99,7 +100,7 @@ func (p *publisher) post(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, postWait)
 	defer cancel()
 	if p.daemon == nil {
-		c, err := tcp.DialService(ctx, p.addresses[p.at], ReportService, p.o.tcp())
+		c, err := tcp.DialService(ctx, controlOf(p.addresses[p.at]), ReportService, p.o.tcp())
 		if err != nil {
 			p.next()
 			return

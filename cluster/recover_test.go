@@ -9,12 +9,13 @@ import (
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 )
 
-// TestRecoverTrust: both blades of a cluster come with old copies. An operator takes one of them for the newest, and is told what that gives up. Nothing
-// changes before.
+// TestRecoverTrust: both blades of a cluster come with old copies. An operator takes one of them
+// for the newest, and is told what that gives up. Nothing changes before.
 func TestRecoverTrust(t *testing.T) {
 	b := newFiledBed(t, "a", "b")
 	b.session(1)
@@ -39,7 +40,8 @@ func TestRecoverTrust(t *testing.T) {
 	})
 	refused := errors.New("no")
 	if err := call(func(x *cluster.GivenUp) error {
-		if len(x.Blades) != 1 || x.Blades[0].ID != 0 || len(x.Trusted) != 1 || x.Trusted[0].ID != 1 || x.Segments == 0 || x.Segments != x.Of || x.Bytes == 0 ||
+		if len(x.Blades) != 1 || x.Blades[0].ID != 0 || len(x.Trusted) != 1 || x.Trusted[0].ID != 1 ||
+			x.Segments == 0 || x.Segments != x.Of || x.Bytes == 0 ||
 			!slices.Equal(x.Tables, []string{"numbers"}) || !slices.Equal(x.Indexes, x.Tables) {
 			t.Errorf("given up: %+v", x)
 		}
@@ -47,7 +49,7 @@ func TestRecoverTrust(t *testing.T) {
 	}, 1); !errors.Is(err, refused) {
 		t.Errorf("refused: %v", err)
 	}
-	if _, _, err := b.open(); !errors.Is(err, memory.ErrStale) {
+	if _, _, err := b.open(); !errors.Is(err, layout.ErrStale) {
 		t.Errorf("after a refusal: %v", err)
 	}
 	if err := call(never, 5); !errors.Is(err, cluster.ErrOptions) {
@@ -61,7 +63,8 @@ func TestRecoverTrust(t *testing.T) {
 	}
 }
 
-// TestRecoverLost: the last copies of segments were on blades that come back blank. An operator gives them up. The rest works.
+// TestRecoverLost: the last copies of segments were on blades that come back blank. An operator
+// gives them up. The rest works.
 func TestRecoverLost(t *testing.T) {
 	b := newFiledBed(t, "a", "b", "x")
 	b.session(1)
@@ -69,7 +72,7 @@ func TestRecoverLost(t *testing.T) {
 		b.write("a", make([]byte, size))
 		b.write("b", make([]byte, size))
 	})
-	if _, _, err := b.open(); !errors.Is(err, memory.ErrForeign) {
+	if _, _, err := b.open(); !errors.Is(err, layout.ErrForeign) {
 		t.Fatalf("opened: %v", err)
 	}
 	if err := cluster.Recover(t.Context(), b.address("c"), nil, func(x *cluster.GivenUp) error {
@@ -80,7 +83,8 @@ func TestRecoverLost(t *testing.T) {
 	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := cluster.Open(t.Context(), b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{Post: -1})
+	db, err := cluster.Open(t.Context(), b.address("c"), txn.Options{Workers: 1, IndexGroups: 16},
+		cluster.Options{Post: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +100,9 @@ func TestRecoverLost(t *testing.T) {
 	}
 }
 
-// TestEvictAndForget: an operator declares a blade dead, unless it has last copies, and makes its place vacant, which another server takes. A
-// process whose registration is ended goes on under another number.
+// TestEvictAndForget: an operator declares a blade dead, unless it has last copies, and makes
+// its place vacant, which another server takes. A process whose registration is ended goes on
+// under another number.
 func TestEvictAndForget(t *testing.T) {
 	b := newFiledBed(t, "a", "b", "x")
 	address, o, ctx := b.address("c"), cluster.Options{}, t.Context()
@@ -140,7 +145,7 @@ func TestEvictAndForget(t *testing.T) {
 	for err == nil { // it was taken in again before its server was stopped
 		err = cluster.EvictBlade(ctx, address, 0, o)
 	}
-	if !errors.Is(err, memory.ErrDown) {
+	if !errors.Is(err, layout.ErrDown) {
 		t.Errorf("a blade that is down: %v", err)
 	}
 	if err := cluster.ForgetBlade(ctx, address, 0, o); err != nil {
@@ -164,7 +169,8 @@ func TestEvictLastCopies(t *testing.T) {
 	b := newFiledBedOf(t, 0, "a", "b")
 	b.session(1)
 	for blade := range 2 {
-		if err := cluster.EvictBlade(t.Context(), b.address("c"), blade, cluster.Options{}); !errors.Is(err, memory.ErrLayout) || !strings.Contains(err.Error(), "no other copy") {
+		if err := cluster.EvictBlade(t.Context(), b.address("c"), blade, cluster.Options{}); !errors.Is(err,
+			layout.ErrLayout) || !strings.Contains(err.Error(), "no other copy") {
 			t.Errorf("blade %d: %v", blade, err)
 		}
 	}

@@ -16,10 +16,12 @@ import (
 // Server is a process that has blades, as the catalog knows it.
 type Server struct {
 	Address BladeAddress `json:"address"`
-	// Blades are the sizes of its blades in bytes. The blades of a cluster are numbered through all servers.
+	// Blades are the sizes of its blades in bytes. The blades of a cluster are numbered
+	// through all servers.
 	Blades []uint64 `json:"blades"`
-	// Domain names what the server shares with others that fail together with it, such as a rack: its blades have no two copies of a segment with
-	// theirs, while there is room elsewhere. "": it shares nothing. At most layout.MaxDomain bytes.
+	// Domain names what the server shares with others that fail together with it, such as a rack:
+	// its blades have no two copies of a segment with theirs, while there is room elsewhere. "": it
+	// shares nothing. At most layout.MaxDomain bytes.
 	Domain string `json:"domain,omitempty"`
 }
 
@@ -31,11 +33,12 @@ func (s *Server) domainOf() string {
 	return s.Domain
 }
 
-// Vacant reports whether it is a place for a server that has as many blades: it has no address, and its blades no bytes.
+// Vacant reports whether it is a place for a server that has as many blades: it has no address, and
+// its blades no bytes.
 func (s *Server) Vacant() bool { return s.Address == "" }
 
 // keyServers is the entry of the catalog.
-const keyServers = memory.PrefixCluster + "servers"
+const keyServers = layout.PrefixCluster + "servers"
 
 // headline begins the value of the entry; a checksum of the JSON behind it follows.
 const headline = "txnode cluster 1 "
@@ -59,7 +62,8 @@ func unsealed(key, headline string, v []byte, value any) error {
 	head, body, _ := bytes.Cut(v, []byte("\n"))
 	if string(head) != fmt.Sprintf("%s%08x", headline, checksum(body)) {
 		if !bytes.HasPrefix(head, []byte(headline)) {
-			return fmt.Errorf("%w: the entry %s begins with %.20q: it is damaged, or of another release of txnode", ErrDamaged, key, head)
+			return fmt.Errorf("%w: the entry %s begins with %.20q: it is damaged, or of another release of txnode",
+				ErrDamaged, key, head)
 		}
 		return fmt.Errorf("%w: the entry %s does not match its checksum", ErrDamaged, key)
 	}
@@ -86,7 +90,8 @@ func decode(v []byte) ([]Server, error) {
 		}
 		blades += len(s.Blades)
 		if len(s.Domain) > layout.MaxDomain {
-			return nil, fmt.Errorf("%w: the entry %s has a domain of %d bytes: at most %d are possible", ErrDamaged, keyServers, len(s.Domain), layout.MaxDomain)
+			return nil, fmt.Errorf("%w: the entry %s has a domain of %d bytes: at most %d are possible",
+				ErrDamaged, keyServers, len(s.Domain), layout.MaxDomain)
 		}
 		if len(s.Blades) == 0 {
 			return nil, fmt.Errorf("%w: the entry %s has no blades of %s", ErrDamaged, keyServers, s.Address)
@@ -95,17 +100,19 @@ func decode(v []byte) ([]Server, error) {
 	if err := check(addresses); err != nil {
 		return nil, fmt.Errorf("%w: the entry %s: %w", ErrDamaged, keyServers, err)
 	}
-	if blades > memory.MaxBlades {
-		return nil, fmt.Errorf("%w: the entry %s has %d blades: at most %d are possible", ErrDamaged, keyServers, blades, memory.MaxBlades)
+	if blades > layout.MaxBlades {
+		return nil, fmt.Errorf("%w: the entry %s has %d blades: at most %d are possible",
+			ErrDamaged, keyServers, blades, layout.MaxBlades)
 	}
 	return servers, nil
 }
 
 // find returns the servers of a catalog's entries: ErrNone if there are none.
-func find(cat memory.Catalog, entries []memory.Entry) ([]Server, error) {
-	i := slices.IndexFunc(entries, func(e memory.Entry) bool { return e.Key == keyServers })
+func find(cat layout.Catalog, entries []layout.Entry) ([]Server, error) {
+	i := slices.IndexFunc(entries, func(e layout.Entry) bool { return e.Key == keyServers })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: the catalog at %s does not say where blades are: write it with txnode cluster init", ErrNone, cat.Name())
+		return nil, fmt.Errorf("%w: the catalog at %s does not say where blades are: write it with txnode cluster init",
+			ErrNone, cat.Name())
 	}
 	servers, err := decode(entries[i].Value)
 	if err != nil {
@@ -114,8 +121,9 @@ func find(cat memory.Catalog, entries []memory.Entry) ([]Server, error) {
 	return servers, nil
 }
 
-// Servers returns where a catalog says that blades are: ErrNone, ErrDamaged, or the errors of the catalog.
-func Servers(cat memory.Catalog) ([]Server, error) {
+// Servers returns where a catalog says that blades are: ErrNone, ErrDamaged, or the
+// errors of the catalog.
+func Servers(cat layout.Catalog) ([]Server, error) {
 	entries, _, err := cat.Load()
 	if err != nil {
 		return nil, err
@@ -123,35 +131,44 @@ func Servers(cat memory.Catalog) ([]Server, error) {
 	return find(cat, entries)
 }
 
-// keyInit is the entry of a cluster whose database Init is about to create. Init writes it with the servers, and deletes it at its end. So
-// a cluster that has it is one of an Init that was interrupted, or still runs.
-const keyInit = memory.PrefixCluster + "init"
+// keyInit is the entry of a cluster whose database Init is about to create. Init writes it with the
+// servers, and deletes it at its end. So a cluster that has it is one of an Init that was
+// interrupted, or still runs.
+const keyInit = layout.PrefixCluster + "init"
 
-// write puts servers, and keyInit, into a catalog that is empty, but for servers that have announced
-// themselves, or that an interrupted Init has left with them.
-func write(cat memory.Catalog, servers []Server) error {
-	want := []memory.Entry{{Key: keyServers, Value: encode(servers)}, {Key: keyInit, Value: []byte("interrupted, or still running")}}
+// write puts servers, and keyInit, into a catalog that is empty, but for servers that have
+// announced themselves, or that an interrupted Init has left with them.
+func write(cat layout.Catalog, servers []Server) error {
+	want := []layout.Entry{
+		{Key: keyServers, Value: encode(servers)}, {Key: keyInit, Value: []byte("interrupted, or still running")},
+	}
 	var doubt error // of an attempt that may have been made
 	for {
 		entries, rev, err := cat.Load()
 		if err != nil {
 			return errors.Join(doubt, err)
 		}
-		entries = slices.DeleteFunc(entries, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, layout.PrefixServer) })
+		entries = slices.DeleteFunc(entries, func(e layout.Entry) bool {
+			return strings.HasPrefix(e.Key, layout.PrefixServer)
+		})
 		if has(entries, keyInit) {
 			if was, err := find(cat, entries); err != nil {
 				return err
 			} else if !bytes.Equal(encode(was), want[0].Value) {
-				return fmt.Errorf("%w: the catalog at %s has a cluster that was not finished, of other blades: finish it with %s, or use an empty catalog", ErrExists, cat.Name(), inFlags(was))
+				return fmt.Errorf("%w: the catalog at %s has a cluster that was not finished, of other blades: "+
+					"finish it with %s, or use an empty catalog", ErrExists, cat.Name(), inFlags(was))
 			}
 			return nil
 		}
-		if len(entries) == 1 && entries[0].Key == keyServers && bytes.Equal(entries[0].Value, want[0].Value) { // of an earlier build
+		// of an earlier build
+		if len(entries) == 1 && entries[0].Key == keyServers && bytes.Equal(entries[0].Value, want[0].Value) {
 			return nil
 		}
 		if len(entries) > 0 {
 			what := "a database"
-			if slices.ContainsFunc(entries, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, memory.PrefixCluster) }) {
+			if slices.ContainsFunc(entries, func(e layout.Entry) bool {
+				return strings.HasPrefix(e.Key, layout.PrefixCluster)
+			}) {
 				what = "a cluster"
 			}
 			return fmt.Errorf("%w: the catalog at %s has %s already: use an empty one", ErrExists, cat.Name(), what)
@@ -168,8 +185,8 @@ func write(cat memory.Catalog, servers []Server) error {
 	}
 }
 
-func has(entries []memory.Entry, key string) bool {
-	return slices.ContainsFunc(entries, func(e memory.Entry) bool { return e.Key == key })
+func has(entries []layout.Entry, key string) bool {
+	return slices.ContainsFunc(entries, func(e layout.Entry) bool { return e.Key == key })
 }
 
 // inFlags is the command that makes a cluster of servers.
@@ -188,13 +205,13 @@ func inFlags(servers []Server) string {
 }
 
 // written takes keyInit back.
-func written(cat memory.Catalog) error {
+func written(cat layout.Catalog) error {
 	for {
 		entries, rev, err := cat.Load()
 		if err != nil || !has(entries, keyInit) {
 			return err
 		}
-		if _, err := cat.Apply(rev, []memory.Entry{{Key: keyInit}}); !errors.Is(err, memory.ErrRevision) {
+		if _, err := cat.Apply(rev, []layout.Entry{{Key: keyInit}}); !errors.Is(err, memory.ErrRevision) {
 			return err
 		}
 	}

@@ -5,15 +5,19 @@ import (
 	"reflect"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-var two = []Server{{Address: "unix:/run/a", Blades: []uint64{1 << 20, 1 << 30}}, {Address: "tcp:127.0.0.1:7000", Blades: []uint64{1 << 20}}}
+var two = []Server{
+	{Address: "unix:/run/a", Blades: []uint64{1 << 20, 1 << 30}},
+	{Address: "tcp:127.0.0.1:7000", Blades: []uint64{1 << 20}},
+}
 
 // TestEntry: what is encoded is decoded, and a bit that changes is found.
 func TestEntry(t *testing.T) {
 	v := encode(two)
-	want := "txnode cluster 1 c9e4dece\n" + `[{"address":"unix:/run/a","blades":[1048576,1073741824]},{"address":"tcp:127.0.0.1:7000","blades":[1048576]}]`
+	want := "txnode cluster 1 c9e4dece\n" +
+		`[{"address":"unix:/run/a","blades":[1048576,1073741824]},{"address":"tcp:127.0.0.1:7000","blades":[1048576]}]`
 	if string(v) != want {
 		t.Errorf("the entry is %q, and was %q", v, want)
 	}
@@ -24,7 +28,7 @@ func TestEntry(t *testing.T) {
 	for i := range v {
 		for bit := range 8 {
 			v[i] ^= 1 << bit
-			if _, err := decode(v); !errors.Is(err, ErrDamaged) || !errors.Is(err, memory.ErrCorrupt) {
+			if _, err := decode(v); !errors.Is(err, ErrDamaged) || !errors.Is(err, layout.ErrCorrupt) {
 				t.Errorf("bit %d of byte %d: %v", bit, i, err)
 			}
 			v[i] ^= 1 << bit
@@ -35,7 +39,7 @@ func TestEntry(t *testing.T) {
 		"no blades":       {{Address: "unix:/run/a"}},
 		"one twice":       {two[0], two[0]},
 		"no address":      {{Address: "here", Blades: []uint64{1}}},
-		"too many blades": {{Address: "unix:/run/a", Blades: make([]uint64, memory.MaxBlades+1)}},
+		"too many blades": {{Address: "unix:/run/a", Blades: make([]uint64, layout.MaxBlades+1)}},
 	} {
 		if _, err := decode(encode(servers)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)

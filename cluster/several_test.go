@@ -12,11 +12,13 @@ import (
 	"txnode/cluster"
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestTwoSpaces: two processes change what the catalog says of one database, each by its own client, while the daemon of
-// the catalog restarts. They agree in the end, and what a process was told is there.
+// TestTwoSpaces: two processes change what the catalog says of one database, each by its own
+// client, while the daemon of the catalog restarts. They agree in the end, and what a process
+// was told is there.
 func TestTwoSpaces(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
@@ -25,7 +27,8 @@ func TestTwoSpaces(t *testing.T) {
 	defer func() { stop() }()
 	b.blades([]uint64{size}, "a")
 	b.blades([]uint64{size}, "b")
-	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"), cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list("a", "b"),
+		cluster.Geometry{SegmentSize: 1 << 20, LogArea: 64 << 10}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	var spaces []*memory.Space
@@ -62,7 +65,8 @@ func TestTwoSpaces(t *testing.T) {
 				name := fmt.Sprintf("process %d, table %d", i, k)
 				for {
 					_, err := s.CreateTable(name, nil)
-					if err == nil || errors.Is(err, memory.ErrTableExists) { // an attempt that failed was made after all
+					// an attempt that failed was made after all
+					if err == nil || errors.Is(err, memory.ErrTableExists) {
 						break
 					}
 					if !errors.Is(err, remote.ErrAway) {
@@ -83,7 +87,7 @@ func TestTwoSpaces(t *testing.T) {
 		stop = serve()
 	}
 	working.Wait()
-	l, err := memory.LoadLayout(b.client("c"))
+	l, err := layout.LoadLayout(b.client("c"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +109,10 @@ func TestTwoSpaces(t *testing.T) {
 		if err := s.Follow(); err != nil {
 			t.Errorf("process %d: %v", i, err)
 		}
-		same := func(a, b memory.Table) bool { return a.ID == b.ID && a.Name == b.Name && a.State == b.State }
+		same := func(a, b layout.Table) bool { return a.ID == b.ID && a.Name == b.Name && a.State == b.State }
 		if got := s.Layout(); !slices.EqualFunc(got.Tables, l.Tables, same) || got.Epoch != l.Epoch {
-			t.Errorf("process %d knows %d tables in epoch %d, and there are %d in epoch %d", i, len(got.Tables), got.Epoch, len(l.Tables), l.Epoch)
+			t.Errorf("process %d knows %d tables in epoch %d, and there are %d in epoch %d",
+				i, len(got.Tables), got.Epoch, len(l.Tables), l.Epoch)
 		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"txnode/rdma/shm"
 )
 
-// TestShared: blades that are mapped are found by the names of their servers, in the order of the catalog.
+// TestShared: blades that are mapped are found by the names of their servers, in the
+// order of the catalog.
 func TestShared(t *testing.T) {
 	b := newBed(t)
 	c := b.catalog(&catalog.Mem{}, "c")

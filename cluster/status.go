@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/members"
 	"txnode/rdma"
@@ -23,19 +22,22 @@ type Status struct {
 	Catalog string
 	Servers []ServerStatus
 	// Layout is what the catalog says of the database; nil: there is none yet.
-	Layout *memory.Layout
-	// Behind is why the catalog is an old copy, a *memory.BehindError: a blade was told of a later revision. What it says of the database is of then. nil:
-	// it is none, as far as blades answer.
+	Layout *layout.Layout
+	// Behind is why the catalog is an old copy, a *layout.BehindError: a blade was told of a later
+	// revision. What it says of the database is of then. nil: it is none, as far as blades answer.
 	Behind error
 	// Beats are what processes have said last of being alive.
-	Beats []memory.Beat
+	Beats []layout.Beat
 	// Blades are those of all places, by number.
 	Blades []BladeStatus
-	// Joined are the servers that have announced themselves, by address; those that are in Servers, too, are blades already.
+	// Joined are the servers that have announced themselves, by address; those that are in Servers,
+	// too, are blades already.
 	Joined []ServerLease
-	// Processes are those that have registered, and those that report, by number. A report is as old as ProcessReport.Age.
+	// Processes are those that have registered, and those that report, by number. A report is as
+	// old as ProcessReport.Age.
 	Processes []ProcessStatus
-	// Witnessed: the server of the catalog asks blades, too. Deaf are blades of which it hears nothing, though others do.
+	// Witnessed: the server of the catalog asks blades, too. Deaf are blades of which it hears
+	// nothing, though others do.
 	Witnessed bool
 	Deaf      []int
 	Copies    Copies
@@ -51,9 +53,11 @@ type ServerLease struct {
 // ServerStatus is a server of blades.
 type ServerStatus struct {
 	Server
-	// Err is why the server is of no use: it does not answer, or has other blades. nil: it answers, or its place is vacant.
+	// Err is why the server is of no use: it does not answer, or has other blades. nil: it answers,
+	// or its place is vacant.
 	Err error
-	// Full are the disks of the server that are full: Report.Full. Servers of earlier releases tell of none.
+	// Full are the disks of the server that are full: Report.Full. Servers of earlier
+	// releases tell of none.
 	Full []string
 }
 
@@ -62,14 +66,15 @@ type BladeState string
 
 // States of a blade.
 const (
-	BladeUp        BladeState = "up"
-	BladeVacant    BladeState = "vacant"    // its place has no server
-	BladeDrained   BladeState = "drained"   // it is empty, and takes no part
-	BladeLeaving   BladeState = "leaving"   // it is up, and what it has moves away
-	BladeFull      BladeState = "full"      // it is up, and its disk is full
-	BladeUnused    BladeState = "unused"    // the database has not taken it in yet
-	BladeDown      BladeState = "down"      // it was declared dead, and its copies are given up
-	BladeSilent    BladeState = "silent"    // its server does not answer, or has other blades, and it was not declared dead
+	BladeUp      BladeState = "up"
+	BladeVacant  BladeState = "vacant"  // its place has no server
+	BladeDrained BladeState = "drained" // it is empty, and takes no part
+	BladeLeaving BladeState = "leaving" // it is up, and what it has moves away
+	BladeFull    BladeState = "full"    // it is up, and its disk is full
+	BladeUnused  BladeState = "unused"  // the database has not taken it in yet
+	BladeDown    BladeState = "down"    // it was declared dead, and its copies are given up
+	// BladeSilent: its server does not answer, or has other blades, and it was not declared dead
+	BladeSilent    BladeState = "silent"
 	BladeRestarted BladeState = "restarted" // its server has begun anew, and no process has looked since what it has
 	BladeStopped   BladeState = "stopped"   // its server cannot read or write it
 	BladeOld       BladeState = "old"       // it has come with an old copy of its region
@@ -86,10 +91,11 @@ type BladeStatus struct {
 	Free   uint64 // bytes of places for segments; 0 unless copies can be placed there
 	State  BladeState
 	Copies int // of segments that it has, those being built included
-	// Why it is stopped, silent, full, old, blank, foreign or misplaced, or cannot be taken in again, and what to do; else empty.
+	// Why it is stopped, silent, full, old, blank, foreign or misplaced, or cannot be taken in
+	// again, and what to do; else empty.
 	Why string
 
-	stale *memory.StaleError // of one that is old
+	stale *layout.StaleError // of one that is old
 }
 
 // Away reports whether nothing can be read from a blade that was not given up.
@@ -104,28 +110,34 @@ func (b *BladeStatus) Away() bool {
 // ProcessStatus is a process that has the database open, or had it open and is registered still.
 type ProcessStatus struct {
 	ID uint32
-	// Registered: the catalog has it, and its registration lasts for Term nanoseconds from each renewal; 0: for ever.
+	// Registered: the catalog has it, and its registration lasts for Term nanoseconds from each
+	// renewal; 0: for ever.
 	Registered bool
 	Term       int64
 	Report     *ProcessReport // nil: it tells nothing of itself
-	// CutOff are blades of which it says that it hears nothing, or that it could not ask, though others hear them.
+	// CutOff are blades of which it says that it hears nothing, or that it could not ask,
+	// though others hear them.
 	CutOff []int
 }
 
-// Copies are how well the data is copied. Unavailable is how many segments have all of their copies on blades that are away
-// for the one that asked, and not given up.
+// Copies are how well the data is copied. Unavailable is how many segments have all of their copies
+// on blades that are away for the one that asked, and not given up.
 type Copies struct {
-	memory.Redundancy
-	// Build is how far the process is that builds copies, as it has reported; zero: none does, or it reports nothing.
+	layout.Redundancy
+	// Build is how far the process is that builds copies, as it has reported; zero: none does, or
+	// it reports nothing.
 	Build txn.CopyMetrics
-	// Unswept: what dead workers have left is to be swept. A process that builds copies does that beside.
+	// Unswept: what dead workers have left is to be swept. A process that builds copies does that
+	// beside.
 	Unswept bool
-	// Undecided is how many workers of dead processes have left transactions that all others wait for.
+	// Undecided is how many workers of dead processes have left transactions that all others wait
+	// for.
 	Undecided int
 }
 
-// Ask asks the catalog at an address, as Connect does, and then all servers of blades at once. Servers that do not answer are no error:
-// ServerStatus.Err; each has the deadlines of Options to answer. It changes nothing.
+// Ask asks the catalog at an address, as Connect does, and then all servers of blades at once.
+// Servers that do not answer are no error: ServerStatus.Err; each has the deadlines of Options to
+// answer. It changes nothing.
 func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
@@ -135,7 +147,8 @@ func Ask(ctx context.Context, address string, o Options) (*Status, error) {
 	return AskOf(ctx, cat, o)
 }
 
-// AskLeases is Ask, and waits until every server that has announced itself has said that it is alive, or its term has passed.
+// AskLeases is Ask, and waits until every server that has announced itself has said that it is
+// alive, or its term has passed.
 func AskLeases(ctx context.Context, address string, o Options) (*Status, error) {
 	cat, err := DialCatalog(ctx, address, o)
 	if err != nil {
@@ -145,7 +158,7 @@ func AskLeases(ctx context.Context, address string, o Options) (*Status, error) 
 	began := time.Now()
 	var leases members.Leases
 	hear := func() error {
-		beats, err := heed(ctx, cat).KeepAlive(memory.Beat{})
+		beats, err := heed(ctx, cat).KeepAlive(layout.Beat{})
 		leases.Heed(beats, int64(time.Since(began)))
 		return err
 	}
@@ -179,7 +192,7 @@ func AskLeases(ctx context.Context, address string, o Options) (*Status, error) 
 const leasePause = 20 * time.Millisecond
 
 // AskOf is Ask with a catalog that is there, which stays the caller's.
-func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) {
+func AskOf(ctx context.Context, cat layout.Catalog, o Options) (*Status, error) {
 	cat = heed(ctx, cat)
 	entries, _, err := cat.Load()
 	if err != nil {
@@ -193,7 +206,7 @@ func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) 
 		return nil, err
 	}
 	servers, l := content.servers, content.layout
-	beats, err := cat.KeepAlive(memory.Beat{})
+	beats, err := cat.KeepAlive(layout.Beat{})
 	if err != nil {
 		return nil, oneLine(err)
 	}
@@ -231,7 +244,7 @@ func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) 
 		if err != nil {
 			return nil, oneLine(err)
 		}
-		st.Behind = memory.Behind(cat.Name(), now, told)
+		st.Behind = layout.Behind(cat.Name(), now, told)
 	}
 	for i, s := range servers {
 		st.Servers[i] = ServerStatus{Server: s, Err: found[i].err}
@@ -251,8 +264,10 @@ func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) 
 	}
 	st.remedies()
 	st.Copies.Redundancy, st.Copies.Build = l.Redundancy(), BuildOf(told)
-	st.Copies.Unavailable = l.Unavailable(func(b rdma.BladeID) bool { return int(b) < len(st.Blades) && st.Blades[b].Away() })
-	st.Copies.Unswept = l.Unswept && !l.Spared
+	st.Copies.Unavailable = l.Unavailable(func(b rdma.BladeID) bool {
+		return int(b) < len(st.Blades) && st.Blades[b].Away()
+	})
+	st.Copies.Unswept = l.Unswept && !l.OnlyDamage
 	for i := range l.Coordinators {
 		if l.Coordinators[i].Promoted {
 			st.Copies.Undecided++
@@ -263,15 +278,15 @@ func AskOf(ctx context.Context, cat memory.Catalog, o Options) (*Status, error) 
 }
 
 // see says how blade k of a server is.
-func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, p *probed, r *Report, k int) {
+func (b *BladeStatus) see(l *layout.Layout, s *ServerStatus, p *probed, r *Report, k int) {
 	infos := p.blades
-	var x memory.Blade
+	var x layout.Blade
 	known := l != nil && b.ID < len(l.Blades)
 	if known {
 		x = l.Blades[b.ID]
-		b.Copies = l.Held(rdma.BladeID(b.ID)) //nolint:gosec // there are MaxBlades
+		b.Copies = l.Held(rdma.BladeID(b.ID)) // there are MaxBlades
 	}
-	down := known && x.State == memory.BladeDown
+	down := known && x.State == layout.BladeDown
 	fault := ""
 	if r != nil && k < len(r.Blades) {
 		fault = r.Blades[k].Fault
@@ -283,7 +298,7 @@ func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, p *probed, r *Repor
 		b.State = BladeDrained
 	case down:
 		b.State = BladeDown
-		if fault, why := b.examine(l, p, k); fault == memory.HeaderForeign || fault == memory.HeaderMisplaced {
+		if fault, why := b.examine(l, p, k); fault == layout.HeaderForeign || fault == layout.HeaderMisplaced {
 			b.Why = why
 		}
 	case s.Err != nil:
@@ -307,7 +322,7 @@ func (b *BladeStatus) see(l *memory.Layout, s *ServerStatus, p *probed, r *Repor
 		b.State = BladeUp
 	}
 	if known && l.Stays(b.ID) && !b.Away() {
-		b.Free = uint64(l.Vacancies(rdma.BladeID(b.ID))) * uint64(l.SegmentSize) //nolint:gosec // a number of places
+		b.Free = uint64(l.Vacancies(rdma.BladeID(b.ID))) * uint64(l.SegmentSize) // a number of places
 	}
 }
 
@@ -330,7 +345,8 @@ func latest(daemons []*Report) []ProcessReport {
 // BuildOf is how far the process is that builds copies, of all that report; zero: none does.
 func BuildOf(reports []ProcessReport) (m txn.CopyMetrics) {
 	for i := range reports {
-		if x := &reports[i].Metrics.Copies; x.Total > m.Total { // one has the right at a time; another one may have had it a second ago
+		// one has the right at a time; another one may have had it a second ago
+		if x := &reports[i].Metrics.Copies; x.Total > m.Total {
 			m = *x
 		}
 	}
@@ -346,7 +362,9 @@ func (st *Status) ofProcesses(reports []ProcessReport) {
 	if st.Layout != nil {
 		for _, p := range st.Layout.Processes {
 			if !p.Resigned() {
-				st.Processes = append(st.Processes, ProcessStatus{ID: p.ID, Registered: true, Term: p.Term, Report: told[p.ID]})
+				st.Processes = append(st.Processes, ProcessStatus{
+					ID: p.ID, Registered: true, Term: p.Term, Report: told[p.ID],
+				})
 				delete(told, p.ID)
 			}
 		}
@@ -357,13 +375,14 @@ func (st *Status) ofProcesses(reports []ProcessReport) {
 	slices.SortFunc(st.Processes, func(a, b ProcessStatus) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// cutOff finds members that say that they hear nothing of a blade which others hear, or which answers here.
+// cutOff finds members that say that they hear nothing of a blade which others hear, or
+// which answers here.
 func (st *Status) cutOff() {
 	l := st.Layout
 	st.Witnessed = l.Witnessed
 	for i := range l.Blades {
-		b := rdma.BladeID(i) //nolint:gosec // there are MaxBlades
-		if l.Blades[i].State != memory.BladeUp || i < len(st.Blades) && st.Blades[i].Away() {
+		b := rdma.BladeID(i) // there are MaxBlades
+		if l.Blades[i].State != layout.BladeUp || i < len(st.Blades) && st.Blades[i].Away() {
 			continue // all say the same
 		}
 		round := members.Judge(l, b, func(uint32) bool { return false }).Round
@@ -410,7 +429,8 @@ const (
 	TroubleTogether                       // copies of a segment are in one domain
 )
 
-// Troubles are what is wrong, the worst first. Blades that leave, and places that are vacant, are as they were asked to be.
+// Troubles are what is wrong, the worst first. Blades that leave, and places that are vacant, are
+// as they were asked to be.
 func (st *Status) Troubles() (out []Trouble) {
 	add := func(k TroubleKind, server BladeAddress, blade int, err error, format string, args ...any) {
 		out = append(out, Trouble{Kind: k, Server: server, Blade: blade, Err: err, Text: fmt.Sprintf(format, args...)})
@@ -423,7 +443,9 @@ func (st *Status) Troubles() (out []Trouble) {
 		add(TroubleLost, "", -1, nil, "data is lost: %d of %d segments have no copy", c.Lost, c.Segments)
 	}
 	if c.Unavailable > 0 {
-		add(TroubleUnavailable, "", -1, nil, "data is unavailable: all copies of %d of %d segments are on blades that are away, and not given up", c.Unavailable, c.Segments)
+		add(TroubleUnavailable, "", -1, nil,
+			"data is unavailable: all copies of %d of %d segments are on blades that are away, and not given up",
+			c.Unavailable, c.Segments)
 	}
 	if c.Undecided > 0 {
 		add(TroubleUndecided, "", -1, nil, "transactions wait until those of %d dead workers are decided", c.Undecided)
@@ -448,7 +470,8 @@ func (st *Status) Troubles() (out []Trouble) {
 		case BladeOld, BladeBlank, BladeForeign, BladeMisplaced:
 			add(TroubleBlade, b.Server, b.ID, nil, "%s", b.Why)
 		case BladeRestarted:
-			add(TroubleBlade, b.Server, b.ID, nil, "the server of blade %d has restarted, and no process has taken the blade in since", b.ID)
+			add(TroubleBlade, b.Server, b.ID, nil,
+				"the server of blade %d has restarted, and no process has taken the blade in since", b.ID)
 		case BladeStopped:
 			add(TroubleBlade, b.Server, b.ID, nil, "blade %d is stopped: %s", b.ID, b.Why)
 		case BladeUnused:
@@ -460,7 +483,8 @@ func (st *Status) Troubles() (out []Trouble) {
 	}
 	for i := range st.Processes {
 		if p := &st.Processes[i]; len(p.CutOff) > 0 {
-			add(TroubleCutOff, "", -1, nil, "process %d does not reach blades that others reach: %s", p.ID, numbers(p.CutOff))
+			add(TroubleCutOff, "", -1, nil, "process %d does not reach blades that others reach: %s",
+				p.ID, numbers(p.CutOff))
 		}
 	}
 	if c.Missing > 0 {
@@ -468,14 +492,16 @@ func (st *Status) Troubles() (out []Trouble) {
 		if c.Unswept {
 			first = "; what dead workers have left is swept beside that"
 		}
-		add(TroubleMissing, "", -1, nil, "copies of %d segments: %d are missing, and %d of these are being built%s", c.Segments, c.Missing, c.Building, first)
+		add(TroubleMissing, "", -1, nil, "copies of %d segments: %d are missing, and %d of these are being built%s",
+			c.Segments, c.Missing, c.Building, first)
 	}
 	if c.Together > 0 {
 		why := "no other domain has room: add a server in one, or make room there"
 		if c.Moving > 0 {
 			why = "they move"
 		}
-		add(TroubleTogether, "", -1, nil, "%d of %d segments have copies in one domain; %s", c.Together, c.Segments, why)
+		add(TroubleTogether, "", -1, nil, "%d of %d segments have copies in one domain; %s",
+			c.Together, c.Segments, why)
 	}
 	return out
 }

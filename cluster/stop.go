@@ -10,10 +10,11 @@ import (
 type Stop struct {
 	// Blades are all that the server has.
 	Blades []int
-	// Last is how many segments have no whole copy elsewhere: with the server they are away, or lost if it keeps nothing in files.
+	// Last is how many segments have no whole copy elsewhere: with the server they are away, or
+	// lost if it keeps nothing in files.
 	Last int
-	// Why are the reasons, each in words, not to stop the server now. None: it may be stopped. What happens afterwards, such as the
-	// end of another server, is not known.
+	// Why are the reasons, each in words, not to stop the server now. None: it may be stopped. What
+	// happens afterwards, such as the end of another server, is not known.
 	Why []string
 }
 
@@ -28,7 +29,7 @@ func (st *Status) Stop(blade int) (s Stop) {
 	}
 	used := false
 	for i := range st.Blades {
-		if stops(rdma.BladeID(i)) { //nolint:gosec // there are MaxBlades
+		if stops(rdma.BladeID(i)) { // there are MaxBlades
 			s.Blades = append(s.Blades, i)
 			used = used || st.Blades[i].Copies > 0
 		}
@@ -41,7 +42,8 @@ func (st *Status) Stop(blade int) (s Stop) {
 	s.Last = l.Unavailable(func(b rdma.BladeID) bool { return away(b) || stops(b) }) - l.Unavailable(away)
 	switch n := s.Last; {
 	case n > 0 && l.Backups == 0:
-		s.Why = append(s.Why, fmt.Sprintf("%d of %d segments have their only copy there, since records have no backups", n, st.Copies.Segments))
+		s.Why = append(s.Why, fmt.Sprintf("%d of %d segments have their only copy there, since records have no backups",
+			n, st.Copies.Segments))
 	case n > 0:
 		s.Why = append(s.Why, fmt.Sprintf("%d of %d segments have no whole copy elsewhere", n, st.Copies.Segments))
 	}
@@ -50,15 +52,17 @@ func (st *Status) Stop(blade int) (s Stop) {
 	}
 	for i := range st.Processes {
 		if p := &st.Processes[i]; len(p.CutOff) > 0 {
-			s.Why = append(s.Why, fmt.Sprintf("process %d does not reach blades that others reach: %s", p.ID, numbers(p.CutOff)))
+			s.Why = append(s.Why, fmt.Sprintf("process %d does not reach blades that others reach: %s",
+				p.ID, numbers(p.CutOff)))
 		}
 	}
 	return s
 }
 
-// StopOwn is Stop for a server that asks about itself: the one whose blades are those, in their order. It is found by their incarnations,
-// which no other server has, and its blades answer, whatever has become of the question. A server that the database has not taken in as it
-// is now, as after a restart that no process has noticed, has nothing: the zero Stop.
+// StopOwn is Stop for a server that asks about itself: the one whose blades are those, in their
+// order. It is found by their incarnations, which no other server has, and its blades answer,
+// whatever has become of the question. A server that the database has not taken in as it is now, as
+// after a restart that no process has noticed, has nothing: the zero Stop.
 func (st *Status) StopOwn(blades []rdma.BladeInfo) Stop {
 	if st.Layout == nil {
 		return Stop{}
@@ -68,7 +72,8 @@ func (st *Status) StopOwn(blades []rdma.BladeInfo) Stop {
 		n := len(st.Servers[i].Blades)
 		for k := range min(n, len(blades)) {
 			b := first + k
-			if b >= len(st.Layout.Blades) || blades[k].Incarnation == 0 || st.Layout.Blades[b].Incarnation != blades[k].Incarnation {
+			if b >= len(st.Layout.Blades) || blades[k].Incarnation == 0 ||
+				st.Layout.Blades[b].Incarnation != blades[k].Incarnation {
 				continue
 			}
 			if own = b; st.Blades[b].State == BladeSilent {

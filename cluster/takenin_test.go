@@ -11,8 +11,9 @@ import (
 	"txnode/txn"
 )
 
-// TestTakenInByOthers: a blade restarts, another process takes it in, and this one does not reach it any more: its tunnel has ended, or it does
-// not trust the new certificate. What it was told of the blade before is no sign that the blade has restarted again: it declares nothing dead.
+// TestTakenInByOthers: a blade restarts, another process takes it in, and this one does not reach
+// it any more: its tunnel has ended, or it does not trust the new certificate. What it was told of
+// the blade before is no sign that the blade has restarted again: it declares nothing dead.
 func TestTakenInByOthers(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -85,7 +86,8 @@ func TestTakenInByOthers(t *testing.T) {
 		t.Error(err)
 	}
 	if r := near.Redundancy(); len(r.Outages) != 1 || len(r.Down) > 0 {
-		t.Errorf("since epoch %d, blades %v are down in %d, outages: %+v", epoch, r.Down, near.Space().View().Epoch, r.Outages)
+		t.Errorf("since epoch %d, blades %v are down in %d, outages: %+v",
+			epoch, r.Down, near.Space().View().Epoch, r.Outages)
 	}
 	way.begin()
 	for err := put(far, others, 102); err != nil; err = put(far, others, 102) {

@@ -19,20 +19,23 @@ type WitnessOptions struct {
 	TCP tcp.Options
 	// Term is that of Options, from which deadlines of TCP follow that are not set.
 	Term time.Duration
-	// Every is how often it asks each of them by itself; 0: DefaultWitness. About a blade of which another member asks, it asks at once.
+	// Every is how often it asks each of them by itself; 0: DefaultWitness. About a blade of which
+	// another member asks, it asks at once.
 	Every time.Duration
-	// Report is told what the witness cannot do, unless it was the last thing told; nil: nothing is.
+	// Report is told what the witness cannot do, unless it was the last thing told; nil: nothing
+	// is.
 	Report func(error)
 }
 
 // DefaultWitness is the default of WitnessOptions.Every.
 const DefaultWitness = time.Second
 
-// Witness has the server of a catalog be a member of the cluster that is there (package memory/members), until ctx ends: it asks the servers
-// of blades whether they answer, notes in the catalog what it finds, and answers the questions of processes. So the trouble of a process that
-// is alone with a database decides nothing, and a blade that dies while no process uses it is noticed. Blades of shared memory are left
-// out: their host knows what became of them.
-func Witness(ctx context.Context, cat memory.Catalog, o WitnessOptions) {
+// Witness has the server of a catalog be a member of the cluster that is there (package
+// memory/members), until ctx ends: it asks the servers of blades whether they answer, notes in the
+// catalog what it finds, and answers the questions of processes. So the trouble of a process that
+// is alone with a database decides nothing, and a blade that dies while no process uses it is
+// noticed. Blades of shared memory are left out: their host knows what became of them.
+func Witness(ctx context.Context, cat layout.Catalog, o WitnessOptions) {
 	w := &witness{cat: cat, o: o, links: map[BladeAddress]*tcp.Fabric{}}
 	if w.o.Every <= 0 {
 		w.o.Every = DefaultWitness
@@ -59,7 +62,7 @@ func Witness(ctx context.Context, cat memory.Catalog, o WitnessOptions) {
 }
 
 type witness struct {
-	cat   memory.Catalog
+	cat   layout.Catalog
 	o     WitnessOptions
 	links map[BladeAddress]*tcp.Fabric
 	asked time.Time // all servers
@@ -84,9 +87,9 @@ func (w *witness) tell(err error) {
 	w.told = text
 }
 
-// look asks servers of blades, all or those in question, and notes what it finds; fresh: what an earlier witness has said is over. It returns
-// the revision that it has seen, or made.
-func (w *witness) look(ctx context.Context, fresh bool) (memory.Revision, error) {
+// look asks servers of blades, all or those in question, and notes what it finds; fresh: what an
+// earlier witness has said is over. It returns the revision that it has seen, or made.
+func (w *witness) look(ctx context.Context, fresh bool) (layout.Revision, error) {
 	entries, rev, err := w.cat.Load()
 	if err != nil {
 		return 0, err
@@ -95,9 +98,9 @@ func (w *witness) look(ctx context.Context, fresh bool) (memory.Revision, error)
 	if errors.Is(err, ErrNone) {
 		return rev, nil
 	}
-	var l *memory.Layout
+	var l *layout.Layout
 	if err == nil {
-		l, err = memory.LoadLayout(w.cat)
+		l, err = layout.LoadLayout(w.cat)
 	}
 	if err != nil || l == nil {
 		return rev, err
@@ -114,7 +117,7 @@ func (w *witness) look(ctx context.Context, fresh bool) (memory.Revision, error)
 }
 
 // note answers in the catalog.
-func (w *witness) note(found map[rdma.BladeID]layout.Says, fresh bool) (memory.Revision, error) {
+func (w *witness) note(found map[rdma.BladeID]layout.Says, fresh bool) (layout.Revision, error) {
 	for {
 		l, rev, err := layout.Load(w.cat)
 		if err != nil || l == nil || !l.Formatted { // a database that is being created
@@ -130,8 +133,9 @@ func (w *witness) note(found map[rdma.BladeID]layout.Says, fresh bool) (memory.R
 	}
 }
 
-// ask asks servers at once: all, or those with blades of which a member asks that the witness has not answered.
-func (w *witness) ask(ctx context.Context, l *memory.Layout, servers []Server, all bool) map[rdma.BladeID]layout.Says {
+// ask asks servers at once: all, or those with blades of which a member asks that the
+// witness has not answered.
+func (w *witness) ask(ctx context.Context, l *layout.Layout, servers []Server, all bool) map[rdma.BladeID]layout.Says {
 	found := map[rdma.BladeID]layout.Says{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -148,12 +152,13 @@ func (w *witness) ask(ctx context.Context, l *memory.Layout, servers []Server, a
 			defer mu.Unlock()
 			for k := range s.Blades {
 				b := from + k
-				if b >= len(l.Blades) || l.Blades[b].State != memory.BladeUp {
+				if b >= len(l.Blades) || l.Blades[b].State != layout.BladeUp {
 					continue
 				}
-				found[rdma.BladeID(b)] = says //nolint:gosec // there are MaxBlades
-				if had := l.Blades[b].Incarnation; k < len(infos) && had != 0 && !infos[k].Unheard && infos[k].Incarnation != had {
-					found[rdma.BladeID(b)] = layout.Silent //nolint:gosec // it has begun anew, and what it had is not heard any more
+				found[rdma.BladeID(b)] = says // there are MaxBlades
+				if had := l.Blades[b].Incarnation; k < len(infos) && had != 0 && !infos[k].Unheard &&
+					infos[k].Incarnation != had {
+					found[rdma.BladeID(b)] = layout.Silent // it has begun anew, and what it had is not heard any more
 				}
 			}
 		})
@@ -163,9 +168,9 @@ func (w *witness) ask(ctx context.Context, l *memory.Layout, servers []Server, a
 }
 
 // inQuestion reports whether a member asks about one of n blades from one on.
-func (w *witness) inQuestion(l *memory.Layout, from, n int) bool {
+func (w *witness) inQuestion(l *layout.Layout, from, n int) bool {
 	for b := from; b < min(from+n, len(l.Blades)); b++ {
-		if members.InQuestion(l, rdma.BladeID(b)) { //nolint:gosec // there are MaxBlades
+		if members.InQuestion(l, rdma.BladeID(b)) { // there are MaxBlades
 			return true
 		}
 	}
@@ -179,7 +184,9 @@ func (w *witness) askServer(ctx context.Context, mu *sync.Mutex, a BladeAddress)
 	mu.Unlock()
 	if f == nil {
 		var err error
-		if f, err = tcp.Dial(ctx, []string{string(a)}, w.o.TCP); err != nil {
+		to := w.o.TCP
+		to.Elsewhere = a.device()
+		if f, err = tcp.Dial(ctx, []string{controlOf(string(a))}, to); err != nil {
 			return nil, saysOf(err)
 		}
 		mu.Lock()
@@ -192,7 +199,8 @@ func (w *witness) askServer(ctx context.Context, mu *sync.Mutex, a BladeAddress)
 	return f.Known(), layout.Hears
 }
 
-// saysOf is what an error of asking a server says: one that does not want to talk to the witness lives.
+// saysOf is what an error of asking a server says: one that does not want to talk to the witness
+// lives.
 func saysOf(err error) layout.Says {
 	switch rdma.EvidenceOf(err) {
 	case rdma.Alive:

@@ -9,6 +9,7 @@ import (
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -30,18 +31,37 @@ func (b *bed) witness(name string) {
 			b.t.Error(err)
 		}
 	})
-	b.until("the witness is not there", func(l *memory.Layout) bool { return l.Witnessed }, name)
+	b.until("the witness is not there", func(l *layout.Layout) bool { return l.Witnessed }, name)
+}
+
+// witnessed makes a cluster of three blades, b0 to b2, whose catalog c is a witness. stops end the
+// servers of the blades.
+func (b *bed) witnessed(ctx context.Context) (addresses []string, stops []func()) {
+	b.t.Helper()
+	b.catalogFile("c")()
+	names := []string{"b0", "b1", "b2"}
+	for _, name := range names {
+		stops = append(stops, b.blades([]uint64{size}, name))
+		addresses = append(addresses, b.address(name))
+	}
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.witness("c")
+	return addresses, stops
 }
 
 // until waits until the catalog says something.
-func (b *bed) until(not string, is func(l *memory.Layout) bool, name string) {
+func (b *bed) until(not string, is func(l *layout.Layout) bool, name string) {
 	b.t.Helper()
 	cat := b.client(name)
 	defer cat.Close()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
-	for rev := memory.Revision(0); ; {
-		l, err := memory.LoadLayout(cat)
+	for rev := layout.Revision(0); ; {
+		l, err := layout.LoadLayout(cat)
 		if err == nil && l != nil && is(l) {
 			return
 		}
@@ -51,8 +71,9 @@ func (b *bed) until(not string, is func(l *memory.Layout) bool, name string) {
 	}
 }
 
-// TestAloneAndCutOff: a process is alone with a database, and cannot reach blades that are alive: nothing listens where it looks for them, as when
-// its tunnel has ended, or it has no descriptors. The witness hears the blades: none is declared dead, and nothing is lost.
+// TestAloneAndCutOff: a process is alone with a database, and cannot reach blades that are alive:
+// nothing listens where it looks for them, as when its tunnel has ended, or it has no descriptors.
+// The witness hears the blades: none is declared dead, and nothing is lost.
 func TestAloneAndCutOff(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -66,7 +87,9 @@ func TestAloneAndCutOff(t *testing.T) {
 		tunnels = append(tunnels, b.tunnel("t"+name, name))
 		addresses = append(addresses, b.address("t"+name))
 	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	b.witness("c")
@@ -75,7 +98,9 @@ func TestAloneAndCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	cat := b.client("c")
-	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16})
+	db, err := txn.Open(ctx, txn.Options{
+		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,24 +151,16 @@ func TestAloneAndCutOff(t *testing.T) {
 	}
 }
 
-// TestIdleNotices: a blade dies while no program touches it. The witness notices, processes declare it dead and build its copies elsewhere, and
-// another program can open the database.
+// TestIdleNotices: a blade dies while no program touches it. The witness notices, processes declare
+// it dead and build its copies elsewhere, and another program can open the database.
 func TestIdleNotices(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b.catalogFile("c")()
-	names := []string{"b0", "b1", "b2"}
-	var stops []func()
-	for _, name := range names {
-		stops = append(stops, b.blades([]uint64{size}, name))
-	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	b.witness("c")
+	_, stops := b.witnessed(ctx)
 	open := func() *txn.DB {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{LeaseTerm: time.Hour, Workers: 1, IndexGroups: 16}, cluster.Options{})
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{LeaseTerm: time.Hour, Workers: 1, IndexGroups: 16},
+			cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,8 +171,8 @@ func TestIdleNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	stops[1]()
-	b.until("nobody has noticed that a blade is gone", func(l *memory.Layout) bool {
-		return l.Blades[1].State == memory.BladeDown && l.Redundancy().Missing == 0 && l.Redundancy().Building == 0
+	b.until("nobody has noticed that a blade is gone", func(l *layout.Layout) bool {
+		return l.Blades[1].State == layout.BladeDown && l.Redundancy().Missing == 0 && l.Redundancy().Building == 0
 	}, "c")
 	other := open()
 	if err := errors.Join(other.Close(ctx), idle.Close(ctx)); err != nil {
@@ -163,22 +180,14 @@ func TestIdleNotices(t *testing.T) {
 	}
 }
 
-// TestUnavailable: two blades with the copies of a segment end. What they had is not given up: it is waited for, and an error says so. A blade that
-// has begun anew has lost what it had, and only then it is lost.
+// TestUnavailable: two blades with the copies of a segment end. What they had is not given up:
+// it is waited for, and an error says so. A blade that has begun anew has lost what it had, and
+// only then it is lost.
 func TestUnavailable(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b.catalogFile("c")()
-	names := []string{"b0", "b1", "b2"}
-	var stops []func()
-	for _, name := range names {
-		stops = append(stops, b.blades([]uint64{size}, name))
-	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	b.witness("c")
+	_, stops := b.witnessed(ctx)
 	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -212,23 +221,14 @@ func TestUnavailable(t *testing.T) {
 	_ = db.Close(ctx) // its blades are away
 }
 
-// TestFirstAndCutOff: the first program to open a database cannot reach a blade that lives. The witness hears that blade: it is not given up, and an error says
-// what is wrong. When the program reaches it, the database opens with all of its copies.
+// TestFirstAndCutOff: the first program to open a database cannot reach a blade that lives. The
+// witness hears that blade: it is not given up, and an error says what is wrong. When the program
+// reaches it, the database opens with all of its copies.
 func TestFirstAndCutOff(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b.catalogFile("c")()
-	names := []string{"b0", "b1", "b2"}
-	addresses := make([]string, len(names))
-	for i, name := range names {
-		b.blades([]uint64{size}, name)
-		addresses[i] = b.address(name)
-	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	b.witness("c")
+	addresses, _ := b.witnessed(ctx)
 	x := b.tunnel("t1", "b1")
 	x.end()
 	addresses[1] = b.address("t1")
@@ -241,8 +241,11 @@ func TestFirstAndCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		cat := b.client("c")
-		db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16})
-		if reached != (err == nil) || !reached && (!errors.Is(err, memory.ErrShared) || !errors.Is(err, rdma.ErrBladeDown)) {
+		db, err := txn.Open(ctx, txn.Options{
+			Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
+		})
+		if reached != (err == nil) || !reached && (!errors.Is(err, memory.ErrShared) ||
+			!errors.Is(err, rdma.ErrBladeDown)) {
 			t.Errorf("reached %v: %v", reached, err)
 		}
 		if err == nil {
@@ -259,8 +262,8 @@ func TestFirstAndCutOff(t *testing.T) {
 	}
 }
 
-// TestLateDescriptors: a program opens a database beside another one, without a way to a blade that lives. It knows no incarnation of that, which does
-// not mean that the blade has restarted.
+// TestLateDescriptors: a program opens a database beside another one, without a way to a blade that
+// lives. It knows no incarnation of that, which does not mean that the blade has restarted.
 func TestLateDescriptors(t *testing.T) {
 	b := newBed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -272,7 +275,9 @@ func TestLateDescriptors(t *testing.T) {
 		b.blades([]uint64{size}, name)
 		addresses[i] = b.address(name)
 	}
-	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{SegmentSize: 256 << 10, LogArea: 64 << 10}, cluster.Options{}); err != nil {
+	if err := cluster.Init(ctx, b.client("c"), b.list(names...), cluster.Geometry{
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	near, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{})
@@ -286,7 +291,9 @@ func TestLateDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	cat := b.client("c")
-	far, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16})
+	far, err := txn.Open(ctx, txn.Options{
+		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,4 +326,63 @@ func TestLateDescriptors(t *testing.T) {
 	if err := errors.Join(far.Close(ctx), cat.Close(), f.Close(), near.Close(ctx)); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestDeadTogether: a process dies, and so does the blade with the root of a table's index. The
+// registration of the process is left, and is no sign that the process hears the blade. The next
+// opening waits for a term of the dead process, which is longer than the second that an opening
+// waits otherwise. Then that opening is the first one, and goes on with the copies.
+func TestDeadTogether(t *testing.T) {
+	b := newBed(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	addresses, stops := b.witnessed(ctx)
+	f, err := tcp.Dial(ctx, addresses, tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cat := b.client("c")
+	dead, err := txn.Open(ctx, txn.Options{
+		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
+		LeaseTerm: 3 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := txn.CreateTable(dead, "numbers", txn.Uint64, txn.Plain[uint64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Update(ctx, func(tx *txn.Tx) error { return numbers.Put(tx, 1, 2) }); err != nil {
+		t.Fatal(err)
+	}
+	root := dead.Space().View().At(dead.Space().Layout().Tables[0].Root, 0).Blade
+	if err := cat.Close(); err != nil { // it says no more that it is alive
+		t.Fatal(err)
+	}
+	stops[root]()
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if numbers, err = txn.CreateTable(db, "numbers", txn.Uint64, txn.Plain[uint64]()); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx, func(tx *txn.Tx) error {
+		x, err := numbers.Get(tx, 1)
+		if err == nil && x != 2 {
+			t.Errorf("the record is %d", x)
+		}
+		return errors.Join(err, numbers.Put(tx, 1, 3))
+	}); err != nil {
+		t.Error(err)
+	}
+	if r := db.Redundancy(); len(r.Down) != 1 || r.Down[0] != root || r.Lost > 0 {
+		t.Errorf("blades %v are down, %d segments are lost", r.Down, r.Lost)
+	}
+	if err := db.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	_ = dead.Close(ctx) // it has nothing any more
+	_ = f.Close()
 }

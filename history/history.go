@@ -33,8 +33,8 @@ type Op struct {
 	Version Version // read or installed
 	Prev    Version // replaced, for Write and Delete; zero when the key had no record
 	Kind    Kind
-	// Position of the key in its ordered table. Range reads are held against the keys whose position
-	// some operation tells. Each write to an ordered table should tell it.
+	// Position of the key in its ordered table. Range reads are held against the keys whose
+	// position some operation tells. Each write to an ordered table should tell it.
 	Position Position `json:",omitempty"`
 }
 
@@ -100,8 +100,8 @@ func (r *Recorder) Txns() []Txn {
 }
 
 // Failed returns the attempts that ended without effect and would have written something, session
-// by session. A version of theirs that another transaction has read as present proves a dirty read. The
-// sessions must be quiet; the slices are theirs.
+// by session. A version of theirs that another transaction has read as present proves a dirty read.
+// The sessions must be quiet; the slices are theirs.
 func (r *Recorder) Failed() []Txn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +160,8 @@ func (s *Session) Op(op Op) {
 	}
 }
 
-// Range adds a range read with its answer, whose operations are copied. First and Len of r are set here.
+// Range adds a range read with its answer, whose operations are copied. First and Len of r are set
+// here.
 func (s *Session) Range(r Range, answer []Op) {
 	if s == nil {
 		return
@@ -178,8 +179,8 @@ func (s *Session) Drop() {
 	}
 }
 
-// Fail closes the transaction made of the operations since the last End, which has had no effect. Its
-// writes are kept, if there are any.
+// Fail closes the transaction made of the operations since the last End, which has had no effect.
+// Its writes are kept, if there are any.
 func (s *Session) Fail(id uint64, start, end int64) {
 	if s == nil {
 		return

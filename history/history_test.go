@@ -144,7 +144,8 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	got := r.Txns()
-	if len(got) != 2 || got[0].Outcome != history.Unknown || got[0].End != 1 || got[1].ID != 2 || got[1].Outcome != history.Committed || got[1].End != 100 || len(got[1].Ops) != 1 || got[1].Ops[0].Key != 2 {
+	if len(got) != 2 || got[0].Outcome != history.Unknown || got[0].End != 1 || got[1].ID != 2 ||
+		got[1].Outcome != history.Committed || got[1].End != 100 || len(got[1].Ops) != 1 || got[1].Ops[0].Key != 2 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -173,9 +174,15 @@ func TestRanges(t *testing.T) {
 
 	at := func(first, n int) history.Range { y := x; y.First, y.Len = first, n; return y }
 	want := []history.Txn{
-		{ID: 1, Start: 0, End: 1, Outcome: history.Committed, Ops: []history.Op{op(9, 90), op(1, 10), op(2, 20)}, Ranges: []history.Range{at(1, 2), at(3, 0)}},
+		{
+			ID: 1, Start: 0, End: 1, Outcome: history.Committed, Ops: []history.Op{op(9, 90), op(1, 10), op(2, 20)},
+			Ranges: []history.Range{at(1, 2), at(3, 0)},
+		},
 		{ID: 2, Start: 2, End: 3, Outcome: history.Committed, Ops: []history.Op{}},
-		{ID: 5, Start: 9, End: 10, Outcome: history.Committed, Ops: []history.Op{op(2, 20)}, Ranges: []history.Range{at(0, 1)}},
+		{
+			ID: 5, Start: 9, End: 10, Outcome: history.Committed, Ops: []history.Op{op(2, 20)},
+			Ranges: []history.Range{at(0, 1)},
+		},
 	}
 	if got := r.Txns(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("got  %v\nwant %v", got, want)
@@ -203,8 +210,10 @@ func TestCovered(t *testing.T) {
 
 func TestPositions(t *testing.T) {
 	in := []history.Position{
-		history.TableStart(1), history.PositionOf(1, []byte{0}), history.PositionOf(1, []byte("a")), history.PositionOf(1, []byte("a")).After(),
-		history.PositionOf(1, []byte("a\x00\x00")), history.PositionOf(1, []byte("b")), history.PositionOf(1, []byte{255, 255, 255, 255, 255}), history.TableEnd(1),
+		history.TableStart(1), history.PositionOf(1, []byte{0}), history.PositionOf(1, []byte("a")),
+		history.PositionOf(1, []byte("a")).After(),
+		history.PositionOf(1, []byte("a\x00\x00")), history.PositionOf(1, []byte("b")),
+		history.PositionOf(1, []byte{255, 255, 255, 255, 255}), history.TableEnd(1),
 		history.PositionOf(256, nil), history.TableEnd(1<<32 - 2),
 	}
 	if !slices.IsSorted(in) || len(slices.Compact(slices.Clone(in))) != len(in) {
@@ -215,12 +224,14 @@ func TestPositions(t *testing.T) {
 // Histories that were written before there were ranges are read as they were.
 func TestOlderJSON(t *testing.T) {
 	var x history.Txn
-	err := json.Unmarshal([]byte(`{"ID":7,"Start":100,"End":200,"Outcome":1,"Ops":[{"Key":1,"Version":10,"Prev":0,"Kind":1}]}`), &x)
+	err := json.Unmarshal([]byte(
+		`{"ID":7,"Start":100,"End":200,"Outcome":1,"Ops":[{"Key":1,"Version":10,"Prev":0,"Kind":1}]}`), &x)
 	want := history.Txn{ID: 7, Start: 100, End: 200, Outcome: history.Committed, Ops: []history.Op{op(1, 10)}}
 	if err != nil || !reflect.DeepEqual(x, want) {
 		t.Fatalf("%v, %v", x, err)
 	}
-	if out, err := json.Marshal(want); err != nil || string(out) != `{"ID":7,"Start":100,"End":200,"Outcome":1,"Ops":[{"Key":1,"Version":10,"Prev":0,"Kind":1}]}` {
+	if out, err := json.Marshal(want); err != nil ||
+		string(out) != `{"ID":7,"Start":100,"End":200,"Outcome":1,"Ops":[{"Key":1,"Version":10,"Prev":0,"Kind":1}]}` {
 		t.Fatalf("%s, %v", out, err)
 	}
 	if err := json.Unmarshal([]byte(`{"Ops":[{"Position":"0g"}]}`), &x); err == nil {
@@ -234,8 +245,14 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, bound []byte, k, v uint64, first, n int, descending, cut bool) {
 		in := history.Txn{
 			ID: k, Start: int64(v), End: int64(k), Outcome: history.Committed,
-			Ops:    []history.Op{{Key: history.Key(k), Version: history.Version(v), Kind: history.Read, Position: history.PositionOf(uint32(v), key)}},
-			Ranges: []history.Range{{From: history.Position(bound), To: history.Position(key), First: first, Len: n, Descending: descending, Cut: cut}},
+			Ops: []history.Op{{
+				Key: history.Key(k), Version: history.Version(v), Kind: history.Read,
+				Position: history.PositionOf(uint32(v), key),
+			}},
+			Ranges: []history.Range{{
+				From: history.Position(bound), To: history.Position(key), First: first, Len: n,
+				Descending: descending, Cut: cut,
+			}},
 		}
 		text, err := json.Marshal(in)
 		if err != nil {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Position is where a key stands in its ordered table: the number of the table, big-endian in 4 bytes,
-// and the encoded key. Places compare as strings, in the order of the table. The empty Position says that
-// the key is in no ordered table.
+// Position is where a key stands in its ordered table: the number of the table, big-endian in 4
+// bytes, and the encoded key. Places compare as strings, in the order of the table. The empty
+// Position says that the key is in no ordered table.
 type Position string
 
 const tableBytes = 4
@@ -42,13 +42,13 @@ func (p *Position) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Range is a range read: some operations of a transaction, and what they say about the keys that are
-// not among them.
+// Range is a range read: some operations of a transaction, and what they say about the keys that
+// are not among them.
 //
-// The operations Ops[First : First+Len] are its answer, in the order in which the caller got it. Each is
-// a Read of a row, or a ReadAbsent of a tombstone, and has a Position. Rows that the transaction itself has
-// written are Reads of its own version, or are left out. A key of the bounds that is not in the answer,
-// and that the transaction does not write, had no record.
+// The operations Ops[First : First+Len] are its answer, in the order in which the caller got it.
+// Each is a Read of a row, or a ReadAbsent of a tombstone, and has a Position. Rows that the
+// transaction itself has written are Reads of its own version, or are left out. A key of the bounds
+// that is not in the answer, and that the transaction does not write, had no record.
 type Range struct {
 	// From <= position < To are the bounds. An inclusive upper bound and an exclusive lower one are
 	// expressed by Position.After, open ones by TableStart and TableEnd.
@@ -57,13 +57,13 @@ type Range struct {
 	Len      int
 	// Descending: the answer has the largest key first.
 	Descending bool `json:",omitempty"`
-	// Cut: the range ended before its bound, because of a limit or because its caller had enough. It
-	// then says nothing about keys behind the last operation of the answer.
+	// Cut: the range ended before its bound, because of a limit or because its caller had enough.
+	// It then says nothing about keys behind the last operation of the answer.
 	Cut bool `json:",omitempty"`
 }
 
-// Covered returns the bounds of what the range has read, from <= position < to, in a transaction with
-// these operations. It is all of the range, unless that was cut.
+// Covered returns the bounds of what the range has read, from <= position < to, in a transaction
+// with these operations. It is all of the range, unless that was cut.
 func (r *Range) Covered(ops []Op) (from, to Position) {
 	switch last := r.First + r.Len - 1; {
 	case !r.Cut:

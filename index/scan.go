@@ -1,36 +1,36 @@
 package index
 
 import (
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // Scanner is an index that can list its blocks inside of a transaction.
 type Scanner interface {
-	Index
+	Slots
 	// NewScan starts a walk over all blocks that are linked. It posts nothing.
 	NewScan() Scan
 }
 
 // Linked is a place of an index that leads to a block.
 type Linked struct {
-	At memory.Addr
+	At layout.Addr
 	Candidate
 }
 
 // Walker is an index that can list its blocks outside of transactions.
 type Walker interface {
-	Index
-	// Pieces reads the index piece by piece, and calls fn with the links of each, until fn returns an error, which it returns.
-	// A block that is linked all the time is met at least once; changes meanwhile may be met or not. The next piece is
-	// read when fn has returned, so fn can meet each key that has a record all the time: it follows a link that by then leads
-	// to another block, and one that leads nowhere was moved to a piece that is still to come, or its key was deleted. fn may use
-	// the coroutine, and does not keep links.
+	// Pieces reads the index piece by piece, and calls fn with the links of each, until fn returns
+	// an error, which it returns. A block that is linked all the time is met at least once; changes
+	// meanwhile may be met or not. The next piece is read when fn has returned, so fn can meet each
+	// key that has a record all the time: it follows a link that by then leads to another block,
+	// and one that leads nowhere was moved to a piece that is still to come, or its key was
+	// deleted. fn may use the coroutine, and does not keep links.
 	Pieces(c *rdma.Coro, fn func(links []Linked) error) error
 }
 
 // Each is a function for Pieces that calls fn for each link.
-func Each(fn func(at memory.Addr, x Candidate) error) func(links []Linked) error {
+func Each(fn func(at layout.Addr, x Candidate) error) func(links []Linked) error {
 	return func(links []Linked) error {
 		for _, x := range links {
 			if err := fn(x.At, x.Candidate); err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -39,8 +39,6 @@ const (
 
 	magic  = 0x474c5854 // "TXLG"
 	format = 4
-	// oldFormat has no New. It is read, so that a newer program recovers what an older one left.
-	oldFormat = 3
 )
 
 // Errors of Decode.
@@ -49,17 +47,20 @@ var (
 	ErrNoRecord = errors.New("log: no record here")
 	// ErrTorn: a record starts here but its checksum does not match.
 	ErrTorn = errors.New("log: record is torn or damaged")
+	// ErrFormat: a whole record of another release starts here, so its transaction
+	// cannot be decided.
+	ErrFormat = errors.New("log: record of another release: open and close the database with that release first")
 )
 
 // Entry is one decoded entry. Image aliases the decoded bytes.
 type Entry struct {
 	Kind EntryKind
-	Addr memory.Addr
+	Addr layout.Addr
 	Prev record.TxID
-	From memory.Addr // of a Move
+	From layout.Addr // of a Move
 	// Freed, of an Update or a New: how many blocks had been freed when the record was written
-	// (memory.Space.Frees); 0: not noted, or none. A block that is free, and was freed later, has had
-	// the image.
+	// (memory.Space.Frees); 0: not noted, or none. A block that is free, and was freed later,
+	// has had the image.
 	Freed uint64
 	Image record.Image
 }
@@ -71,8 +72,8 @@ type Record struct {
 	// Generation is that of the checkpoint before which the transaction's images may
 	// not be durable (memory.Space.Checkpoint); 0: nobody has promised that they are.
 	Generation uint32
-	// Ahead: when the record was written, the coordinator had drawn at most so many ids
-	// larger than Tx; exact up to 31, then a power of two less one, rounded up. Their transactions may have
+	// Ahead: when the record was written, the coordinator had drawn at most so many ids larger than
+	// Tx; exact up to 31, then a power of two less one, rounded up. Their transactions may have
 	// committed before, and their records may be overwritten.
 	Ahead   uint64
 	Length  int
@@ -138,7 +139,7 @@ func (b *Builder) AddLine(e *EntryHeader) int {
 // SetLine is Set of an Update whose image is one line, sealed with checksum sum and free
 // at its version: e is the header of the entry, at offset at in the record. What it
 // returns for all entries of a record, combined by exclusive or, is for FinishLines.
-func SetLine(e *EntryHeader, at uint32, addr memory.Addr, prev, version record.TxID, freed, sum uint64) uint64 {
+func SetLine(e *EntryHeader, at uint32, addr layout.Addr, prev, version record.TxID, freed, sum uint64) uint64 {
 	w := uint64(addr) | uint64(Update)<<48
 	const sizes = record.LineSize | record.LineSize<<32
 	binary.LittleEndian.PutUint64(e[0:], w)
@@ -168,7 +169,7 @@ func (b *Builder) header(kind Kind, ahead uint64) uint64 {
 // Set completes the entry whose image is at offset image: its first n bytes. from is the
 // block that a Move leaves; of an Update or a New, it is Entry.Freed. A New replaces no
 // version: prev is 0. Its image is not that of a free block, and its record a Redo.
-func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr memory.Addr, prev record.TxID, from uint64, n int) {
+func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr layout.Addr, prev record.TxID, from uint64, n int) {
 	e := buf[image-EntryHeaderSize : image]
 	binary.LittleEndian.PutUint64(e, uint64(addr)|uint64(kind)<<48)
 	binary.LittleEndian.PutUint64(e[8:], uint64(prev))
@@ -239,7 +240,7 @@ func checksum(p []byte) uint64 {
 		e := p[at:]
 		w, sizes := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[16:])
 		var sum, guard, used uint64
-		if EntryKind(w>>memory.AddrBits) != Dead && len(e) >= EntryHeaderSize+record.LineSize {
+		if EntryKind(w>>layout.AddrBits) != Dead && len(e) >= EntryHeaderSize+record.LineSize {
 			img := record.Image(e[EntryHeaderSize:])
 			sum, guard = img.Checksum(), uint64(img.Guard())
 			used = (uint64(uint32(sizes)) + 7) &^ 7
@@ -247,20 +248,23 @@ func checksum(p []byte) uint64 {
 		if room := min(sizes>>32, uint64(len(e)-EntryHeaderSize)) &^ 7; room > used {
 			sum ^= record.Sum(magic, e[EntryHeaderSize+used:EntryHeaderSize+room])
 		}
-		sums ^= entrySum(uint64(at), w, binary.LittleEndian.Uint64(e[8:]), sizes, binary.LittleEndian.Uint64(e[24:])) ^ imageSum(sum, guard)
+		sums ^= entrySum(uint64(at), w, binary.LittleEndian.Uint64(e[8:]), sizes,
+			binary.LittleEndian.Uint64(e[24:])) ^ imageSum(sum, guard)
 		if sizes>>32 > uint64(len(e)-EntryHeaderSize) {
 			break
 		}
 		at += EntryHeaderSize + int(sizes>>32)
 	}
-	return headerSum(binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[16:]), sums)
+	return headerSum(binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:]),
+		binary.LittleEndian.Uint64(p[16:]), sums)
 }
 
 // entrySum hashes the four words of the header of an entry at an offset in its record; to
 // be combined with imageSum of its image. Entries differ in their offsets, so those of a
 // record may be combined in any order.
 func entrySum(at, w, prev, sizes, from uint64) uint64 {
-	return record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db) ^ record.Mix(sizes^0x8ebc6af09c88c6e3, bits.RotateLeft64(from, 16)^at^0x589965cc75374cc3)
+	return record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db) ^ record.Mix(sizes^0x8ebc6af09c88c6e3,
+		bits.RotateLeft64(from, 16)^at^0x589965cc75374cc3)
 }
 
 // imageSum hashes checksum and guard of an image.
@@ -270,7 +274,8 @@ func imageSum(sum, guard uint64) uint64 {
 
 // headerSum hashes the first three words of a record, and what its entries hash to.
 func headerSum(w, tx, n, sums uint64) uint64 {
-	return record.Mix(w^0xff51afd7ed558ccd, tx^0xc4ceb9fe1a85ec53) ^ record.Mix(n^0x8bb84b93962eacc9, sums^0x4b33a62ed433d4a3)
+	return record.Mix(w^0xff51afd7ed558ccd, tx^0xc4ceb9fe1a85ec53) ^ record.Mix(n^0x8bb84b93962eacc9,
+		sums^0x4b33a62ed433d4a3)
 }
 
 // Peek returns the length of the record that starts in p, of which at least
@@ -281,13 +286,14 @@ func Peek(p []byte) (int, error) {
 	}
 	h := binary.LittleEndian.Uint64(p)
 	n := int(binary.LittleEndian.Uint32(p[16:]))
-	if f := h >> 32 & 0xff; h&(1<<32-1) != magic || f != format && f != oldFormat || n < HeaderSize || n&7 != 0 {
+	if h&(1<<32-1) != magic || n < HeaderSize || n&7 != 0 {
 		return 0, ErrNoRecord
 	}
 	return n, nil
 }
 
-// Decode reads the record that starts in p. It never panics, whatever p holds.
+// Decode reads the record that starts in p. It never panics, whatever p holds. With ErrFormat it
+// tells the record's transaction and length.
 func Decode(p []byte) (Record, error) {
 	n, err := Peek(p)
 	if err != nil {
@@ -308,6 +314,9 @@ func Decode(p []byte) (Record, error) {
 		Ahead:      unpackAhead(h >> 42 & 63),
 		Length:     n,
 	}
+	if f := h >> 32 & 0xff; f != format {
+		return r, fmt.Errorf("%w: it has format %d, this program knows %d", ErrFormat, f, format)
+	}
 	if r.Kind == 0 || r.Kind == Mark && n != HeaderSize {
 		return Record{}, fmt.Errorf("%w: kind %d, of %d bytes", ErrTorn, r.Kind, n)
 	}
@@ -323,33 +332,34 @@ func Decode(p []byte) (Record, error) {
 		w := binary.LittleEndian.Uint64(e)
 		size, room := int(binary.LittleEndian.Uint32(e[16:])), int(binary.LittleEndian.Uint32(e[20:]))
 		from := binary.LittleEndian.Uint64(e[24:])
-		kind := EntryKind(w >> memory.AddrBits)
-		kinds := numEntryKinds
-		if h>>32&0xff == oldFormat {
-			kinds = New
-		}
-		if kind == 0 || w>>memory.AddrBits >= uint64(kinds) || kind != Update && kind != New && from>>memory.AddrBits != 0 || room&7 != 0 || size > room ||
+		kind := EntryKind(w >> layout.AddrBits)
+		if kind == 0 || w>>layout.AddrBits >= uint64(numEntryKinds) || kind != Update && kind != New &&
+			from>>layout.AddrBits != 0 || room&7 != 0 || size > room ||
 			room > n-at-EntryHeaderSize || kind != Dead && size < record.LineSize {
-			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d", ErrTorn, i, w>>memory.AddrBits, size, room)
+			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d",
+				ErrTorn, i, w>>layout.AddrBits, size, room)
 		}
 		at += EntryHeaderSize
 		if kind != Dead {
-			if need, err := record.Image(p[at : at+size]).Check(memory.Addr(w & (1<<memory.AddrBits - 1))); err != nil || need != size {
+			if need, err := record.Image(p[at : at+
+				size]).Check(layout.Addr(w & (1<<layout.AddrBits - 1))); err != nil || need != size {
 				return Record{}, fmt.Errorf("%w: image of entry %d", ErrTorn, i)
 			}
 			x := Entry{
 				Kind:  kind,
-				Addr:  memory.Addr(w & (1<<memory.AddrBits - 1)),
+				Addr:  layout.Addr(w & (1<<layout.AddrBits - 1)),
 				Prev:  record.TxID(binary.LittleEndian.Uint64(e[8:])),
 				Image: record.Image(p[at : at+size]),
 			}
 			if kind == Update || kind == New {
 				x.Freed = from
 			} else {
-				x.From = memory.Addr(from)
+				x.From = layout.Addr(from)
 			}
-			if kind == New && (r.Kind != Redo || x.Prev != 0 || x.Image.Meta().State() == record.Free || x.Image.Version() != r.Tx) {
-				return Record{}, fmt.Errorf("%w: entry %d fills a new block with version %v (%v) instead of %v, in a record of kind %d",
+			if kind == New && (r.Kind != Redo || x.Prev != 0 || x.Image.Meta().State() == record.Free ||
+				x.Image.Version() != r.Tx) {
+				return Record{}, fmt.Errorf("%w: entry %d fills a new block with version %v (%v) instead of %v, in a "+
+					"record of kind %d",
 					ErrTorn, i, x.Image.Version(), x.Image.Meta().State(), x.Prev, r.Kind)
 			}
 			r.Entries = append(r.Entries, x)

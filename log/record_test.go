@@ -11,16 +11,16 @@ import (
 	"pgregory.net/rapid"
 
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // entry is what a test puts into a record.
 type entry struct {
 	kind  log.EntryKind
-	addr  memory.Addr
+	addr  layout.Addr
 	prev  record.TxID
-	from  memory.Addr
+	from  layout.Addr
 	freed uint64
 	image []byte
 	room  int // bytes reserved, at least len(image)
@@ -56,7 +56,7 @@ func build(kind log.Kind, tx record.TxID, generation uint32, entries []entry) []
 }
 
 // image is the image of a small record.
-func image(a memory.Addr, v record.TxID, state record.State, key, value string) []byte {
+func image(a layout.Addr, v record.TxID, state record.State, key, value string) []byte {
 	n := record.Size(len(key), len(value))
 	img := make(record.Image, n)
 	class, _ := record.ClassFor(len(key), len(value))
@@ -66,28 +66,37 @@ func image(a memory.Addr, v record.TxID, state record.State, key, value string) 
 
 // sample is a record with an entry of every kind.
 func sample(kind log.Kind) []byte {
-	at := func(seg, off uint32) memory.Addr { return memory.MakeAddr(memory.SegmentID(seg), off) }
+	at := func(seg, off uint32) layout.Addr { return layout.MakeAddr(layout.SegmentID(seg), off) }
 	tx, before := record.MakeTxID(7, 42), record.MakeTxID(3, 9)
 	v := tx
 	if kind == log.Undo {
 		v = before
 	}
 	return build(kind, tx, 5, []entry{
-		{kind: log.Update, addr: at(2, 0x80), prev: before, image: image(at(2, 0x80), v, record.Live, "account1", "00001000")},
+		{kind: log.Update, addr: at(2, 0x80), prev: before, image: image(at(2, 0x80), v, record.Live,
+			"account1", "00001000")},
 		{kind: log.Dead, image: nil, room: 72},
-		{kind: log.Move, addr: at(4, 0x100), prev: before, from: at(2, 0xc0), image: image(at(4, 0x100), v, record.Live, "grown", strings.Repeat("v", 30)), room: 200},
-		{kind: log.Update, addr: at(2, 0x40), freed: 8<<40 + 5, image: image(at(2, 0x40), v, record.Absent, "gone", "")},
+		{kind: log.Move, addr: at(4, 0x100), prev: before, from: at(2, 0xc0), image: image(at(4, 0x100), v, record.Live,
+			"grown", strings.Repeat("v", 30)), room: 200},
+		{
+			kind: log.Update, addr: at(2, 0x40), freed: 8<<40 + 5,
+			image: image(at(2, 0x40), v, record.Absent, "gone", ""),
+		},
 	})
 }
 
 // fresh is a record of a transaction that splits a node: the left part stays in its block, and a
 // new block gets the right part.
 func fresh() []byte {
-	at := func(off uint32) memory.Addr { return memory.MakeAddr(2, off) }
+	at := func(off uint32) layout.Addr { return layout.MakeAddr(2, off) }
 	tx := record.MakeTxID(7, 42)
 	return build(log.Redo, tx, 5, []entry{
-		{kind: log.Update, addr: at(0x80), prev: record.MakeTxID(3, 9), freed: 8<<40 + 5, image: image(at(0x80), tx, record.Node, "", "left")},
-		{kind: log.New, addr: at(0x100), freed: 8<<40 + 5, image: image(at(0x100), tx, record.Node, "", strings.Repeat("right", 10))},
+		{
+			kind: log.Update, addr: at(0x80), prev: record.MakeTxID(3, 9), freed: 8<<40 + 5,
+			image: image(at(0x80), tx, record.Node, "", "left"),
+		},
+		{kind: log.New, addr: at(0x100), freed: 8<<40 + 5, image: image(at(0x100), tx, record.Node, "",
+			strings.Repeat("right", 10))},
 	})
 }
 
@@ -98,7 +107,8 @@ func TestNew(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	e := r.Entries[1]
-	if e.Kind != log.New || e.Addr != memory.MakeAddr(2, 0x100) || e.Prev != 0 || e.From != 0 || e.Freed != 8<<40+5 || e.Image.Meta().State() != record.Node {
+	if e.Kind != log.New || e.Addr != layout.MakeAddr(2, 0x100) || e.Prev != 0 || e.From != 0 || e.Freed != 8<<40+5 ||
+		e.Image.Meta().State() != record.Node {
 		t.Errorf("%+v", e)
 	}
 	const a = 128
@@ -116,7 +126,10 @@ func TestNew(t *testing.T) {
 		{"in an undo record", log.Undo, 0, image(a, tx, record.Node, "", "x"), false},
 		{"of a block that had something", log.Redo, record.MakeTxID(3, 9), image(a, tx, record.Node, "", "x"), false},
 		{"of a free image", log.Redo, 0, free, false},
-		{"of the image of another transaction", log.Redo, 0, image(a, record.MakeTxID(3, 9), record.Node, "", "x"), false},
+		{
+			"of the image of another transaction", log.Redo, 0, image(a, record.MakeTxID(3, 9), record.Node, "", "x"),
+			false,
+		},
 		{"a node with a key", log.Redo, 0, image(a, tx, record.Node, "k", "x"), false},
 	} {
 		_, err := log.Decode(build(c.kind, tx, 0, []entry{{kind: log.New, addr: a, prev: c.prev, image: c.img}}))
@@ -126,20 +139,19 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestOldFormat: the format without New is read as before, and has none.
-func TestOldFormat(t *testing.T) {
-	for _, old := range []bool{false, true} {
-		p, q := sample(log.Redo), fresh()
-		if old {
-			p[4], q[4] = 3, 3
-			log.Reseal(p)
-			log.Reseal(q)
+// TestOtherFormat: a whole record of another release is told from none, with its
+// transaction and length.
+func TestOtherFormat(t *testing.T) {
+	p := sample(log.Redo)
+	for _, format := range []byte{3, 5} {
+		p[4] = format
+		if _, err := log.Decode(p); !errors.Is(err, log.ErrTorn) {
+			t.Errorf("format %d, with a wrong checksum: %v", format, err)
 		}
-		if r, err := log.Decode(p); err != nil || len(r.Entries) != 3 {
-			t.Errorf("old %v: %+v, %v", old, r, err)
-		}
-		if _, err := log.Decode(q); (err == nil) == old {
-			t.Errorf("with a New, old %v: %v", old, err)
+		log.Reseal(p)
+		if r, err := log.Decode(p); !errors.Is(err, log.ErrFormat) || r.Tx != record.MakeTxID(7, 42) ||
+			r.Length != len(p) {
+			t.Errorf("format %d: %v, %+v", format, err, r)
 		}
 	}
 }
@@ -151,25 +163,27 @@ func TestDecode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind != log.Redo || r.Tx != record.MakeTxID(7, 42) || r.Generation != 5 || r.Length != len(p) || len(r.Entries) != 3 {
+		if r.Kind != log.Redo || r.Tx != record.MakeTxID(7, 42) || r.Generation != 5 || r.Length != len(p) ||
+			len(r.Entries) != 3 {
 			t.Fatalf("%+v", r)
 		}
 		for i, want := range []struct {
 			kind  log.EntryKind
 			key   string
-			from  memory.Addr
+			from  layout.Addr
 			prev  record.TxID
 			freed uint64
 		}{
 			{log.Update, "account1", 0, record.MakeTxID(3, 9), 0},
-			{log.Move, "grown", memory.MakeAddr(2, 0xc0), record.MakeTxID(3, 9), 0},
+			{log.Move, "grown", layout.MakeAddr(2, 0xc0), record.MakeTxID(3, 9), 0},
 			{log.Update, "gone", 0, 0, 8<<40 + 5},
 		} {
 			e := r.Entries[i]
 			if e.Kind != want.kind || e.From != want.from || e.Prev != want.prev || e.Freed != want.freed {
 				t.Errorf("entry %d: %+v", i, e)
 			}
-			if need, err := e.Image.Check(e.Addr); err != nil || need != len(e.Image) || string(e.Image.Key()) != want.key {
+			if need, err := e.Image.Check(e.Addr); err != nil || need != len(e.Image) ||
+				string(e.Image.Key()) != want.key {
 				t.Errorf("entry %d: image of %q: %d of %d bytes, %v", i, e.Image.Key(), need, len(e.Image), err)
 			}
 		}
@@ -237,8 +251,6 @@ func TestImpossible(t *testing.T) {
 	}{
 		{"unknown kind", "kind 3", func(p []byte) { p[5] = 3 }},
 		{"no kind", "kind 0", func(p []byte) { p[5] = 0 }},
-		{"unknown format", "no record", func(p []byte) { p[4] = 5 }},
-		{"format of long ago", "no record", func(p []byte) { p[4] = 2 }},
 		{"other magic", "no record", func(p []byte) { p[0]++ }},
 		{"length of nothing", "no record", func(p []byte) { u32(p[16:], 24) }},
 		{"uneven length", "no record", func(p []byte) { u32(p[16:], uint32(len(p))-1) }},
@@ -286,9 +298,9 @@ func drawEntries(t *rapid.T, kind log.Kind, tx record.TxID) []entry {
 	if kind == log.Undo {
 		last = log.Dead
 	}
-	addr := rapid.Custom(func(t *rapid.T) memory.Addr {
-		return memory.MakeAddr(memory.SegmentID(rapid.Uint32Range(1, memory.MaxSegments-1).Draw(t, "segment")),
-			rapid.Uint32Range(0, memory.MaxSegmentSize/64-1).Draw(t, "block")*64)
+	addr := rapid.Custom(func(t *rapid.T) layout.Addr {
+		return layout.MakeAddr(layout.SegmentID(rapid.Uint32Range(1, layout.MaxSegments-1).Draw(t, "segment")),
+			rapid.Uint32Range(0, layout.MaxSegmentSize/64-1).Draw(t, "block")*64)
 	})
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {
 		e := entry{kind: log.EntryKind(rapid.IntRange(int(log.Update), int(last)).Draw(t, "kind"))}
@@ -298,8 +310,10 @@ func drawEntries(t *rapid.T, kind log.Kind, tx record.TxID) []entry {
 		}
 		e.addr = addr.Draw(t, "address")
 		fill := string(rune(rapid.IntRange('a', 'z').Draw(t, "fill")))
-		e.image = image(e.addr, record.MakeTxID(1, 2), record.Live, "key", strings.Repeat(fill, rapid.IntRange(0, 240).Draw(t, "value")))
-		e.prev = record.MakeTxID(rapid.Uint32Range(0, 1<<24-1).Draw(t, "coordinator"), rapid.Uint64().Draw(t, "sequence"))
+		e.image = image(e.addr, record.MakeTxID(1, 2), record.Live, "key",
+			strings.Repeat(fill, rapid.IntRange(0, 240).Draw(t, "value")))
+		e.prev = record.MakeTxID(rapid.Uint32Range(0, 1<<24-1).Draw(t, "coordinator"),
+			rapid.Uint64().Draw(t, "sequence"))
 		switch e.kind {
 		case log.Move:
 			e.from = addr.Draw(t, "from")
@@ -335,7 +349,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 			got := r.Entries[0]
 			r.Entries = r.Entries[1:]
-			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev || got.From != want.from || got.Freed != want.freed || !bytes.Equal(got.Image, want.image) {
+			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev || got.From != want.from ||
+				got.Freed != want.freed || !bytes.Equal(got.Image, want.image) {
 				t.Fatalf("%+v\n%+v", got, want)
 			}
 		}
@@ -405,7 +420,8 @@ func TestFits(t *testing.T) {
 	b.Add(make([]byte, 4096), 64)
 	for _, size := range []int{0, 64, 128} {
 		if n := b.Need(size); !b.Fits(size, n) || b.Fits(size, n-1) {
-			t.Errorf("an image of %d bytes: fits %d bytes: %v, one less: %v", size, n, b.Fits(size, n), b.Fits(size, n-1))
+			t.Errorf("an image of %d bytes: fits %d bytes: %v, one less: %v",
+				size, n, b.Fits(size, n), b.Fits(size, n-1))
 		}
 	}
 	var e log.EntryHeader
@@ -429,23 +445,26 @@ func TestLines(t *testing.T) {
 		var every, lines log.Builder
 		every.Reset()
 		lines.Reset()
-		want := bytes.Repeat([]byte{0xee}, log.HeaderSize+n*(log.EntryHeaderSize+record.LineSize)) // what was there before
+		// what was there before
+		want := bytes.Repeat([]byte{0xee}, log.HeaderSize+n*(log.EntryHeaderSize+record.LineSize))
 		got := bytes.Clone(want)
 		header := func(at int) *log.EntryHeader { return (*log.EntryHeader)(got[at:]) }
 		at := make([]int, n)
 		for i := range at {
 			e := header(lines.Len())
 			at[i] = every.Add(want, record.LineSize)
-			if k := lines.AddLine(e); k != at[i] || lines.Len() != every.Len() || !bytes.Equal(want[:at[i]], got[:at[i]]) {
+			if k := lines.AddLine(e); k != at[i] || lines.Len() != every.Len() ||
+				!bytes.Equal(want[:at[i]], got[:at[i]]) {
 				t.Fatalf("entry %d at %d, of lines %d:\n%x\n%x", i, at[i], k, want[:at[i]], got[:at[i]])
 			}
-			img := image(memory.MakeAddr(2, uint32(64*i)), tx, record.Live, "k", fmt.Sprint(i))
+			img := image(layout.MakeAddr(2, uint32(64*i)), tx, record.Live, "k", fmt.Sprint(i))
 			copy(want[at[i]:], img)
 			copy(got[at[i]:], img)
 		}
 		sums := uint64(0)
 		for i, at := range at {
-			addr, prev := memory.MakeAddr(2, uint32(64*i)), record.MakeTxID(3, rapid.Uint64Range(0, 9).Draw(t, "version"))
+			addr, prev := layout.MakeAddr(2, uint32(64*i)),
+				record.MakeTxID(3, rapid.Uint64Range(0, 9).Draw(t, "version"))
 			freed := rapid.Uint64().Draw(t, "freed")
 			every.Set(want, at, log.Update, addr, prev, freed, record.LineSize)
 			h := at - log.EntryHeaderSize
@@ -475,7 +494,7 @@ func TestBuildDoesNotAllocate(t *testing.T) {
 
 // Example writes a record and reads it back.
 func Example() {
-	addr := memory.MakeAddr(2, 0x80)
+	addr := layout.MakeAddr(2, 0x80)
 	tx, before := record.MakeTxID(7, 42), record.MakeTxID(3, 9)
 	key, value := []byte("account1"), []byte("00001000")
 	size := record.Size(len(key), len(value))

@@ -4,7 +4,7 @@ package log
 // layout: a record has the same offset on every blade that it is written to. What the
 // newest complete record takes is not given away, although its transaction is at rest:
 // a coordinator that is killed in the middle of writing the next one, and has written half
-// of it, must be known to have come so far (memory.Verdict). Not safe for concurrent use.
+// of it, must be known to have come so far (layout.Verdict). Not safe for concurrent use.
 type Ring struct {
 	size  uint32 // of what is in use
 	max   uint32 // of the areas

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -48,15 +49,15 @@ func TestAdmitBesideChanges(t *testing.T) {
 	alike(t, c, s)
 }
 
-// TestAdmitUsesPlacesAgain: blades are lost and taken in again, by one process and another, many times. What the copies need there stays
-// the same.
+// TestAdmitUsesPlacesAgain: blades are lost and taken in again, by one process and another, many
+// times. What the copies need there stays the same.
 func TestAdmitUsesPlacesAgain(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 3, 20, 1)
 	s, c := b.join(0)
 	other, oc := b.join(0)
 	p := newProcess(t, b, s, c, k)
-	p.insert(t, k, 200, map[memory.Addr]bool{})
+	p.insert(t, k, 200, map[layout.Addr]bool{})
 	check(t, s.CloseCoordinatorOn(c, p.id))
 	most := uint32(0)
 	for n := range 9 {
@@ -82,23 +83,24 @@ func TestAdmitUsesPlacesAgain(t *testing.T) {
 	alike(t, c, s)
 }
 
-// TestDemiseLate: a process finds a blade dead and is paused; another one declares the blade dead meanwhile, and takes
-// it in again. What the first has found counts no more: the blade may have the last copy of a segment by now.
-func TestDemiseLate(t *testing.T) {
+// TestDeclareDeadLate: a process finds a blade dead and is paused; another one declares the blade
+// dead meanwhile, and takes it in again. What the first has found counts no more: the blade may
+// have the last copy of a segment by now.
+func TestDeclareDeadLate(t *testing.T) {
 	b := newSharedBed(t, 3, 20, 1)
 	s, c := b.join(0)
 	other, oc := b.join(0)
 	p := newProcess(t, b, s, c, 20)
-	p.insert(t, 20, 200, map[memory.Addr]bool{})
+	p.insert(t, 20, 200, map[layout.Addr]bool{})
 	check(t, other.Follow())
-	late := s.Demise(1)
+	late := s.DeclareDead(1)
 	lose(t, b, other, 1)
 	check(t, b.inner.RestartBlade(1, true))
 	check(t, other.Admit(oc, 1, nil))
 	copyAll(t, oc, other)
 	check(t, s.Follow())
 	_, err := s.Claim(memory.ClaimOptions{Steal: true, Change: late}, slices.Collect(ids(s))...)
-	if !errors.Is(err, memory.ErrLayout) || !s.View().Up(1) {
+	if !errors.Is(err, layout.ErrLayout) || !s.View().Up(1) {
 		t.Errorf("%v, and it is up: %v", err, s.View().Up(1))
 	}
 	lose(t, b, s, 1)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"txnode/memory/internal/blockline"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -28,12 +29,13 @@ import (
 // session. Each block is looked at once in a session, before it is ever handed
 // out, so no block is handed out twice.
 //
-// When a blade was lost in an earlier session, and no sweep has come to its end since, slots may lead
-// to blocks that are free (Space.Hollow). Who opens the database sweeps it, before anybody
+// When a blade was lost in an earlier session, and no sweep has come to its end since, slots may
+// lead to blocks that are free (Space.Dangling). Who opens the database sweeps it, before anybody
 // wants a block. If that does not come to its end, since an index is damaged, none of these blocks
 // is given away, and new segments are used.
 //
-// In a shared database no process owns segments of blocks when it opens it: what it adopts is looked through by rescan.
+// In a shared database no process owns segments of blocks when it opens it: what it adopts is
+// looked through by rescan.
 
 const (
 	// scanBlocks is how many headers are read in one round trip.
@@ -48,8 +50,8 @@ const (
 
 // scan is a part of a segment to be searched for free blocks.
 type scan struct {
-	seg     SegmentID
-	class   Class
+	seg     layout.SegmentID
+	class   layout.Class
 	at, end uint32 // numbers of blocks: the first that is left, and one past the last
 	probed  bool   // false: the whole segment, and where its never-used part begins is not known
 	again   bool   // it is looked through for what other processes have freed: see rescan
@@ -58,7 +60,7 @@ type scan struct {
 
 // adopt scans until it has found want free blocks, or after so many rounds, or
 // when nothing is left to scan (more is false). What it found is in the pool.
-func (s *allocation) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want int) (more bool, err error) {
+func (s *allocation) adopt(c *rdma.Coro, a *Allocator, class layout.Class, rounds, want int) (more bool, err error) {
 	for found, round := 0, 0; round < rounds && found < want; round++ {
 		x, done := s.nextScan(a, class, want, round == 0)
 		if x == nil {
@@ -73,7 +75,8 @@ func (s *allocation) adopt(c *rdma.Coro, a *Allocator, class Class, rounds, want
 	return true, nil
 }
 
-// lookAt does what is to be done next with what nextScan has returned, and returns how many free blocks it has found.
+// lookAt does what is to be done next with what nextScan has returned, and returns how many free
+// blocks it has found.
 func (s *allocation) lookAt(c *rdma.Coro, a *Allocator, x *scan) (found int, err error) {
 	v := s.ViewOn(c.Thread())
 	switch {
@@ -90,11 +93,12 @@ func (s *allocation) lookAt(c *rdma.Coro, a *Allocator, x *scan) (found int, err
 	return s.scan(c, a, v, x)
 }
 
-// LookThrough looks for the free blocks of segments of earlier sessions, of all classes, as far as that was not done yet, for so many
-// nanoseconds at most. What it finds is in the pools. more: there is more to look through.
+// LookThrough looks for the free blocks of segments of earlier sessions, of all classes, as far as
+// that was not done yet, for so many nanoseconds at most. What it finds is in the pools. more:
+// there is more to look through.
 func (a *Allocator) LookThrough(c *rdma.Coro, most int64) (more bool, err error) {
 	a.moved()
-	for class, end := Class(0), c.Thread().Now()+most; class < NumClasses; {
+	for class, end := layout.Class(0), c.Thread().Now()+most; class < layout.NumClasses; {
 		if c.Thread().Now() > end {
 			return true, nil
 		}
@@ -124,7 +128,7 @@ func (s *store) scanned(a *Allocator, x *scan) bool {
 // scanned: a segment to be probed, or a range of blocks. It is nil when the pool has want
 // blocks already, or (done) nothing is left to look at. spread: rather probe than scan
 // when fewer tails are known than there are blades.
-func (s *allocation) nextScan(a *Allocator, class Class, want int, spread bool) (x *scan, done bool) {
+func (s *allocation) nextScan(a *Allocator, class layout.Class, want int, spread bool) (x *scan, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() {
@@ -139,7 +143,8 @@ func (s *allocation) nextScan(a *Allocator, class Class, want int, spread bool) 
 	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {
 		return nil, false
 	}
-	if last := len(p.unseen) - 1; last >= 0 && (len(p.tails) == 0 || spread && len(p.tails) < s.layout.StayingBlades()) {
+	if last := len(p.unseen) - 1; last >= 0 &&
+		(len(p.tails) == 0 || spread && len(p.tails) < s.layout.StayingBlades()) {
 		x = p.unseen[last] // the youngest is the least used
 		p.unseen = p.unseen[:last]
 		return x, false
@@ -169,16 +174,16 @@ func (s *allocation) nextScan(a *Allocator, class Class, want int, spread bool) 
 
 // scan reads the headers of a range and adds the free blocks to the pool. When
 // the verbs fail, the range is queued again.
-func (s *allocation) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, error) {
+func (s *allocation) scan(c *rdma.Coro, a *Allocator, v *layout.View, x *scan) (int, error) {
 	idx := make([]uint32, x.end-x.at)
 	for i := range idx {
 		idx[i] = x.at + uint32(i)
 	}
-	var free []Addr
-	others := map[Addr]blockline.Line{}
+	var free []layout.Addr
+	others := map[layout.Addr]blockline.Line{}
 	err := readHeaders(c, v, x, idx, 0, func(i uint32, header []byte) {
 		if s.adoptable(header) {
-			addr := MakeAddr(x.seg, i*x.class.Size())
+			addr := layout.MakeAddr(x.seg, i*x.class.Size())
 			if free = append(free, addr); freedByOther(header) {
 				others[addr] = blockline.Line(header)
 			}
@@ -209,9 +214,10 @@ func (s *allocation) scan(c *rdma.Coro, a *Allocator, v *View, x *scan) (int, er
 	return len(free), nil
 }
 
-// renumbered gives numbers of this process to those of the free blocks that others have freed, and leaves out the ones
-// that a session has locked meanwhile.
-func (s *allocation) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr, others map[Addr]blockline.Line) ([]Addr, error) {
+// renumbered gives numbers of this process to those of the free blocks that others have freed, and
+// leaves out the ones that a session has locked meanwhile.
+func (s *allocation) renumbered(c *rdma.Coro, a *Allocator, v *layout.View, free []layout.Addr,
+	others map[layout.Addr]blockline.Line) ([]layout.Addr, error) {
 	var blocks []freeLine
 	for _, x := range free {
 		if line, ok := others[x]; ok {
@@ -221,21 +227,21 @@ func (s *allocation) renumbered(c *rdma.Coro, a *Allocator, v *View, free []Addr
 	ok, err := s.renumber(c, v, a.owner, blocks)
 	for i, x := range blocks {
 		if !ok[i] {
-			free = slices.DeleteFunc(free, func(y Addr) bool { return y == x.addr })
+			free = slices.DeleteFunc(free, func(y layout.Addr) bool { return y == x.addr })
 		}
 	}
 	return free, err
 }
 
-// confirmed leaves out the free blocks of which another copy has a record, or a node, that somebody of an
-// earlier session has written: what the primary has of them is damaged, as a disk leaves what it
-// has not written, and they are not given to others, who would write over the copy. While
+// confirmed leaves out the free blocks of which another copy has a record, or a node, that somebody
+// of an earlier session has written: what the primary has of them is damaged, as a disk leaves what
+// it has not written, and they are not given to others, who would write over the copy. While
 // something may be left of who has died, copies may differ; beside damage, that is for good.
-func (s *membership) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]Addr, error) {
+func (s *membership) confirmed(c *rdma.Coro, v *layout.View, x *scan, free []layout.Addr) ([]layout.Addr, error) {
 	if !s.Tidy() {
 		return free, nil
 	}
-	for k := 1; k < v.Copies(MakeAddr(x.seg, 0)) && len(free) > 0; k++ {
+	for k := 1; k < v.Copies(layout.MakeAddr(x.seg, 0)) && len(free) > 0; k++ {
 		idx := make([]uint32, len(free))
 		for i, a := range free {
 			idx[i] = a.Offset() / x.class.Size()
@@ -245,8 +251,9 @@ func (s *membership) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]A
 			version := binary.LittleEndian.Uint64(header[blockline.VersionOff:])
 			meta := binary.LittleEndian.Uint64(header[blockline.MetaOff:])
 			state := meta >> blockline.StateShift & blockline.StateMask
-			if state != blockline.StateLive && state != blockline.StateNode || version>>blockline.CoordinatorShift >= uint64(s.since) {
-				sound = append(sound, MakeAddr(x.seg, i*x.class.Size()))
+			if state != blockline.StateLive && state != blockline.StateNode ||
+				version>>blockline.CoordinatorShift >= uint64(s.since) {
+				sound = append(sound, layout.MakeAddr(x.seg, i*x.class.Size()))
 			}
 		}); err != nil {
 			return nil, err
@@ -256,9 +263,9 @@ func (s *membership) confirmed(c *rdma.Coro, v *View, x *scan, free []Addr) ([]A
 	return free, nil
 }
 
-// adoptable reports whether a block is free and nobody of this session has it. One whose guard is not that of its version
-// is just being freed by somebody who has it. One that has lengths of
-// a key and a value, or something behind the number of its freeing, is a record, whose state is damaged,
+// adoptable reports whether a block is free and nobody of this session has it. One whose guard is
+// not that of its version is just being freed by somebody who has it. One that has lengths of a key
+// and a value, or something behind the number of its freeing, is a record, whose state is damaged,
 // and that can be repaired from another copy.
 func (s *membership) adoptable(header []byte) bool {
 	free, version := freeBlock(header)
@@ -270,21 +277,24 @@ func freeBlock(header []byte) (free bool, version uint64) {
 	version = binary.LittleEndian.Uint64(header[blockline.VersionOff:])
 	meta := binary.LittleEndian.Uint64(header[blockline.MetaOff:])
 	guard := binary.LittleEndian.Uint64(header[blockline.GuardOff:])
-	if meta&(1<<blockline.StateShift-1) != 0 || slices.ContainsFunc(header[blockline.FreeEnd:blockline.GuardOff], func(x byte) bool { return x != 0 }) {
+	if meta&(1<<blockline.StateShift-1) != 0 || slices.ContainsFunc(header[blockline.FreeEnd:blockline.GuardOff],
+		func(x byte) bool { return x != 0 }) {
 		return false, version
 	}
-	return meta>>blockline.StateShift&blockline.StateMask == blockline.StateFree && guard&blockline.HeldBit == 0 && guard == version, version
+	return meta>>blockline.StateShift&blockline.StateMask == blockline.StateFree && guard&blockline.HeldBit == 0 &&
+		guard == version, version
 }
 
 // blank reports whether a block was never used.
 func blank(header []byte) bool {
-	return binary.LittleEndian.Uint64(header[blockline.VersionOff:])|binary.LittleEndian.Uint64(header[blockline.MetaOff:]) == 0
+	return binary.LittleEndian.Uint64(
+		header[blockline.VersionOff:])|binary.LittleEndian.Uint64(header[blockline.MetaOff:]) == 0
 }
 
 // probe finds about where the never-used part of a segment begins, by looking
 // at evenly spaced blocks of an ever smaller range, and queues the scan. Chunks
 // make the border ragged; as every block is looked at anyway, that does not matter.
-func (s *allocation) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
+func (s *allocation) probe(c *rdma.Coro, a *Allocator, v *layout.View, x *scan) error {
 	lo, hi := x.at, x.end // the first blank block is in [lo, hi]
 	for lo < hi {
 		k := min(hi-lo, scanBlocks)
@@ -328,7 +338,8 @@ func (s *allocation) probe(c *rdma.Coro, a *Allocator, v *View, x *scan) error {
 
 // readHeaders reads the headers of blocks of a segment, given by increasing
 // number, at most scanBlocks, from one copy, in one round trip.
-func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, replica int, each func(i uint32, header []byte)) error {
+func readHeaders(c *rdma.Coro, v *layout.View, x *scan, idx []uint32, replica int,
+	each func(i uint32, header []byte)) error {
 	t, size := c.Thread(), x.class.Size()
 	first, n := idx[0], uint32(len(idx))
 	span := size <= spanRead && idx[n-1]-first == n-1
@@ -343,10 +354,10 @@ func readHeaders(c *rdma.Coro, v *View, x *scan, idx []uint32, replica int, each
 	defer t.Free(buf, int(n*stride))
 	var batch rdma.Batch
 	if span {
-		batch.Read(v.At(MakeAddr(x.seg, first*size), replica), buf, n*size)
+		batch.Read(v.At(layout.MakeAddr(x.seg, first*size), replica), buf, n*size)
 	} else {
 		for i, k := range idx {
-			batch.Read(v.At(MakeAddr(x.seg, k*size), replica), buf+uint32(i)*stride, blockline.LineSize)
+			batch.Read(v.At(layout.MakeAddr(x.seg, k*size), replica), buf+uint32(i)*stride, blockline.LineSize)
 		}
 	}
 	if err := c.Do(&batch); err != nil {

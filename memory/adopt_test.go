@@ -10,12 +10,13 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // image is the first line of a block in a state.
-func image(a memory.Addr, v record.TxID, s record.State, k memory.Class, lock record.TxID) []byte {
+func image(a layout.Addr, v record.TxID, s record.State, k layout.Class, lock record.TxID) []byte {
 	p := make(record.Image, 64)
 	p.Put(a, v, s, 1, k, lock, nil, nil)
 	return p
@@ -30,7 +31,8 @@ func TestAdoption(t *testing.T) {
 		fill float64 // how much of the capacity is used in the first session
 		keep int     // of 10, how many records are live at its end
 	}{
-		{64, 1, 10}, {64, 0.4, 9}, {64, 1, 1}, {200, 0.7, 7}, {500, 0.9, 3}, {5000, 0.5, 5}, {100_000, 0.8, 5}, {testSegment, 1, 5}, {320, 0, 0},
+		{64, 1, 10}, {64, 0.4, 9}, {64, 1, 1}, {200, 0.7, 7}, {500, 0.9, 3}, {5000, 0.5, 5}, {100_000, 0.8, 5},
+		{testSegment, 1, 5}, {320, 0, 0},
 	} {
 		t.Run(fmt.Sprintf("size=%d,fill=%v,keep=%d", x.size, x.fill, x.keep), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(x.size), 5))
@@ -41,7 +43,7 @@ func TestAdoption(t *testing.T) {
 			k := class(x.size)
 			perSegment := int(testSegment / k.Size())
 			total := 5 * perSegment // one segment of each blade has logs
-			used := map[memory.Addr]bool{}
+			used := map[layout.Addr]bool{}
 			seq := uint64(0)
 			id := func() record.TxID { seq++; return record.MakeTxID(me, seq) }
 			for range int(x.fill * float64(total)) {
@@ -84,10 +86,11 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestAdoptionOfTorn: somebody frees a block of an earlier session's record, as a move does, and a part of the words has
-// arrived when another one scans the segment. It is not handed out before it is given back.
+// TestAdoptionOfTorn: somebody frees a block of an earlier session's record, as a move does, and
+// a part of the words has arrived when another one scans the segment. It is not handed out
+// before it is given back.
 func TestAdoptionOfTorn(t *testing.T) {
-	const k = memory.Class(1)
+	const k = layout.Class(1)
 	guard, meta, version := 1<<(record.GuardOff/8), 1<<(record.MetaOff/8), 1<<(record.VersionOff/8)
 	for _, first := range []int{^version, guard | meta, ^guard, meta, ^(guard | version)} { // words
 		b := newBed(t, 2, 9, 1)
@@ -127,12 +130,12 @@ func TestAdoptionOfTorn(t *testing.T) {
 // TestAdoptionBesideFrees: while segments are scanned, blocks in them are freed,
 // announced or not yet, before and behind the scan. No block is handed out twice.
 func TestAdoptionBesideFrees(t *testing.T) {
-	const k = memory.Class(1)
+	const k = layout.Class(1)
 	b := newBed(t, 2, 9, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
 	old := must(s.NewCoordinator())(t).ID
-	var live []memory.Addr
+	var live []layout.Addr
 	for range 8 * int(testSegment/k.Size()) * 3 / 4 {
 		x := must(a.Alloc(c, k))(t)
 		write(t, s, c, x, image(x, record.MakeTxID(old, 1), record.Live, k, 0))
@@ -143,7 +146,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 
 	const workers = 3
 	var mu sync.Mutex
-	owned := map[memory.Addr]bool{} // live, or freed on the blades but not yet announced
+	owned := map[layout.Addr]bool{} // live, or freed on the blades but not yet announced
 	for _, x := range live {
 		owned[x] = true
 	}
@@ -162,7 +165,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(uint64(i), 6))
 		seq := uint64(0)
-		var mine, late []memory.Addr
+		var mine, late []layout.Addr
 		for j := i; j < len(live); j += workers {
 			mine = append(mine, live[j])
 		}
@@ -232,7 +235,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 	}
 	capacity := 0
 	for _, seg := range s.Layout().Segments {
-		if seg.Kind == memory.KindBlocks {
+		if seg.Kind == layout.KindBlocks {
 			capacity += int(testSegment / k.Size())
 		}
 	}
@@ -245,7 +248,7 @@ func TestAdoptionBesideFrees(t *testing.T) {
 // everything, and no new segment while an old one has a never-used part.
 func TestAdoptionIsLazy(t *testing.T) {
 	raced.Skip(t)
-	const k = memory.Class(0)
+	const k = layout.Class(0)
 	b := newBed(t, 2, 40, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
@@ -274,7 +277,7 @@ func TestAdoptionIsLazy(t *testing.T) {
 
 // TestAdoptionVerbFails: a range whose READs failed is scanned again.
 func TestAdoptionVerbFails(t *testing.T) {
-	const k = memory.Class(2)
+	const k = layout.Class(2)
 	b := newBed(t, 1, 4, 0)
 	s, c := b.open()
 	a := b.allocator(s, c)
@@ -290,7 +293,7 @@ func TestAdoptionVerbFails(t *testing.T) {
 	b.dropThreads()
 	s, c = b.open()
 	a = b.allocator(s, c)
-	var got []memory.Addr
+	var got []layout.Addr
 	for fail := 0; ; fail++ {
 		b.fabric.stop = &stop{left: fail % 5}
 		x, err := a.Alloc(c, k)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -23,20 +24,20 @@ import (
 // they are (Free).
 type Allocator struct {
 	space *Space
-	view  *View  // of the last call: see moved
-	work  uint64 // classes that Maintain has to look at
+	view  *layout.View // of the last call: see moved
+	work  uint64       // classes that Maintain has to look at
 
 	owner uint32  // the coordinator that it serves, 0: none; under space.mu
 	scans []*scan // that it has under way; under space.mu
 
 	mu    sync.Mutex // taken behind space.mu, never before it; not held over a verb
-	lists [NumClasses]blockList
+	lists [layout.NumClasses]blockList
 	out   transit
 }
 
 // blockList is the free blocks of one class; the next to be handed out is last.
 type blockList struct {
-	free      []Addr
+	free      []layout.Addr
 	low, high int
 	near      []near // by blade; nil: AllocOn was not called. In use beside free.
 }
@@ -53,7 +54,7 @@ func (s *Space) NewAllocator(t *rdma.Thread) (*Allocator, error) {
 	}
 	a := &Allocator{space: s, view: s.View()}
 	for class := range a.lists {
-		n := chunkBlocks(Class(class))
+		n := chunkBlocks(layout.Class(class))
 		a.lists[class].low, a.lists[class].high = n/4, 4*n
 	}
 	s.allocators = append(s.allocators, a)
@@ -74,15 +75,15 @@ func (a *Allocator) Serve(coordinator uint32) {
 	}
 }
 
-// Alloc returns a block of the class. On the blades its header is zero, or says
-// that the block is free. Blocks that are allocated one after the other lie one
-// after the other, a chunk of up to 64 of them; the primaries of chunks are on all blades in turn. The segment may be younger than the view that the caller holds.
-// A process that is cut off blades gets a block without a copy there.
+// Alloc returns a block of the class. On the blades its header is zero, or says that the block is
+// free. Blocks that are allocated one after the other lie one after the other, a chunk of up to 64
+// of them; the primaries of chunks are on all blades in turn. The segment may be younger than the
+// view that the caller holds. A process that is cut off blades gets a block without a copy there.
 //
 // The caller calls Used when the block is in use, or Free. ErrNoCoordinator: the
 // coordinator that the allocator serves was declared dead.
-func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
-	if class < NumClasses && a.view == a.space.view.Load() && a.space.Without() == 0 {
+func (a *Allocator) Alloc(c *rdma.Coro, class layout.Class) (layout.Addr, error) {
+	if class < layout.NumClasses && a.view == a.space.view.Load() && a.space.Without() == 0 {
 		if addr, ok := a.pop(class); ok {
 			return addr, nil
 		}
@@ -91,7 +92,7 @@ func (a *Allocator) Alloc(c *rdma.Coro, class Class) (Addr, error) {
 }
 
 // pop takes a block off its list.
-func (a *Allocator) pop(class Class) (Addr, bool) {
+func (a *Allocator) pop(class layout.Class) (layout.Addr, bool) {
 	a.mu.Lock()
 	l := &a.lists[class]
 	n := len(l.free) - 1
@@ -109,9 +110,10 @@ func (a *Allocator) pop(class Class) (Addr, bool) {
 	return addr, true
 }
 
-func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
-	if class >= NumClasses || class.Size() > a.space.opts.SegmentSize {
-		return 0, fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
+func (a *Allocator) allocSlow(c *rdma.Coro, class layout.Class) (layout.Addr, error) {
+	if class >= layout.NumClasses || class.Size() > a.space.opts.SegmentSize {
+		return 0, fmt.Errorf("%w: blocks of class %d in segments of %d bytes",
+			ErrTooLarge, class, a.space.opts.SegmentSize)
 	}
 	a.moved()
 	if a.space.IsCutOff() {
@@ -132,9 +134,9 @@ func (a *Allocator) allocSlow(c *rdma.Coro, class Class) (Addr, error) {
 
 // AllocLarger is Alloc after Alloc has returned ErrNoSpace for a class. It returns a block of the
 // next larger class that has a free one, and that class. It adds no segment.
-func (a *Allocator) AllocLarger(c *rdma.Coro, class Class) (Addr, Class, error) {
+func (a *Allocator) AllocLarger(c *rdma.Coro, class layout.Class) (layout.Addr, layout.Class, error) {
 	a.moved()
-	for k := class + 1; k < NumClasses && k.Size() <= a.space.opts.SegmentSize; k++ {
+	for k := class + 1; k < layout.NumClasses && k.Size() <= a.space.opts.SegmentSize; k++ {
 		if addr, ok := a.pop(k); ok {
 			return addr, k, nil
 		}
@@ -155,7 +157,7 @@ func (a *Allocator) AllocLarger(c *rdma.Coro, class Class) (Addr, Class, error) 
 // Used says that a block which Alloc has returned is in use: on its primary, visible
 // to every READ from now on, its header does not say any more that it is free and
 // unlocked.
-func (a *Allocator) Used(addr Addr) {
+func (a *Allocator) Used(addr layout.Addr) {
 	a.mu.Lock()
 	a.out.remove(addr)
 	a.mu.Unlock()
@@ -163,7 +165,7 @@ func (a *Allocator) Used(addr Addr) {
 
 // Hold announces that a block is going to be freed, before any verb that frees it is posted. Free
 // follows. Until then no sweep returns the block.
-func (a *Allocator) Hold(addr Addr) {
+func (a *Allocator) Hold(addr layout.Addr) {
 	a.mu.Lock()
 	if !a.out.has(addr) {
 		a.out.add(addr)
@@ -173,18 +175,19 @@ func (a *Allocator) Hold(addr Addr) {
 
 // Holds reports whether a block is still on its way: handed out and neither used nor given back, or
 // held. A sweep takes such blocks away after the coordinator is gone.
-func (a *Allocator) Holds(addr Addr) bool {
+func (a *Allocator) Holds(addr layout.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.out.has(addr)
+	i, ok := a.out.find(addr)
+	return ok && a.out.list[i]&disowned == 0
 }
 
 // Free gives back a block that Alloc has returned, or that is held. This allocator or another one
 // will hand it out again. On all copies the block is in state Free, under a version that no block
 // has had before, or it is as Alloc returned it. No reader can hold its address without finding
-// out. If the block is not on its way (Holds), another allocator has it, and nothing happens. A block in a segment of
-// another process is left to that.
-func (a *Allocator) Free(addr Addr, class Class) {
+// out. If the block is not on its way (Holds), another allocator has it, and nothing happens. A
+// block in a segment of another process is left to that.
+func (a *Allocator) Free(addr layout.Addr, class layout.Class) {
 	if !a.space.view.Load().Mine(addr) {
 		a.Used(addr)
 		return
@@ -192,8 +195,15 @@ func (a *Allocator) Free(addr Addr, class Class) {
 	l := &a.lists[class]
 	for {
 		a.mu.Lock()
-		if !a.out.has(addr) {
+		i, ok := a.out.find(addr)
+		if !ok {
 			a.mu.Unlock()
+			return
+		}
+		if a.out.list[i]&disowned != 0 {
+			a.out.remove(addr)
+			a.mu.Unlock()
+			a.space.leftFree(addr)
 			return
 		}
 		if n := len(l.free); n < cap(l.free) {
@@ -213,9 +223,9 @@ func (a *Allocator) Free(addr Addr, class Class) {
 }
 
 // room makes the list of a class, once; the caller holds a.mu.
-func (a *Allocator) room(class Class) {
+func (a *Allocator) room(class layout.Class) {
 	if l := &a.lists[class]; cap(l.free) == 0 {
-		l.free = make([]Addr, 0, l.high+2*chunkBlocks(class))
+		l.free = make([]layout.Addr, 0, l.high+2*chunkBlocks(class))
 	}
 }
 
@@ -241,7 +251,7 @@ func (a *Allocator) Abandon() error {
 }
 
 // spill gives the n blocks that were freed longest ago to the space.
-func (a *Allocator) spill(class Class, n int) {
+func (a *Allocator) spill(class layout.Class, n int) {
 	if n <= 0 {
 		return
 	}
@@ -258,7 +268,7 @@ func (a *Allocator) spill(class Class, n int) {
 }
 
 // has is how many free blocks of a class there are.
-func (a *Allocator) has(class Class) int {
+func (a *Allocator) has(class layout.Class) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.lists[class].count()
@@ -269,7 +279,7 @@ func (a *Allocator) has(class Class) int {
 // That there is no space is no error here; Alloc will say so.
 func (a *Allocator) Maintain(c *rdma.Coro) error {
 	for a.work != 0 {
-		class := Class(bits.TrailingZeros64(a.work))
+		class := layout.Class(bits.TrailingZeros64(a.work))
 		a.work &^= 1 << class
 		l, n := &a.lists[class], a.has(class)
 		if n > l.high {
@@ -290,17 +300,18 @@ func (a *Allocator) Maintain(c *rdma.Coro) error {
 type refilling uint8
 
 const (
-	refillAhead    refilling = iota // it may fail
-	refillThorough                  // rather look at every block of the earlier sessions, and take from others, than fail
-	refillPresent                   // that, and add no segment
+	refillAhead refilling = iota // it may fail
+	// rather look at every block of the earlier sessions, and take from others, than fail
+	refillThorough
+	refillPresent // that, and add no segment
 )
 
-// vainRest is for how many times as long as a look at all segments has taken none is begun after it, if it was in vain: when the
-// blades are full, each block that is asked for would begin one.
+// vainRest is for how many times as long as a look at all segments has taken none is begun after
+// it, if it was in vain: when the blades are full, each block that is asked for would begin one.
 const vainRest = 4
 
 // refill adds about a chunk of blocks to the list of a class.
-func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
+func (a *Allocator) refill(c *rdma.Coro, class layout.Class, how refilling) error {
 	s := a.space
 	chunk := chunkBlocks(class)
 	p, begun := &s.pools[class], int64(0) // begun: when a look at all segments was
@@ -337,8 +348,8 @@ func (a *Allocator) refill(c *rdma.Coro, class Class, how refilling) error {
 	}
 }
 
-// taken is what take returns, which may have to change the catalog, and is left when the context of the coroutine ends before: the blocks are in the
-// lists of the allocator then, sooner or later.
+// taken is what take returns, which may have to change the catalog, and is left when the context of
+// the coroutine ends before: the blocks are in the lists of the allocator then, sooner or later.
 func (a *Allocator) taken(c *rdma.Coro, take func() (int, error)) (int, error) {
 	var n int
 	err := c.Await(func() (err error) {
@@ -362,7 +373,7 @@ func (a *Allocator) moved() {
 		for class := range a.lists {
 			l := &a.lists[class]
 			l.gather()
-			l.free = keep(l.free, func(addr Addr) bool { return v.Copies(addr) > 0 })
+			l.free = keep(l.free, func(addr layout.Addr) bool { return v.Copies(addr) > 0 })
 		}
 		a.mu.Unlock()
 	}
@@ -373,7 +384,7 @@ func (a *Allocator) moved() {
 // coordinator, if that is not closed.
 func (a *Allocator) Close(*rdma.Coro) error {
 	for class := range a.lists {
-		a.spill(Class(class), a.has(Class(class)))
+		a.spill(layout.Class(class), a.has(layout.Class(class)))
 	}
 	a.work = 0
 	s := a.space
@@ -387,42 +398,42 @@ func (a *Allocator) Close(*rdma.Coro) error {
 
 // transit is a small set of blocks, which mostly leave in the order in which they came.
 type transit struct {
-	list []Addr // 0: one has left
-	at   int    // where to look first
+	list []layout.Addr // 0: one has left; plus disowned, perhaps
+	at   int           // where to look first
 	n    int
 }
 
-func (t *transit) add(a Addr) {
+func (t *transit) add(a layout.Addr) {
 	if len(t.list) >= 2*t.n+64 {
-		t.list, t.at = keep(t.list, func(a Addr) bool { return a != 0 }), 0
+		t.list, t.at = keep(t.list, func(a layout.Addr) bool { return a != 0 }), 0
 	}
 	t.list = append(t.list, a)
 	t.n++
 }
 
-func (t *transit) find(a Addr) (int, bool) {
+func (t *transit) find(a layout.Addr) (int, bool) {
 	if t.n == 0 {
 		return 0, false
 	}
 	for i := t.at; i < len(t.list); i++ {
-		if t.list[i] == a {
+		if t.list[i]&^disowned == a {
 			return i, true
 		}
 	}
 	for i := range min(t.at, len(t.list)) {
-		if t.list[i] == a {
+		if t.list[i]&^disowned == a {
 			return i, true
 		}
 	}
 	return 0, false
 }
 
-func (t *transit) has(a Addr) bool {
+func (t *transit) has(a layout.Addr) bool {
 	_, ok := t.find(a)
 	return ok
 }
 
-func (t *transit) remove(a Addr) {
+func (t *transit) remove(a layout.Addr) {
 	i, ok := t.find(a)
 	if !ok {
 		return
@@ -431,6 +442,31 @@ func (t *transit) remove(a Addr) {
 	if t.n--; t.n == 0 {
 		t.clear()
 	}
+}
+
+// disowned is added to the address of a block whose segment has come to be another process's, or
+// was, since the block is on its way: its allocator does not get it back. It is found by its
+// header, but by nobody as long as it is here: else the allocator could have it again, and what is
+// said of it at last would be taken for the second time.
+const disowned layout.Addr = 1
+
+// disown marks the blocks of segments.
+func (t *transit) disown(of func(layout.SegmentID) bool) {
+	for i, a := range t.list {
+		if a != 0 && of(a.Segment()) {
+			t.list[i] |= disowned
+		}
+	}
+}
+
+// appendTo appends the blocks to a list.
+func (t *transit) appendTo(list []layout.Addr) []layout.Addr {
+	for _, a := range t.list {
+		if a != 0 {
+			list = append(list, a&^disowned)
+		}
+	}
+	return list
 }
 
 func (t *transit) clear() { t.list, t.at, t.n = t.list[:0], 0, 0 }

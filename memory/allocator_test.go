@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // drain allocates until there is no space.
-func drain(tb testing.TB, a *memory.Allocator, c *rdma.Coro, class memory.Class) []memory.Addr {
+func drain(tb testing.TB, a *memory.Allocator, c *rdma.Coro, class layout.Class) []layout.Addr {
 	tb.Helper()
-	var out []memory.Addr
+	var out []layout.Addr
 	for {
 		x, err := a.Alloc(c, class)
 		if errors.Is(err, memory.ErrNoSpace) {
@@ -31,13 +32,14 @@ func drain(tb testing.TB, a *memory.Allocator, c *rdma.Coro, class memory.Class)
 
 // checkBlocks verifies that blocks are distinct, aligned and within segments of
 // their class.
-func checkBlocks(tb testing.TB, s *memory.Space, blocks []memory.Addr, class memory.Class) {
+func checkBlocks(tb testing.TB, s *memory.Space, blocks []layout.Addr, class layout.Class) {
 	tb.Helper()
 	l := s.Layout()
-	seen := make(map[memory.Addr]bool, len(blocks))
+	seen := make(map[layout.Addr]bool, len(blocks))
 	for _, a := range blocks {
 		seg := l.Segments[a.Segment()]
-		if seen[a] || seg.Kind != memory.KindBlocks || seg.Class != class || a.Offset()%class.Size() != 0 || a.Offset()+class.Size() > l.SegmentSize {
+		if seen[a] || seg.Kind != layout.KindBlocks || seg.Class != class || a.Offset()%class.Size() != 0 ||
+			a.Offset()+class.Size() > l.SegmentSize {
 			tb.Fatalf("block %v of class %d in %+v, seen before: %v", a, class, seg, seen[a])
 		}
 		seen[a] = true
@@ -48,9 +50,9 @@ func TestAllocEveryClass(t *testing.T) {
 	b := newBed(t, 2, 150, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
-	for class := memory.Class(0); int(class) < 256; class++ {
+	for class := layout.Class(0); int(class) < 256; class++ {
 		x, err := a.Alloc(c, class)
-		fits := class < memory.NumClasses && class.Size() <= testSegment
+		fits := class < layout.NumClasses && class.Size() <= testSegment
 		if fits != (err == nil) || !fits && !errors.Is(err, memory.ErrTooLarge) {
 			t.Errorf("class %d: %v, %v", class, x, err)
 		}
@@ -58,7 +60,7 @@ func TestAllocEveryClass(t *testing.T) {
 			t.Errorf("class %d: refill: %v", class, err)
 		}
 		if fits {
-			checkBlocks(t, s, []memory.Addr{x}, class)
+			checkBlocks(t, s, []layout.Addr{x}, class)
 		}
 		if class == 255 {
 			break
@@ -85,10 +87,14 @@ func TestFull(t *testing.T) {
 		}
 		_, err := a.Alloc(c, k)
 		var full *memory.NoSpaceError
-		if !errors.As(err, &full) || full.Need != testSegment || full.Copies != 2 || len(full.Free) != 2 || full.Free[0] != 0 {
+		if !errors.As(err, &full) || full.Need != testSegment || full.Copies != 2 || len(full.Free) != 2 ||
+			full.Free[0] != 0 {
 			t.Errorf("%v", err)
 		}
-		for _, want := range []string{fmt.Sprintf("blocks of %d bytes", k.Size()), "BladeSize", "needs 256 KiB on 2 of 2 blades", "blade 1: 0 bytes of 1344 KiB"} {
+		for _, want := range []string{
+			fmt.Sprintf("blocks of %d bytes", k.Size()), "BladeSize",
+			"needs 256 KiB on 2 of 2 blades", "blade 1: 0 bytes of 1344 KiB",
+		} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v lacks %q", err, want)
 			}
@@ -135,7 +141,7 @@ func TestMaintain(t *testing.T) {
 	if a.Low(0) {
 		t.Error("a full list is low")
 	}
-	var blocks []memory.Addr
+	var blocks []layout.Addr
 	for !a.Low(0) {
 		blocks = append(blocks, must(a.Alloc(c, 0))(t))
 	}
@@ -183,19 +189,19 @@ func TestAllocatorsConserveBlocks(t *testing.T) {
 				th := b.thread()
 				w = append(w, worker{th, b.allocator(s, th.Plain())})
 			}
-			classes := []memory.Class{0, 3, 9, 20}
+			classes := []layout.Class{0, 3, 9, 20}
 			var mu sync.Mutex
-			owner := map[memory.Addr]int{}
+			owner := map[layout.Addr]int{}
 			b.fabric.Run(workers, func(i int) {
 				w[i].t.Run(3, func(c *rdma.Coro) {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(c.ID())))
-					held := map[memory.Addr]memory.Class{}
+					held := map[layout.Addr]layout.Class{}
 					for range 1500 {
 						k := classes[r.IntN(len(classes))]
 						if r.IntN(5) < 3 {
 							alloc := w[i].a.Alloc
 							if blade := r.IntN(6); blade < 3 {
-								alloc = func(c *rdma.Coro, k memory.Class) (memory.Addr, error) {
+								alloc = func(c *rdma.Coro, k layout.Class) (layout.Addr, error) {
 									return w[i].a.AllocOn(c, k, rdma.BladeID(blade))
 								}
 							}
@@ -246,9 +252,9 @@ func TestAllocatorsConserveBlocks(t *testing.T) {
 			})
 			// All blocks of all segments are free again.
 			l := s.Layout()
-			want := map[memory.Class]uint64{}
+			want := map[layout.Class]uint64{}
 			for _, seg := range l.Segments {
-				if seg.Kind == memory.KindBlocks {
+				if seg.Kind == layout.KindBlocks {
 					want[seg.Class] += uint64(testSegment / seg.Class.Size())
 				}
 			}
@@ -269,7 +275,7 @@ func TestAllocDoesNotAllocate(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
-	var held [16]memory.Addr
+	var held [16]layout.Addr
 	cycle := func() {
 		for i := range held {
 			held[i], _ = a.Alloc(c, 2)
@@ -309,7 +315,7 @@ func BenchmarkAllocFresh(b *testing.B) {
 	bed := newBed(b, 2, 4000, 1)
 	s, c := bed.open()
 	a := bed.allocator(s, c)
-	var all []memory.Addr
+	var all []layout.Addr
 	b.ReportAllocs()
 	for b.Loop() {
 		x, err := a.Alloc(c, 0)
@@ -333,7 +339,8 @@ func TestNoBacking(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	b.fabric.full = true
 	b.fabric.before = func(w *rdma.WR) { t.Errorf("%v of a region that has no room for its header", w.Op) }
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, rdma.ErrNoMemory) || !strings.Contains(err.Error(), "out of memory") {
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, rdma.ErrNoMemory) ||
+		!strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("Open: %v", err)
 	}
 	b.fabric.full, b.fabric.before = false, nil
@@ -346,7 +353,8 @@ func TestNoBacking(t *testing.T) {
 		"AllocExtent":    errOf(s.AllocExtent(c, 100)),
 		"NewCoordinator": errOf(s.NewCoordinator()),
 	} {
-		if !errors.Is(err, memory.ErrNoSpace) || !errors.Is(err, rdma.ErrNoMemory) || !strings.Contains(err.Error(), "cannot grow") {
+		if !errors.Is(err, memory.ErrNoSpace) || !errors.Is(err, rdma.ErrNoMemory) ||
+			!strings.Contains(err.Error(), "cannot grow") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -360,8 +368,8 @@ func TestNoBacking(t *testing.T) {
 	must(s.NewCoordinator())(t)
 }
 
-// TestAllocLarger: where there is no room for a block of a size, the next larger one that is free is to be had; and what
-// another allocator has in stock.
+// TestAllocLarger: where there is no room for a block of a size, the next larger one that is free
+// is to be had; and what another allocator has in stock.
 func TestAllocLarger(t *testing.T) {
 	b := newBed(t, 2, 3, 1)
 	s, c := b.open()
@@ -370,9 +378,9 @@ func TestAllocLarger(t *testing.T) {
 	stocked := must(other.Alloc(c, 25))(t) // and what is left of a chunk
 	full := drain(t, a, c, 20)
 	checkBlocks(t, s, full, 20)
-	seen := map[memory.Addr]bool{kept: true, stocked: true}
-	last := memory.Class(20)
-	n := map[memory.Class]int{}
+	seen := map[layout.Addr]bool{kept: true, stocked: true}
+	last := layout.Class(20)
+	n := map[layout.Class]int{}
 	for {
 		x, k, err := a.AllocLarger(c, 20)
 		if errors.Is(err, memory.ErrNoSpace) {
@@ -385,11 +393,11 @@ func TestAllocLarger(t *testing.T) {
 		if last = k; seen[x] {
 			t.Fatalf("block %v twice", x)
 		}
-		checkBlocks(t, s, []memory.Addr{x}, k)
+		checkBlocks(t, s, []layout.Addr{x}, k)
 		seen[x] = true
 		n[k]++
 	}
-	for _, k := range []memory.Class{25, 30} {
+	for _, k := range []layout.Class{25, 30} {
 		if want := int(testSegment/k.Size()) - 1; n[k] < want-1 || n[k] > want || len(n) != 2 {
 			t.Errorf("%d blocks of class %d, of %d: %v", n[k], k, want, n)
 		}
@@ -398,13 +406,13 @@ func TestAllocLarger(t *testing.T) {
 	if x, k, err := a.AllocLarger(c, 19); x != full[0] || k != 20 || err != nil {
 		t.Errorf("%v of class %d: %v", x, k, err)
 	}
-	if _, _, err := a.AllocLarger(c, memory.NumClasses-1); !errors.Is(err, memory.ErrNoSpace) {
+	if _, _, err := a.AllocLarger(c, layout.NumClasses-1); !errors.Is(err, memory.ErrNoSpace) {
 		t.Errorf("larger than all: %v", err)
 	}
 }
 
-// TestStockOfOthers: an allocator that finds no room takes from what others have in stock, and not from what the dead
-// had, which a sweep finds.
+// TestStockOfOthers: an allocator that finds no room takes from what others have in stock, and not
+// from what the dead had, which a sweep finds.
 func TestStockOfOthers(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		b := newBed(t, 2, 2, 1)
@@ -445,7 +453,7 @@ func TestFewSegments(t *testing.T) {
 	a := b.allocator(s, c)
 	before := len(s.Layout().Segments)
 	for range 2 {
-		for k := range memory.Class(30) {
+		for k := range layout.Class(30) {
 			must(a.Alloc(c, k))(t)
 			check(t, a.Maintain(c))
 		}
@@ -455,8 +463,8 @@ func TestFewSegments(t *testing.T) {
 	}
 }
 
-// TestSpreadWhileRoomy: blocks of a class lie on all blades from the third chunk on, as long as there is plenty of
-// room; else when enough of the first segment is in use.
+// TestSpreadWhileRoomy: blocks of a class lie on all blades from the third chunk on, as long as
+// there is plenty of room; else when enough of the first segment is in use.
 func TestSpreadWhileRoomy(t *testing.T) {
 	for _, segments := range []int{64, 4} {
 		b := newBed(t, 2, segments, 1)
@@ -477,8 +485,8 @@ func TestSpreadWhileRoomy(t *testing.T) {
 	}
 }
 
-// TestFullDisks: the disks of some blades are full, also behind segments that are open. What is allocated goes to the others
-// until those are full as well.
+// TestFullDisks: the disks of some blades are full, also behind segments that are open. What is
+// allocated goes to the others until those are full as well.
 func TestFullDisks(t *testing.T) {
 	for _, x := range []struct {
 		blades, f int
@@ -487,7 +495,8 @@ func TestFullDisks(t *testing.T) {
 	}{
 		{4, 1, testSegment, []rdma.BladeID{0, 1}},
 		{4, 2, testSegment, []rdma.BladeID{0}},
-		{6, 2, 32 * testSegment, []rdma.BladeID{1, 3, 4}}, // as many segments as there are blades are open, and have memory in part
+		// as many segments as there are blades are open, and have memory in part
+		{6, 2, 32 * testSegment, []rdma.BladeID{1, 3, 4}},
 	} {
 		t.Run(fmt.Sprintf("%d blades, f=%d, full: %d", x.blades, x.f, x.full), func(t *testing.T) {
 			b := newBed(t, x.blades, 8*int(x.size/testSegment), x.f)
@@ -517,7 +526,8 @@ func TestFullDisks(t *testing.T) {
 			}
 			_, err := a.Alloc(c, 9)
 			var none *memory.NoSpaceError
-			if !errors.As(err, &none) || room > x.f && (!slices.Contains(x.full, none.Blade) || !errors.Is(err, rdma.ErrNoMemory)) {
+			if !errors.As(err, &none) || room > x.f && (!slices.Contains(x.full, none.Blade) ||
+				!errors.Is(err, rdma.ErrNoMemory)) {
 				t.Errorf("when all is full: %v", err)
 			}
 			b.fabric.fullOn = nil

@@ -7,21 +7,24 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// A process that is taken for dead, and is only late, while another one is alone with the database: nothing that it does
-// without a registration counts, and it has none before the other one is alone no more.
+// A process that is taken for dead, and is only late, while another one is alone with the
+// database: nothing that it does without a registration counts, and it has none before the other
+// one is alone no more.
 
-// TestAloneBesideLate: a process is late, and has a session. The other one is alone as soon as that is recovered, and not
-// before. The late one registers when the other is alone no more, and learns then what has become of the tables.
+// TestAloneBesideLate: a process is late, and has a session. The other one is alone as soon as that
+// is recovered, and not before. The late one registers when the other is alone no more, and learns
+// then what has become of the tables.
 func TestAloneBesideLate(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	b.fabric.clock = new(int64)
 	s, _ := b.open()
-	var told []memory.Table
+	var told []layout.Table
 	late, lc := b.join(10)
-	late.OnTables(func(t memory.Table) { told = append(told, t) })
+	late.OnTables(func(t layout.Table) { told = append(told, t) })
 	was := late.Process()
 	x := must(late.NewCoordinatorUntil(1000))(t) // a lease that has not ended: it runs on
 	table := must(s.CreateTable("words", nil))(t)
@@ -40,14 +43,15 @@ func TestAloneBesideLate(t *testing.T) {
 	check(t, s.BeginAlone())
 
 	for range 2 {
-		if _, err := late.NewCoordinatorUntil(1000); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "process 1 is alone") {
+		if _, err := late.NewCoordinatorUntil(1000); !errors.Is(err, memory.ErrShared) ||
+			!strings.Contains(err.Error(), "process 1 is alone") {
 			t.Errorf("it registers a session: %v", err)
 		}
 		if err := late.Renew(1000, x.ID); !errors.Is(err, memory.ErrShared) {
 			t.Errorf("it renews: %v", err)
 		}
 	}
-	if late.BeginMend(uint32(table.ID)) || late.BeginMend(memory.MendCopies) {
+	if late.AcquireRight(uint32(table.ID)) || late.AcquireRight(layout.RightCopies) {
 		t.Error("it has a right")
 	}
 	if err := late.BeginAlone(); !errors.Is(err, memory.ErrShared) {
@@ -73,7 +77,7 @@ func TestAloneBesideLate(t *testing.T) {
 	if now := late.Process(); now == was || !s.Registered(now) {
 		t.Errorf("process %d renews as %d, registered %v", was, now, s.Registered(now))
 	}
-	if len(told) == 0 || told[len(told)-1].State != memory.TableDropping {
+	if len(told) == 0 || told[len(told)-1].State != layout.TableDropping {
 		t.Errorf("it was told %+v", told)
 	}
 	must(late.NewCoordinatorUntil(1000))(t)
@@ -86,7 +90,8 @@ func TestAloneLost(t *testing.T) {
 	b.fabric.clock = new(int64)
 	s, _ := b.join(30_000_000)
 	check(t, s.BeginAlone())
-	if err := s.BeginAlone(); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "alone with it already") {
+	if err := s.BeginAlone(); !errors.Is(err, memory.ErrShared) ||
+		!strings.Contains(err.Error(), "alone with it already") {
 		t.Errorf("alone twice: %v", err)
 	}
 	other, _, err := b.tryOpen(0) // which waits for as long as the registration lasts
@@ -94,64 +99,65 @@ func TestAloneLost(t *testing.T) {
 	if !other.First() {
 		t.Fatal("it is beside one that was alone")
 	}
-	if err := s.EndAlone(); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "taken this process for dead") {
+	if err := s.EndAlone(); !errors.Is(err, memory.ErrShared) ||
+		!strings.Contains(err.Error(), "taken this process for dead") {
 		t.Errorf("alone to the end, though another process was, too: %v", err)
 	}
 	check(t, other.EndAlone())
 	check(t, s.Renew(60_000_000))
 	agree(t, b, s, other)
-	if l := s.Layout(); len(l.Mends) != 0 || len(l.Processes) != 2 {
-		t.Errorf("rights %+v, processes %+v", l.Mends, l.Processes)
+	if l := s.Layout(); len(l.Rights) != 0 || len(l.Processes) != 2 {
+		t.Errorf("rights %+v, processes %+v", l.Rights, l.Processes)
 	}
 }
 
-// TestRightsGivenBack: the catalog cannot be changed when a process is done with what it had a right to. The next renewal gives
-// the right back; and no right that is in use.
+// TestRightsGivenBack: the catalog cannot be changed when a process is done with what it had a
+// right to. The next renewal gives the right back; and no right that is in use.
 func TestRightsGivenBack(t *testing.T) {
 	for _, lie := range []bool{false, true} { // the change was made, and the catalog says that it has failed
 		b := newSharedBed(t, 2, 10, 1)
 		b.fabric.clock = new(int64)
 		s, _ := b.join(100)
 		check(t, s.BeginAlone())
-		if !s.BeginMend(7) || !s.BeginMend(memory.MendCopies) {
+		if !s.AcquireRight(7) || !s.AcquireRight(layout.RightCopies) {
 			t.Fatal("there are no rights")
 		}
 		has := func(want ...uint32) {
 			t.Helper()
 			var of []uint32
-			for _, m := range must(memory.LoadLayout(b.cat))(t).Mends {
+			for _, m := range must(layout.LoadLayout(b.cat))(t).Rights {
 				of = append(of, m.Of)
 			}
 			if !slices.Equal(of, want) {
 				t.Errorf("lie %v: rights of %v, not %v", lie, of, want)
 			}
 		}
-		has(memory.MendAlone, 7, memory.MendCopies)
+		has(layout.RightAlone, 7, layout.RightCopies)
 		b.cat.fail, b.cat.lie, b.cat.deaf = true, lie, true
 		if err := s.EndAlone(); err == nil {
 			t.Fatal("the catalog cannot be changed, and was")
 		}
-		s.EndMend(7)
+		s.ReleaseRight(7)
 		b.cat.fail, b.cat.lie, b.cat.deaf = false, false, false
 		check(t, s.Renew(200))
-		has(memory.MendCopies)
-		if !s.HasMend(memory.MendCopies) || s.HasMend(7) {
+		has(layout.RightCopies)
+		if !s.HasRight(layout.RightCopies) || s.HasRight(7) {
 			t.Error("a right that is in use was given back, or one that is not was kept")
 		}
 		check(t, s.BeginAlone()) // it can have all of them again
-		if !s.BeginMend(7) {
+		if !s.AcquireRight(7) {
 			t.Error("it has the right no more")
 		}
-		s.EndMend(7)
-		s.EndMend(memory.MendCopies)
+		s.ReleaseRight(7)
+		s.ReleaseRight(layout.RightCopies)
 		check(t, s.EndAlone())
 		has()
 		agree(t, b, s)
 	}
 }
 
-// TestRootOfOthers: two processes make the index of a table, one after the other: the second one's root is refused, and so is that of
-// one without the right.
+// TestRootOfOthers: two processes make the index of a table, one after the other: the second one's
+// root is refused, and so is that of one without the right.
 func TestRootOfOthers(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	b.fabric.clock = new(int64)
@@ -163,7 +169,7 @@ func TestRootOfOthers(t *testing.T) {
 	if err := s.SetTableRoot(table.ID, x); !errors.Is(err, memory.ErrTableExists) {
 		t.Errorf("a root without the right: %v", err)
 	}
-	if !s.BeginMend(uint32(table.ID)) {
+	if !s.AcquireRight(uint32(table.ID)) {
 		t.Fatal("there is no right")
 	}
 	unmade := memory.TableChange{ID: table.ID, Drop: true, Unmade: true}
@@ -171,23 +177,24 @@ func TestRootOfOthers(t *testing.T) {
 		t.Errorf("a table is dropped that another process makes: %v", err)
 	}
 	check(t, s.SetTableRoot(table.ID, x))
-	s.EndMend(uint32(table.ID))
+	s.ReleaseRight(uint32(table.ID))
 	if err := s.ChangeTables(unmade); !errors.Is(err, memory.ErrTableExists) {
 		t.Errorf("a table is dropped as one that was not made: %v", err)
 	}
-	if !other.BeginMend(uint32(table.ID)) {
+	if !other.AcquireRight(uint32(table.ID)) {
 		t.Fatal("there is no right behind another process")
 	}
 	if err := other.SetTableRoot(table.ID, y); !errors.Is(err, memory.ErrTableExists) {
 		t.Errorf("a second root: %v", err)
 	}
-	other.EndMend(uint32(table.ID))
+	other.ReleaseRight(uint32(table.ID))
 	if l := agree(t, b, s, other); l.Tables[0].Root != x {
 		t.Errorf("the root is %v, not %v", l.Tables[0].Root, x)
 	}
 }
 
-// TestOptionsOfOthers: two processes change the options of a table that they have read, and the second one is told.
+// TestOptionsOfOthers: two processes change the options of a table that they have read, and the
+// second one is told.
 func TestOptionsOfOthers(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	s, _ := b.join(0)
@@ -207,8 +214,8 @@ func TestOptionsOfOthers(t *testing.T) {
 	}
 }
 
-// TestOpenedInEpoch: another process begins an epoch at every step of an opening beside it, so that keys which the opening has are good
-// no more. It opens all the same.
+// TestOpenedInEpoch: another process begins an epoch at every step of an opening beside it, so that
+// keys which the opening has are good no more. It opens all the same.
 func TestOpenedInEpoch(t *testing.T) {
 	for at, done := 0, false; !done; at++ {
 		b := newSharedBed(t, 2, 8, 1)

@@ -21,19 +21,23 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	l := s.layout
 	infos := s.fabric.Blades()
 	stale := make([]bool, len(l.Blades)) // the header is to be written
-	var blank []rdma.BladeID             // that do not answer, or have not the memory that they had, and are not declared dead yet
-	var old []*StaleError                // of those that have old copies of their regions
+	// that do not answer, or have not the memory that they had, and are not declared dead yet
+	var blank []rdma.BladeID
+	var old []*layout.StaleError // of those that have old copies of their regions
 	var blanks error
 	for b := range l.Blades {
-		if l.Blades[b].State == BladeDown {
+		if l.Blades[b].State == layout.BladeDown {
 			continue
 		}
 		id := rdma.BladeID(b)
-		stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh)
-		gone := restarted(&l.Blades[b], infos[b]) && errors.Is(err, errBlank) || l.Blades[b].Incarnation != 0 && infos[b].Unheard && err != nil
-		if s.opts.Shared && (gone || errors.Is(err, ErrStale)) {
+		if stale[b], err = s.inspect(c, id, infos[b].Key, buf, fresh); err != nil {
+			infos[b] = s.fabric.Blades()[b] // the connection may have ended since it was asked
+		}
+		gone := restarted(&l.Blades[b], infos[b]) && errors.Is(err, errBlank) || l.Blades[b].Incarnation != 0 &&
+			infos[b].Unheard && err != nil
+		if s.opts.Shared && (gone || errors.Is(err, layout.ErrStale)) {
 			blank, blanks = append(blank, id), errors.Join(blanks, err)
-			if x, ok := errors.AsType[*StaleError](err); ok {
+			if x, ok := errors.AsType[*layout.StaleError](err); ok {
 				old = append(old, x)
 			}
 			continue
@@ -44,7 +48,8 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	}
 	if s.opts.ReadOnly {
 		if !l.Formatted {
-			return fmt.Errorf("%w: catalog %s: creating it was interrupted; open it once for writing", ErrNotFormatted, s.cat.Name())
+			return fmt.Errorf("%w: catalog %s: creating it was interrupted; open it once for writing",
+				layout.ErrNotFormatted, s.cat.Name())
 		}
 		return s.keysToRead(s.fabric.Blades())
 	}
@@ -53,30 +58,35 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		was = nil
 	}
 	known := l.Known(infos)
-	beats, err := s.cat.KeepAlive(Beat{})
+	beats, err := s.cat.KeepAlive(layout.Beat{})
 	if err != nil {
 		return s.unheard(err)
 	}
-	if alive := o.alive(l, beats); len(alive) > 0 && !fresh {
-		return s.beside(alive, known || o.waited >= openLimitNs && s.goesWithout(c, blank, infos, blanks))
+	alive, sure := o.alive(l, beats)
+	if s.opts.Shared {
+		s.heed(o, beats)
+	}
+	if len(alive) > 0 && !fresh {
+		return s.beside(alive, known || sure && o.waited >= openLimitNs && s.goesWithout(c, blank, infos, blanks))
 	}
 	if len(blank) > 0 { // what others would have done that had the database open
 		if (l.Last(blank...) > 0 || len(blank) == l.UpBlades()) && !s.opts.GiveUp {
 			for _, x := range old {
-				x.Mend = l.StaleRemedy(append([]rdma.BladeID{x.Blade}, blank...)...)
+				x.Advice = l.StaleRemedy(append([]rdma.BladeID{x.Blade}, blank...)...)
 			}
 			return blanks
 		}
 		if b := s.unconfirmed(blank, infos); b >= 0 && !s.opts.GiveUp {
 			o.limit = max(o.limit, witnessLimitNs)
-			return fmt.Errorf("%w: catalog %s: blade %d does not answer this process, and the server of the catalog has not found it gone: look after the way to it, or try again: %w", ErrShared, s.cat.Name(), b, blanks)
+			return fmt.Errorf("%w: catalog %s: blade %d does not answer this process, and the server of the catalog "+
+				"has not found it gone: look after the way to it, or try again: %w", ErrShared, s.cat.Name(), b, blanks)
 		}
-		if err := l.Bury(blank); err != nil {
+		if err := l.DeclareDead(blank); err != nil {
 			return err
 		}
 	}
 	others := len(l.Processes) > 0
-	var own ProcessEntry
+	var own layout.ProcessEntry
 	if s.opts.Shared {
 		if own, err = s.registration(l); err != nil {
 			return err
@@ -89,11 +99,11 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	}
 	if s.opts.Openings { // headers say so before the catalog does that they do
 		for b := range stale {
-			stale[b] = l.Blades[b].State == BladeUp
+			stale[b] = l.Blades[b].State == layout.BladeUp
 		}
 	}
 	for b := range l.Blades {
-		if l.Blades[b].State == BladeUp && infos[b].Size > l.Blades[b].Size {
+		if l.Blades[b].State == layout.BladeUp && infos[b].Size > l.Blades[b].Size {
 			l.Blades[b].Size = infos[b].Size
 			stale[b] = true
 		}
@@ -113,7 +123,7 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 		s.opts.Buried(blanks)
 	}
 	if s.first, s.process, s.until = true, own.ID, own.Until; s.opts.Shared {
-		s.note(MendAlone)
+		s.note(layout.RightAlone)
 	}
 	for b := range l.Blades {
 		if stale[b] {
@@ -137,15 +147,16 @@ func (s *membership) attach(c *rdma.Coro, o *opening, fresh bool) error {
 	return s.commit(l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 }
 
-// goesWithout has an opening beside other processes go on without blades that do not answer this process, and reports whether it can: it has heard of
-// all others, and these suffice. If these blades are gone, the others declare them dead.
+// goesWithout has an opening beside other processes go on without blades that do not answer this
+// process, and reports whether it can: it has heard of all others, and these suffice. If these
+// blades are gone, the others declare them dead.
 func (s *membership) goesWithout(c *rdma.Coro, silent []rdma.BladeID, infos []rdma.BladeInfo, why error) bool {
 	l := s.layout
 	cut := map[rdma.BladeID]string{}
 	for b := range l.Blades {
-		x, id := &l.Blades[b], rdma.BladeID(b) //nolint:gosec // there are MaxBlades
+		x, id := &l.Blades[b], rdma.BladeID(b) // there are MaxBlades
 		switch {
-		case x.State == BladeDown || x.Key != 0 && !infos[b].Unheard && x.Incarnation == infos[b].Incarnation:
+		case x.State == layout.BladeDown || x.Key != 0 && !infos[b].Unheard && x.Incarnation == infos[b].Incarnation:
 		case infos[b].Unheard && slices.Contains(silent, id):
 			cut[id] = fmt.Sprintf("it has not answered since this process was started: %v", why)
 		default:
@@ -160,8 +171,9 @@ func (s *membership) goesWithout(c *rdma.Coro, silent []rdma.BladeID, infos []rd
 	return true
 }
 
-// unconfirmed is one of blades that do not answer of which the witness does not say so, too; -1: there is none, or no witness. The trouble of a
-// process that is the first to open the database is no evidence about a blade.
+// unconfirmed is one of blades that do not answer of which the witness does not say so, too; -1:
+// there is none, or no witness. The trouble of a process that is the first to open the database is
+// no evidence about a blade.
 func (s *membership) unconfirmed(silent []rdma.BladeID, infos []rdma.BladeInfo) int {
 	for _, b := range silent {
 		says := func(x layout.Sight) bool { return x.Blade == b && x.Says == layout.Silent }
@@ -174,10 +186,10 @@ func (s *membership) unconfirmed(silent []rdma.BladeID, infos []rdma.BladeInfo) 
 
 var (
 	// errBlank is an ErrForeign: a region has nothing in it, and had.
-	errBlank = fmt.Errorf("%w", ErrForeign)
-	// errAhead is an ErrGeometry: a region is of a later epoch than the catalog, or than what was read of it just before another
-	// process has begun one.
-	errAhead = fmt.Errorf("%w", ErrGeometry)
+	errBlank = fmt.Errorf("%w", layout.ErrForeign)
+	// errAhead is an ErrGeometry: a region is of a later epoch than the catalog, or than what was
+	// read of it just before another process has begun one.
+	errAhead = fmt.Errorf("%w", layout.ErrGeometry)
 )
 
 // beside is what attach does while other processes have the database open.
@@ -185,12 +197,13 @@ func (s *store) beside(alive []uint32, known bool) error {
 	l := s.layout
 	var why string
 	switch {
-	case l.Mender(MendAlone) != 0:
-		why = fmt.Sprintf("process %d is alone with it: it opens it, or restores a backup", l.Mender(MendAlone))
+	case l.Holder(layout.RightAlone) != 0:
+		why = fmt.Sprintf("process %d is alone with it: it opens it, or restores a backup", l.Holder(layout.RightAlone))
 	case !l.Formatted:
 		why = fmt.Sprintf("process %d creates it", alive[0])
 	case !known:
-		why = fmt.Sprintf("a blade has restarted or does not answer, and processes %d have not declared it dead yet", alive)
+		why = fmt.Sprintf("a blade has restarted or does not answer, and processes %d have not declared it dead yet",
+			alive)
 	default:
 		return nil
 	}
@@ -200,7 +213,9 @@ func (s *store) beside(alive []uint32, known bool) error {
 // inspect reads the header of a blade's region and says whether it has to be written.
 func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, fresh bool) (stale bool, err error) {
 	fail := func(kind error, format string, args ...any) (bool, error) {
-		return false, &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: kind, What: fmt.Sprintf(format, args...)}
+		return false, &layout.BladeError{
+			Blade: b, Name: s.opts.bladeName(b), Err: kind, What: fmt.Sprintf(format, args...),
+		}
 	}
 	if fresh { // on a full disk a file without it cannot even be read
 		if err := s.provisionHeader(b); err != nil {
@@ -212,11 +227,12 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 	}
 	l := s.layout
 	want := l.HeaderOf(b)
-	var found *RegionHeader
+	var found *layout.RegionHeader
 	var firstErr error
 	blanks := 0
-	for i := range HeaderCopies {
-		h, blank, err := ParseHeaderCopy(c.Thread().Bytes(buf+uint32(i)*RegionHeaderSize, RegionHeaderSize), i)
+	for i := range layout.HeaderCopies {
+		at := buf + uint32(i)*layout.RegionHeaderSize
+		h, blank, err := layout.ParseHeaderCopy(c.Thread().Bytes(at, layout.RegionHeaderSize), i)
 		switch {
 		case blank:
 			blanks++
@@ -224,10 +240,12 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 			if firstErr == nil {
 				firstErr = err
 			}
-		case l.Judge(b, &h) == HeaderForeign && fresh:
-			return fail(ErrForeign, "its region belongs to database %v, and the catalog %s is empty: was the catalog lost?", h.UUID, s.cat.Name())
-		case l.Judge(b, &h) == HeaderForeign:
-			what, kind := l.Describe(b, HeaderForeign, &h)
+		case l.Judge(b, &h) == layout.HeaderForeign && fresh:
+			return fail(layout.ErrForeign,
+				"its region belongs to database %v, and the catalog %s is empty: was the catalog lost?",
+				h.UUID, s.cat.Name())
+		case l.Judge(b, &h) == layout.HeaderForeign:
+			what, kind := l.Describe(b, layout.HeaderForeign, &h)
 			return fail(kind, "%s (catalog %s)", what, s.cat.Name())
 		case found == nil || h.Epoch > found.Epoch:
 			found = &h
@@ -235,30 +253,31 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 		stale = stale || err != nil || h != want
 	}
 	switch {
-	case blanks == HeaderCopies && l.Formatted:
+	case blanks == layout.HeaderCopies && l.Formatted:
 		what, _ := l.Describe(b, layout.HeaderBlank, nil)
 		return fail(errBlank, "%s", what)
-	case blanks == HeaderCopies:
+	case blanks == layout.HeaderCopies:
 		return true, nil
 	case found == nil && !l.Formatted && !fresh:
 		return true, nil // a header that was being written; the catalog knows that nobody else's was there
 	case found == nil && fresh:
-		return fail(ErrForeign, "its region is not blank, and the catalog %s is empty", s.cat.Name())
+		return fail(layout.ErrForeign, "its region is not blank, and the catalog %s is empty", s.cat.Name())
 	case found == nil:
 		return fail(firstErr, "no copy of its region header is intact")
 	}
 	fault := l.Judge(b, found)
-	if fault == HeaderSound || fault == HeaderAhead {
+	if fault == layout.HeaderSound || fault == layout.HeaderAhead {
 		if err := s.compareTold(c, b, s.rev, buf); err != nil {
 			return false, err
 		}
 		words := c.Thread().Bytes(buf+toldAt, 16)
-		if err := l.Stale(b, s.opts.bladeName(b), binary.LittleEndian.Uint64(words), binary.LittleEndian.Uint64(words[8:])); err != nil {
+		if err := l.Stale(b, s.opts.bladeName(b), binary.LittleEndian.Uint64(words),
+			binary.LittleEndian.Uint64(words[8:])); err != nil {
 			return false, err
 		}
 	}
 	if what, kind := l.Describe(b, fault, found); kind != nil {
-		if fault == HeaderAhead {
+		if fault == layout.HeaderAhead {
 			kind = errAhead
 		}
 		return fail(kind, "%s (catalog %s)", what, s.cat.Name())
@@ -268,26 +287,26 @@ func (s *store) inspect(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32, 
 
 // writeHeader writes both copies of a region's header, one after the other, so
 // that one is whole at any moment.
-func (s *store) writeHeader(c *rdma.Coro, h RegionHeader, key rdma.Key, buf uint32) error {
+func (s *store) writeHeader(c *rdma.Coro, h layout.RegionHeader, key rdma.Key, buf uint32) error {
 	b := h.Blade
 	err := s.provisionHeader(b)
-	for i := 0; i < HeaderCopies && err == nil; i++ {
-		h.EncodeTo(c.Thread().Bytes(buf, RegionHeaderSize), i)
-		a := rdma.RemoteAddr{Blade: b, Key: key, Off: HeaderOffset(i)}
+	for i := 0; i < layout.HeaderCopies && err == nil; i++ {
+		h.EncodeTo(c.Thread().Bytes(buf, layout.RegionHeaderSize), i)
+		a := rdma.RemoteAddr{Blade: b, Key: key, Off: layout.HeaderOffset(i)}
 		var batch rdma.Batch
-		batch.Write(a, buf, RegionHeaderSize)
-		batch.Flush(a, RegionHeaderSize)
+		batch.Write(a, buf, layout.RegionHeaderSize)
+		batch.Flush(a, layout.RegionHeaderSize)
 		err = c.Do(&batch)
 	}
 	if err != nil {
-		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "writing the region header"}
+		return &layout.BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "writing the region header"}
 	}
 	return nil
 }
 
 // provisionHeader reserves what the header of a blade's region takes.
 func (s *store) provisionHeader(b rdma.BladeID) error {
-	err := s.fabric.Provision(b, 0, HeaderArea)
+	err := s.fabric.Provision(b, 0, layout.HeaderArea)
 	if errors.Is(err, rdma.ErrNoMemory) {
 		err = fmt.Errorf("%w: make room on the disk", err)
 	}
@@ -309,8 +328,8 @@ func (s *store) provisionHeader(b rdma.BladeID) error {
 // or up; it must not touch numbers, geometry, tables or coordinators. It is called under
 // the lock of the space, and again if another process has changed the catalog meanwhile, or blades
 // had to be asked for memory: it counts only the last time.
-func (s *replicas) AdvanceEpoch(change func(*Layout) error) error {
-	_, err := s.advance(func(l *Layout) error {
+func (s *replicas) AdvanceEpoch(change func(*layout.Layout) error) error {
+	_, err := s.advance(func(l *layout.Layout) error {
 		was, next := slices.Clone(l.Coordinators), l.NextCoordinator
 		if change != nil {
 			if err := change(l); err != nil {
@@ -318,17 +337,17 @@ func (s *replicas) AdvanceEpoch(change func(*Layout) error) error {
 			}
 		}
 		if !slices.Equal(was, l.Coordinators) || l.NextCoordinator != next {
-			return fmt.Errorf("%w: a new epoch may not change coordinators", ErrLayout)
+			return fmt.Errorf("%w: a new epoch may not change coordinators", layout.ErrLayout)
 		}
 		return nil
 	}, nil)
 	return err
 }
 
-// advance is AdvanceEpoch for a change that may also declare coordinators dead. then, if not nil, is
-// called under the lock as soon as the catalog has the change. moved: it has, and an error is of blades
-// whose keys could not be changed.
-func (s *replicas) advance(change func(*Layout) error, then func()) (moved bool, err error) {
+// advance is AdvanceEpoch for a change that may also declare coordinators dead. then, if not nil,
+// is called under the lock as soon as the catalog has the change. moved: it has, and an error is of
+// blades whose keys could not be changed.
+func (s *replicas) advance(change func(*layout.Layout) error, then func()) (moved bool, err error) {
 	s.epochs.Lock()
 	defer s.epochs.Unlock()
 	var granted error
@@ -340,7 +359,8 @@ func (s *replicas) advance(change func(*Layout) error, then func()) (moved bool,
 		if err := change(l); err != nil {
 			return err
 		}
-		if err := s.cutOff(l); err != nil && l.UpBlades() >= s.layout.UpBlades() { // that blade would have no key, for anybody
+		// that blade would have no key, for anybody
+		if err := s.cutOff(l); err != nil && l.UpBlades() >= s.layout.UpBlades() {
 			return err
 		}
 		return s.move(l, &granted, then)
@@ -354,20 +374,22 @@ func (s *replicas) advance(change func(*Layout) error, then func()) (moved bool,
 	return true, s.above.begin(granted)
 }
 
-// move makes l, which was made of the layout, the layout of the next epoch, in the catalog and here. The
-// epoch has not begun by that: see begin. granted is what has gone wrong with its keys. The caller holds
-// the lock, in a change.
-func (s *replicas) move(l *Layout, granted *error, then func()) error {
+// move makes l, which was made of the layout, the layout of the next epoch, in the catalog and
+// here. The epoch has not begun by that: see begin. granted is what has gone wrong with its keys.
+// The caller holds the lock, in a change.
+func (s *replicas) move(l *layout.Layout, granted *error, then func()) error {
 	old := s.layout
 	if old.Epoch == layout.MaxEpoch {
-		return fmt.Errorf("%w: of epochs: %s", ErrExhausted, layout.Anew)
+		return fmt.Errorf("%w: of epochs: %s", layout.ErrExhausted, layout.Anew)
 	}
 	l.Epoch = old.Epoch + 1
-	bereft := lostLocks(old, l) && len(l.Coordinators) == 0
-	l.Unswept, l.Hollow, l.Spared = l.Unswept || bereft, l.Hollow || bereft, l.Spared && !bereft
-	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator < old.NextCoordinator || len(l.Blades) != len(old.Blades) ||
-		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) || len(l.Coordinators) != len(old.Coordinators) {
-		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", ErrLayout)
+	locksLost := lostLocks(old, l) && len(l.Coordinators) == 0
+	l.Unswept, l.Dangling, l.OnlyDamage = l.Unswept || locksLost, l.Dangling || locksLost, l.OnlyDamage && !locksLost
+	if l.Geometry != old.Geometry || l.Formatted != old.Formatted || l.NextCoordinator < old.NextCoordinator ||
+		len(l.Blades) != len(old.Blades) ||
+		len(l.Segments) < len(old.Segments) || len(l.Tables) != len(old.Tables) ||
+		len(l.Coordinators) != len(old.Coordinators) {
+		return fmt.Errorf("%w: a new epoch may only move replicas and change the state of blades", layout.ErrLayout)
 	}
 	l.LoseReserved(old)
 	if err := l.Validate(); err != nil {
@@ -379,12 +401,12 @@ func (s *replicas) move(l *Layout, granted *error, then func()) error {
 	}
 	s.layout, s.moved = l, l.Epoch
 	for b := range s.scrubbed {
-		if l.Blades[b].State == BladeUp {
+		if l.Blades[b].State == layout.BladeUp {
 			delete(s.scrubbed, b)
 		}
 	}
-	if bereft {
-		s.bereft()
+	if locksLost {
+		s.noteLocksLost()
 	}
 	if then != nil {
 		then()
@@ -393,10 +415,11 @@ func (s *replicas) move(l *Layout, granted *error, then func()) error {
 	return nil
 }
 
-// lostLocks reports whether locks are lost with a change: it declares a blade dead, or a segment has another primary.
-func lostLocks(old, l *Layout) bool {
+// lostLocks reports whether locks are lost with a change: it declares a blade dead, or a segment
+// has another primary.
+func lostLocks(old, l *layout.Layout) bool {
 	for b := range l.Blades {
-		if l.Blades[b].State == BladeDown && old.Blades[b].State == BladeUp {
+		if l.Blades[b].State == layout.BladeDown && old.Blades[b].State == layout.BladeUp {
 			return true
 		}
 	}

@@ -21,7 +21,7 @@ type Claim struct {
 	space  *allocation
 	number map[uint32]uint32 // of the claim, by coordinator: see CoordinatorEntry.Claim
 	waits  bool              // see Outlasts
-	view   atomic.Pointer[View]
+	view   atomic.Pointer[layout.View]
 }
 
 // ClaimOptions say which coordinator recovers, and for how long the claim is good.
@@ -29,13 +29,13 @@ type ClaimOptions struct {
 	By    uint32 // the coordinator that recovers, or the process, if it has joined; 0: none
 	Now   int64  // nanoseconds of the fabric's clock
 	Until int64  // when others may take over; 0: never
-	// Steal takes over claims that have not expired: their holders are known to be dead. Those of other processes that
-	// are registered are taken over with Change alone.
+	// Steal takes over claims that have not expired: their holders are known to be dead. Those of
+	// other processes that are registered are taken over with Change alone.
 	Steal bool
 	// Change adapts the layout in the same step, as for AdvanceEpoch: it declares a
 	// blade dead. All open coordinators must be claimed then, and NewCoordinator fails
 	// with ErrGated until they are forgotten.
-	Change func(*Layout) error
+	Change func(*layout.Layout) error
 	// Again is a claim of the caller's own whose attempt has failed. It gives way to the new one,
 	// unless another claim has taken its coordinators since.
 	Again *Claim
@@ -48,8 +48,9 @@ type ClaimOptions struct {
 // maxClaimTerm bounds for how long a claim is made good beyond what is asked, in nanoseconds.
 const maxClaimTerm = 60_000_000_000
 
-// patience makes a claim good for as long as the one before was, and for twice as long if that expired, or was stolen,
-// and is somebody else's: two that need more time than they have would take over from one another for ever.
+// patience makes a claim good for as long as the one before was, and for twice as long if that
+// expired, or was stolen, and is somebody else's: two that need more time than they have would take
+// over from one another for ever.
 func (o *ClaimOptions) patience(term int64, others bool) {
 	if o.Until == 0 || term == 0 {
 		return
@@ -85,7 +86,7 @@ func (s *allocation) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	var at []int // of the coordinators in the layout
 	var numbers map[uint32]uint32
 	var made ClaimOptions
-	moved, err := s.advance(func(l *Layout) (err error) {
+	moved, err := s.advance(func(l *layout.Layout) (err error) {
 		made = o
 		at, _, err = s.declareDead(l, &made, ids)
 		return err
@@ -95,7 +96,7 @@ func (s *allocation) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			for id := range numbers {
-				s.forsake(id, max(o.Now, 1))
+				s.expireLease(id, max(o.Now, 1))
 			}
 		}
 		return nil, err
@@ -108,7 +109,8 @@ func (s *allocation) Claim(o ClaimOptions, ids ...uint32) (*Claim, error) {
 	return c, err
 }
 
-// claimHere is Claim in the epoch that is, unless others are at it, whose verbs may be on their way.
+// claimHere is Claim in the epoch that is, unless others are at it, whose verbs may be on their
+// way.
 func (s *allocation) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others bool, err error) {
 	err = s.update(func() error {
 		l, made := s.layout.Clone(), o
@@ -117,7 +119,7 @@ func (s *allocation) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others b
 		if at, others, err = s.declareDead(l, &made, ids); err != nil || others {
 			return err
 		}
-		var changes []Entry
+		var changes []layout.Entry
 		for _, i := range at {
 			changes = append(changes, layout.EntryOfCoordinator(l.Coordinators[i]))
 		}
@@ -135,8 +137,8 @@ func (s *allocation) claimHere(o ClaimOptions, ids []uint32) (c *Claim, others b
 	return c, others, err
 }
 
-// claimedNow notes that the catalog has a claim of this process on the coordinators at these places, and
-// returns its numbers. The caller holds the lock.
+// claimedNow notes that the catalog has a claim of this process on the coordinators at these
+// places, and returns its numbers. The caller holds the lock.
 func (s *membership) claimedNow(o *ClaimOptions, at []int) map[uint32]uint32 {
 	if s.claimed == nil {
 		s.claimed = map[uint32]int64{}
@@ -146,13 +148,13 @@ func (s *membership) claimedNow(o *ClaimOptions, at []int) map[uint32]uint32 {
 		e := &s.layout.Coordinators[i]
 		numbers[e.ID] = e.Claim
 		s.claimed[e.ID] = max(o.Until-o.Now, 0)
-		delete(s.forsaken, e.ID)
+		delete(s.abandoned, e.ID)
 	}
 	return numbers
 }
 
-// claimOf is the claim that the catalog has on coordinators, unless another claimant has taken one of them since:
-// ErrClaimed. The caller holds the lock.
+// claimOf is the claim that the catalog has on coordinators, unless another claimant has taken one
+// of them since: ErrClaimed. The caller holds the lock.
 func (s *allocation) claimOf(numbers map[uint32]uint32) (*Claim, error) {
 	c := &Claim{space: s, number: numbers}
 	c.view.Store(s.View())
@@ -188,14 +190,15 @@ func (s *store) together(ids []uint32) []uint32 {
 	return out
 }
 
-// declareDead notes a claim on the coordinators asked for, and those that belong with them, in l, a copy of the layout, and makes
-// o.Change there. It returns where they are in it, and whether somebody else was at it, whose
-// verbs may be on their way. The caller holds the lock.
-func (s *membership) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
+// declareDead notes a claim on the coordinators asked for, and those that belong with them, in l, a
+// copy of the layout, and makes o.Change there. It returns where they are in it, and whether
+// somebody else was at it, whose verbs may be on their way. The caller holds the lock.
+func (s *membership) declareDead(l *layout.Layout, o *ClaimOptions, asked []uint32) (at []int, others bool, err error) {
 	ids := s.together(asked)
 	if o.By != 0 && !slices.Contains(asked, o.By) {
 		if i, err := s.findCoordinator(o.By); l.Process(o.By) == nil && (err != nil || l.Coordinators[i].Recovering) {
-			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself", ErrClaimed, o.By)
+			return nil, false, fmt.Errorf("%w: coordinator %d cannot recover others, it was declared dead itself",
+				ErrClaimed, o.By)
 		}
 	}
 	for _, id := range ids {
@@ -207,7 +210,8 @@ func (s *membership) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at
 		again := o.Again != nil && o.Again.has(e)
 		until := s.regs.Load().untilOf(id)
 		steal := o.Steal && (o.Change != nil || e.By == s.process || l.Process(e.By) == nil)
-		if e.Recovering && !again && !steal && (until == 0 || o.Now <= until) && !(e.By == o.By && o.By != 0 && l.Process(o.By) == nil) {
+		if e.Recovering && !again && !steal && (until == 0 || o.Now <= until) &&
+			!(e.By == o.By && o.By != 0 && l.Process(o.By) == nil) {
 			return nil, false, fmt.Errorf("%w: %d, by %d", ErrClaimed, id, e.By)
 		}
 		at, others = append(at, i), others || e.Recovering && !again
@@ -223,12 +227,14 @@ func (s *membership) declareDead(l *Layout, o *ClaimOptions, asked []uint32) (at
 		return at, others, nil
 	}
 	if len(at) != len(l.Coordinators) {
-		return nil, false, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades", ErrLayout, len(at), len(l.Coordinators))
+		return nil, false, fmt.Errorf("%w: %d of %d coordinators are claimed with a change of the blades",
+			layout.ErrLayout, len(at), len(l.Coordinators))
 	}
 	return at, others, o.Change(l)
 }
 
-// claimTerm is for how long a claim is good for processes with clocks of their own; 0: they have none.
+// claimTerm is for how long a claim is good for processes with clocks of their own; 0: they have
+// none.
 func (s *store) claimTerm(o *ClaimOptions) int64 {
 	if !s.opts.Shared || o.Until == 0 {
 		return 0
@@ -237,7 +243,7 @@ func (s *store) claimTerm(o *ClaimOptions) int64 {
 }
 
 // View is the newest view of the claim's epoch.
-func (c *Claim) View() *View {
+func (c *Claim) View() *layout.View {
 	v, old := c.space.View(), c.view.Load()
 	if v == old || v.Epoch != old.Epoch {
 		return old
@@ -258,24 +264,24 @@ func (c *Claim) NewExtent(co *rdma.Coro, size uint32) (Extent, error) {
 func (c *Claim) FreeExtent(x Extent) (bool, error) { return c.space.FreeExtent(x) }
 
 // ExtentAt is Space.ExtentAt.
-func (c *Claim) ExtentAt(a Addr) Extent { return c.space.ExtentAt(a) }
+func (c *Claim) ExtentAt(a layout.Addr) Extent { return c.space.ExtentAt(a) }
 
 // has reports whether the claim on a coordinator is this one still; the caller holds the lock of
 // the space.
-func (c *Claim) has(e *CoordinatorEntry) bool {
+func (c *Claim) has(e *layout.CoordinatorEntry) bool {
 	number, ok := c.number[e.ID]
 	return ok && e.Recovering && e.Claim == number
 }
 
-// Abandon gives the claim up: from a time of the fabric's clock on others may claim the coordinators,
-// though it does not expire.
+// Abandon gives the claim up: from a time of the fabric's clock on others may claim the
+// coordinators, though it does not expire.
 func (c *Claim) Abandon(from int64) {
 	s := c.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range c.Coordinators {
 		if i, err := s.findCoordinator(x.ID); err == nil && c.has(&s.layout.Coordinators[i]) {
-			s.forsake(x.ID, from)
+			s.expireLease(x.ID, from)
 		}
 	}
 }
@@ -295,7 +301,8 @@ func (c *Claim) stands() ([]int, error) {
 		at = append(at, i)
 	}
 	if c.space.layout.Epoch != c.view.Load().Epoch {
-		return nil, fmt.Errorf("%w: the epoch is %d, not %d", rdma.ErrStaleKey, c.space.layout.Epoch, c.view.Load().Epoch)
+		return nil, fmt.Errorf("%w: the epoch is %d, not %d", rdma.ErrStaleKey, c.space.layout.Epoch,
+			c.view.Load().Epoch)
 	}
 	return at, nil
 }
@@ -311,7 +318,7 @@ func (c *Claim) Renew(until int64) error {
 			return err
 		}
 		l := s.layout
-		changes := make([]Entry, len(at))
+		changes := make([]layout.Entry, len(at))
 		ends, terms := make([]int64, len(at)), make([]int64, len(at))
 		for k, i := range at {
 			e := l.Coordinators[i]
@@ -332,14 +339,14 @@ func (c *Claim) Renew(until int64) error {
 
 // Decide makes verdicts durable, together with those that an earlier claimant
 // has made: before anything is done about them.
-func (c *Claim) Decide(verdicts []Verdict) error {
+func (c *Claim) Decide(verdicts []layout.Verdict) error {
 	s := c.space
 	return s.update(func() error {
 		if _, err := c.stands(); err != nil {
 			return err
 		}
 		all := slices.Clone(s.layout.Verdicts)
-		var changes []Entry
+		var changes []layout.Entry
 		for _, v := range verdicts {
 			i, ok := layout.FindVerdict(all, v.Coordinator)
 			if ok {
@@ -372,11 +379,12 @@ func (c *Claim) Forget() error {
 			return err
 		}
 		l := s.layout
-		hollow := s.hollow || c.Promoted
+		dangling := s.dangling || c.Promoted
 		next := l.Clone()
-		changes := append(s.mendsSweep(next), l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-len(at)), layout.EntryOfSweep(hollow, false), layout.EntryOfLoose())
+		changes := append(s.takeSweep(next), l.EntryOfState(len(l.Segments)-1, len(l.Tables),
+			len(l.Coordinators)-len(at)), layout.EntryOfSweep(dangling, false), layout.EntryOfLeaked())
 		for _, i := range at {
-			changes = append(changes, Entry{Key: layout.KeyOf(layout.PrefixCoordinator, l.Coordinators[i].ID)})
+			changes = append(changes, layout.Entry{Key: layout.KeyOf(layout.PrefixCoordinator, l.Coordinators[i].ID)})
 		}
 		if err := s.commit(changes...); err != nil {
 			return err
@@ -385,18 +393,20 @@ func (c *Claim) Forget() error {
 		for _, i := range at {
 			gone[l.Coordinators[i].ID] = true
 			delete(s.claimed, l.Coordinators[i].ID)
-			delete(s.forsaken, l.Coordinators[i].ID)
+			delete(s.abandoned, l.Coordinators[i].ID)
 			delete(s.logs.used, l.Coordinators[i].Slot)
 		}
-		l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e CoordinatorEntry) bool { return gone[e.ID] })
-		l.Unswept, l.Hollow, l.Spared, l.Loose, l.Mends = true, hollow, false, true, next.Mends
-		s.hollow = hollow
+		l.Coordinators = slices.DeleteFunc(slices.Clone(l.Coordinators), func(e layout.CoordinatorEntry) bool {
+			return gone[e.ID]
+		})
+		l.Unswept, l.Dangling, l.OnlyDamage, l.Leaked, l.Rights = true, dangling, false, true, next.Rights
+		s.dangling = dangling
 		if c.Promoted {
 			s.losses++
 		}
 		s.sweeps++
 		s.owing = s.opts.Shared // what it has freed for them, and what was theirs, if they were its own
-		s.torn.Store(true)
+		s.halfDone.Store(true)
 		s.register()
 		return nil
 	})

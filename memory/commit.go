@@ -14,7 +14,8 @@ import (
 // changed the catalog in between. Space.update does so with a function that looks at the layout,
 // commits entries, and changes the layout as soon as the catalog has them:
 //
-//	lock    the function looks at the layout. What it wants of a blade (Provision, Grant) it assumes.
+//	lock    the function looks at the layout. What it wants of a blade (Provision, Grant) it
+//	        assumes.
 //	        If it has assumed anything, it does not get beyond commit:
 //	unlock  the blades are asked
 //	lock    the function begins anew, with what the blades have said
@@ -22,14 +23,15 @@ import (
 //	                ErrRevision: the layout is loaded anew, and the function begins anew
 //	unlock
 //
-// So neither a blade nor the catalog is called under the lock, and a catalog that is silent holds up those alone that need it: other changes.
-// While a function is in commit, others may change under the lock whatever is neither in the layout nor derived from it, such as lists of free
-// blocks. A function that may need no change (update.light) first goes without the turn, as far as commit.
+// So neither a blade nor the catalog is called under the lock, and a catalog that is silent
+// holds up those alone that need it: other changes. While a function is in commit, others may
+// change under the lock whatever is neither in the layout nor derived from it, such as lists
+// of free blocks. A function that may need no change (update.light) first goes without the
+// turn, as far as commit.
 //
-// A change that another process has made impossible is found
-// so by the function, with the error of its own. An error that the function has found in a layout that
-// is not the catalog's any more does not count. The function changes nothing before commit has returned
-// nil.
+// A change that another process has made impossible is found so by the function, with the error of
+// its own. An error that the function has found in a layout that is not the catalog's any more does
+// not count. The function changes nothing before commit has returned nil.
 
 // errAgain makes update begin anew.
 var errAgain = errors.New("memory: the change is to be tried again")
@@ -69,7 +71,8 @@ func (s *store) unlock(u *update) {
 	}
 }
 
-// takeTurn gives a change the turn, which has begun without. The caller holds the lock, which is not held meanwhile.
+// takeTurn gives a change the turn, which has begun without. The caller holds the lock, which is
+// not held meanwhile.
 func (s *store) takeTurn(u *update) {
 	s.unlock(u)
 	u.turn, u.wants = true, false
@@ -130,8 +133,8 @@ func (s *store) updateAs(u *update, fn func() error) error {
 	}
 }
 
-// behind reports whether another process has changed the catalog since this one has looked. The caller
-// holds the lock, which is not held while the catalog is asked.
+// behind reports whether another process has changed the catalog since this one has looked. The
+// caller holds the lock, which is not held while the catalog is asked.
 func (s *store) behind() (is bool, err error) {
 	if s.closed != nil || s.doubt != nil || s.view.Load() == nil {
 		return false, nil
@@ -141,11 +144,12 @@ func (s *store) behind() (is bool, err error) {
 	return is, err
 }
 
-// newer reports whether the catalog has a later revision; an error if it does not say. The caller does not hold the lock.
-func (s *store) newer(rev Revision) (bool, error) {
+// newer reports whether the catalog has a later revision; an error if it does not say. The caller
+// does not hold the lock.
+func (s *store) newer(rev layout.Revision) (bool, error) {
 	now, err := s.cat.Revision()
 	if err == nil {
-		err = Behind(s.cat.Name(), now, rev)
+		err = layout.Behind(s.cat.Name(), now, rev)
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -157,7 +161,7 @@ func (s *store) newer(rev Revision) (bool, error) {
 
 // unheard is the error of a catalog that was asked for its revision.
 func (s *store) unheard(err error) error {
-	if errors.Is(err, ErrAway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign) {
+	if errors.Is(err, ErrAway) || errors.Is(err, ErrClosed) || errors.Is(err, layout.ErrForeign) {
 		return fmt.Errorf("memory: asking the catalog %s: %w", s.cat.Name(), err)
 	}
 	return fmt.Errorf("memory: asking the catalog %s: %w: %w", s.cat.Name(), ErrAway, err)
@@ -177,8 +181,8 @@ func (s *store) unlocked(fn func()) {
 	fn()
 }
 
-// await returns when the epoch of the catalog has begun in this process, or why it could not be begun
-// on a blade. The caller holds the lock, which is not held meanwhile.
+// await returns when the epoch of the catalog has begun in this process, or why it could not be
+// begun on a blade. The caller holds the lock, which is not held meanwhile.
 func (s *store) await(u *update) (err error) {
 	for s.beginning() && !u.unwaiting && s.closed == nil && err == nil {
 		func() {
@@ -194,8 +198,8 @@ func (s *store) await(u *update) (err error) {
 	return err
 }
 
-// beginning reports whether the epoch of the catalog has not begun in this process. The caller holds the
-// lock.
+// beginning reports whether the epoch of the catalog has not begun in this process. The
+// caller holds the lock.
 func (s *store) beginning() bool {
 	v := s.view.Load()
 	return v != nil && v.Epoch != s.layout.Epoch
@@ -209,9 +213,9 @@ func (s *store) settled(fn func()) {
 	fn()
 }
 
-// provision makes sure that a part of a blade's region has memory, as rdma.Fabric.Provision does. Within
-// a change it returns what the blade has answered, or nil, and has the blade asked before anything is
-// committed. The caller holds the lock, or is the only one.
+// provision makes sure that a part of a blade's region has memory, as rdma.Fabric.Provision does.
+// Within a change it returns what the blade has answered, or nil, and has the blade asked before
+// anything is committed. The caller holds the lock, or is the only one.
 func (s *store) provision(b rdma.BladeID, off, n uint64) error {
 	u := s.making
 	if u == nil {
@@ -232,16 +236,17 @@ func (s *store) provision(b rdma.BladeID, off, n uint64) error {
 
 // doubt is a change of the catalog that has failed, and the question what has become of it, too.
 type doubt struct {
-	changes []Entry
-	rev     Revision // that they were to change
+	changes []layout.Entry
+	rev     layout.Revision // that they were to change
 	err     error
 }
 
-// commit makes changes of the catalog durable; the caller holds the lock and changes the layout
-// accordingly when nil is returned. errAgain: nothing was changed, and the layout is another one, or
-// blades have to be asked before. If the catalog fails, it is asked what became of the changes, so that
-// memory and catalog agree; if it does not answer that either, before anything else is changed.
-func (s *store) commit(changes ...Entry) error {
+// commit makes changes of the catalog durable; the caller holds the lock and changes the
+// layout accordingly when nil is returned. errAgain: nothing was changed, and the layout is
+// another one, or blades have to be asked before. If the catalog fails, it is asked what
+// became of the changes, so that memory and catalog agree; if it does not answer that either,
+// before anything else is changed.
+func (s *store) commit(changes ...layout.Entry) error {
 	if s.making != nil && len(s.making.asks) > 0 || s.turnless() {
 		return errAgain
 	}
@@ -257,7 +262,7 @@ func (s *store) commit(changes ...Entry) error {
 	if errors.Is(err, ErrRevision) {
 		return s.reload()
 	}
-	if errors.Is(err, ErrForeign) { // it was not made
+	if errors.Is(err, layout.ErrForeign) { // it was not made
 		return s.distrust(err)
 	}
 	s.doubt = &doubt{slices.Clone(changes), s.rev, err}
@@ -272,7 +277,8 @@ func (s *store) commit(changes ...Entry) error {
 	return err
 }
 
-// turnless reports whether a change has got as far as it can without the turn, and notes that it needs that. The caller holds the lock.
+// turnless reports whether a change has got as far as it can without the turn, and notes that it
+// needs that. The caller holds the lock.
 func (s *store) turnless() bool {
 	u := s.making
 	if u == nil || u.turn {
@@ -282,17 +288,18 @@ func (s *store) turnless() bool {
 	return true
 }
 
-// apply is Catalog.Apply. The caller holds the lock and has the turn; the lock is not held meanwhile.
-func (s *store) apply(rev Revision, changes []Entry) (now Revision, err error) {
+// apply is Catalog.Apply. The caller holds the lock and has the turn; the lock is not held
+// meanwhile.
+func (s *store) apply(rev layout.Revision, changes []layout.Entry) (now layout.Revision, err error) {
 	s.called(func() { now, err = s.cat.Apply(rev, changes) })
 	return now, err
 }
 
-// agree settles a change of the catalog that is in doubt: the caller that wanted it was told that it
-// has failed, so if it was made all the same, it is taken back. What other processes may have gone on from
-// is not: an epoch, and in a shared database verdicts, tables, and whatever there is when they have changed the
-// catalog since. They may even have made the same change, such as a verdict on the same coordinators. Then it
-// is errAgain. The caller holds the lock.
+// agree settles a change of the catalog that is in doubt: the caller that wanted it was told that
+// it has failed, so if it was made all the same, it is taken back. What other processes may have
+// gone on from is not: an epoch, and in a shared database verdicts, tables, and whatever there is
+// when they have changed the catalog since. They may even have made the same change, such as a
+// verdict on the same coordinators. Then it is errAgain. The caller holds the lock.
 func (s *store) agree() error {
 	d := s.doubt
 	if d == nil {
@@ -314,7 +321,7 @@ func (s *store) agree() error {
 					s.doubt = d
 					return further(d.err, "and later", err)
 				}
-				s.above.forsakeUnknown(had)
+				s.above.abandonUnknown(had)
 				return errAgain
 			}
 			if rev, err = s.apply(rev, was); err == nil {
@@ -325,14 +332,16 @@ func (s *store) agree() error {
 			}
 			s.doubt = d
 		}
-		// Another revision: an earlier attempt to take it back was late, or others change the catalog.
+		// Another revision: an earlier attempt to take it back was late, or others
+		// change the catalog.
 		if !errors.Is(err, ErrRevision) || tries == maxAsks {
 			return further(d.err, "and later", err)
 		}
 	}
 }
 
-// maxAsks bounds how often in a row others change the catalog while it is asked what has become of a change.
+// maxAsks bounds how often in a row others change the catalog while it is asked what has
+// become of a change.
 const maxAsks = 100
 
 // further adds to err what came after it, if that is not the same error again.
@@ -344,15 +353,15 @@ func further(err error, when string, next error) error {
 }
 
 // ask asks the catalog whether the change in doubt was made, which then is in doubt no more; and at
-// which revision the catalog is. If it was not made, it never will be: at the revision that it is for
-// the entries are written again as they are, so should it arrive late, the catalog has another one.
-// If other processes have changed the catalog meanwhile, Space.rev stays behind, and the next commit
-// loads what they have changed. A change of which they have changed a part since counts as not made: it
-// is there when the layout is loaded.
-func (s *store) ask() (made bool, rev Revision, err error) {
+// which revision the catalog is. If it was not made, it never will be: at the revision that it is
+// for the entries are written again as they are, so should it arrive late, the catalog has another
+// one. If other processes have changed the catalog meanwhile, Space.rev stays behind, and the next
+// commit loads what they have changed. A change of which they have changed a part since counts as
+// not made: it is there when the layout is loaded.
+func (s *store) ask() (made bool, rev layout.Revision, err error) {
 	d := s.doubt
 	for range maxAsks {
-		var entries []Entry
+		var entries []layout.Entry
 		if entries, rev, err = s.load(); err != nil {
 			return false, 0, err
 		}
@@ -376,10 +385,10 @@ func (s *store) ask() (made bool, rev Revision, err error) {
 
 // ours reports whether entries are what the layout says, or that with the changes if they were
 // made: else another process has changed the catalog meanwhile.
-func (s *store) ours(entries, changes []Entry, made bool) bool {
+func (s *store) ours(entries, changes []layout.Entry, made bool) bool {
 	made = made || s.view.Load() == nil // while it is being opened, the layout comes before the catalog
 	for _, e := range layout.Difference(layout.OwnEntries(entries), s.layout.Entries()) {
-		if !made || !slices.ContainsFunc(changes, func(c Entry) bool { return c.Key == e.Key }) {
+		if !made || !slices.ContainsFunc(changes, func(c layout.Entry) bool { return c.Key == e.Key }) {
 			return false
 		}
 	}
@@ -387,14 +396,14 @@ func (s *store) ours(entries, changes []Entry, made bool) bool {
 }
 
 // moves reports whether changes begin another epoch than was.
-func moves(was, changes []Entry) bool { return layout.EpochIn(was) != layout.EpochIn(changes) }
+func moves(was, changes []layout.Entry) bool { return layout.EpochIn(was) != layout.EpochIn(changes) }
 
 // as returns the entries that changes are about: as they are.
-func as(entries, changes []Entry) []Entry {
-	out := make([]Entry, len(changes))
+func as(entries, changes []layout.Entry) []layout.Entry {
+	out := make([]layout.Entry, len(changes))
 	for i, c := range changes {
 		out[i].Key = c.Key
-		if k := slices.IndexFunc(entries, func(e Entry) bool { return e.Key == c.Key }); k >= 0 {
+		if k := slices.IndexFunc(entries, func(e layout.Entry) bool { return e.Key == c.Key }); k >= 0 {
 			out[i].Value = entries[k].Value
 		}
 	}
@@ -402,7 +411,7 @@ func as(entries, changes []Entry) []Entry {
 }
 
 // applied reports whether all changes are in effect.
-func applied(entries, changes []Entry) bool {
+func applied(entries, changes []layout.Entry) bool {
 	have := make(map[string]string, len(entries))
 	for _, e := range entries {
 		have[e.Key] = string(e.Value)
@@ -415,8 +424,8 @@ func applied(entries, changes []Entry) bool {
 	return true
 }
 
-// Await waits until the catalog has another revision than this process knows, by a change of any process,
-// and follows. It returns the error of ctx when that ends before, and that of the catalog.
+// Await waits until the catalog has another revision than this process knows, by a change of any
+// process, and follows. It returns the error of ctx when that ends before, and that of the catalog.
 func (s *store) Await(ctx context.Context) error {
 	s.mu.Lock()
 	rev := s.rev
@@ -429,11 +438,12 @@ func (s *store) Await(ctx context.Context) error {
 	return s.Follow()
 }
 
-// Follow takes over what other processes have changed in the catalog, if it has another revision than
-// this process knows: coordinators, segments, blades. It begins an epoch that another process has made,
-// and publishes the view. It does not wait for a change. Without one it costs a question to the
-// catalog. When it returns nil, this process knows all that was changed before the call. An error that matches ErrAway: the
-// catalog has not answered, and what other processes have changed is not known. Safe for concurrent use.
+// Follow takes over what other processes have changed in the catalog, if it has another revision
+// than this process knows: coordinators, segments, blades. It begins an epoch that another process
+// has made, and publishes the view. It does not wait for a change. Without one it costs a question
+// to the catalog. When it returns nil, this process knows all that was changed before the call. An
+// error that matches ErrAway: the catalog has not answered, and what other processes have changed
+// is not known. Safe for concurrent use.
 func (s *store) Follow() error {
 	s.mu.Lock()
 	err, rev, settled := s.closed, s.rev, s.doubt == nil && !s.beginning()
@@ -461,9 +471,9 @@ func (s *store) Follow() error {
 	})
 }
 
-// reload loads the layout from the catalog, which other processes have changed. It returns errAgain
-// when it has done so: what the caller has found in the layout before counts no more. The caller holds
-// the lock.
+// reload loads the layout from the catalog, which other processes have changed. It returns
+// errAgain when it has done so: what the caller has found in the layout before counts no more. The
+// caller holds the lock.
 func (s *store) reload() error {
 	if s.view.Load() == nil {
 		return errAgain // Open begins anew
@@ -479,18 +489,20 @@ func (s *store) reload() error {
 	if err != nil {
 		return err
 	}
-	if old := s.layout; l == nil || l.Geometry != old.Geometry || len(l.Blades) != len(old.Blades) || l.Epoch < old.Epoch {
-		s.closed = fmt.Errorf("%w: catalog %s was exchanged for that of another database, or for an old copy", ErrForeign, s.cat.Name())
+	if old := s.layout; l == nil || l.Geometry != old.Geometry || len(l.Blades) != len(old.Blades) ||
+		l.Epoch < old.Epoch {
+		s.closed = fmt.Errorf("%w: catalog %s was exchanged for that of another database, or for an old copy",
+			layout.ErrForeign, s.cat.Name())
 		return s.closed
 	}
 	s.above.replace(l, rev)
 	return errAgain
 }
 
-// replace makes the layout that of the catalog, and derives from the difference what the catalog does
-// not say itself. If the epoch has moved, the new one has not begun in this process: see await. The
-// caller holds the lock.
-func (s *Space) replace(l *Layout, rev Revision) {
+// replace makes the layout that of the catalog, and derives from the difference what the catalog
+// does not say itself. If the epoch has moved, the new one has not begun in this process: see
+// await. The caller holds the lock.
+func (s *Space) replace(l *layout.Layout, rev layout.Revision) {
 	old := s.layout
 	s.layout, s.rev = l, rev
 	s.notice(old)
@@ -503,22 +515,22 @@ func (s *Space) replace(l *Layout, rev Revision) {
 	defer s.inherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
 		s.sweeps++
-		s.torn.Store(true)
+		s.halfDone.Store(true)
 	}
 	s.owing = s.owing || lost || promoted || s.orphaned(old)
 	if !l.Unswept { // another process has come to the end of its sweep, of all that are gone
-		s.torn.Store(lost || s.failing)
-		s.withheld, s.waits.mender = false, 0
+		s.halfDone.Store(lost || s.failing)
+		s.withheld, s.waits.holder = false, 0
 	}
 	if promoted || lost {
 		s.losses++
-		s.hollow = true // another process may have come to the end of its sweep
+		s.dangling = true // another process may have come to the end of its sweep
 	}
-	s.hollow = s.hollow || l.Hollow
-	for id := range s.forsaken {
+	s.dangling = s.dangling || l.Dangling
+	for id := range s.abandoned {
 		was, now := old.Coordinator(id), l.Coordinator(id)
 		if was == nil || now == nil || *was != *now {
-			delete(s.forsaken, id) // another process has claimed it, or closed it
+			delete(s.abandoned, id) // another process has claimed it, or closed it
 		}
 	}
 	for id := range s.claimed {
@@ -531,7 +543,7 @@ func (s *Space) replace(l *Layout, rev Revision) {
 		return
 	}
 	for b := range s.scrubbed {
-		if skipped || l.Blades[b].State == BladeUp { // another process may have had it up meanwhile
+		if skipped || l.Blades[b].State == layout.BladeUp { // another process may have had it up meanwhile
 			delete(s.scrubbed, b)
 		}
 	}

@@ -21,14 +21,15 @@ type Coordinator struct {
 	// Closing: it had ended in order when it died, all transactions answered, and its
 	// log areas may be half cleared.
 	Closing bool
-	// Thin: a blade that is lost may have had the only copy of its log records: see
+	// FewLogs: a blade that is lost may have had the only copy of its log records: see
 	// CoordinatorEntry.
-	Thin bool
+	FewLogs bool
 }
 
-// LogArea is what a coordinator uses of its log area on one blade: it begins with
-// LogStep bytes and grows with Space.GrowLogs, so that recovery has to read no more than
-// may have been written. A blade that is down has none: Size is 0, and Addr is an address of that blade which no verb can reach.
+// LogArea is what a coordinator uses of its log area on one blade: it begins with LogStep bytes
+// and grows with Space.GrowLogs, so that recovery has to read no more than may have been
+// written. A blade that is down has none: Size is 0, and Addr is an address of that blade which
+// no verb can reach.
 type LogArea struct {
 	Addr rdma.RemoteAddr // Key is that of the epoch in which it was asked for: take the view's
 	Size uint32          // bytes
@@ -39,16 +40,16 @@ const nowhere = 1 << 62
 
 // logSpace is where log areas are, and which are in use.
 type logSpace struct {
-	rows [][]SegmentID // by row, then blade; 0: none
+	rows [][]layout.SegmentID // by row, then blade; 0: none
 	used map[uint32]bool
 }
 
 // derive finds the rows and the slots in use.
-func (g *logSpace) derive(l *Layout) {
+func (g *logSpace) derive(l *layout.Layout) {
 	g.rows = nil
 	for i := range l.Segments {
-		if l.Segments[i].Kind == KindLog {
-			g.add(l, SegmentID(i))
+		if l.Segments[i].Kind == layout.KindLog {
+			g.add(l, layout.SegmentID(i))
 		}
 	}
 	g.used = map[uint32]bool{}
@@ -57,10 +58,10 @@ func (g *logSpace) derive(l *Layout) {
 	}
 }
 
-func (g *logSpace) add(l *Layout, id SegmentID) {
+func (g *logSpace) add(l *layout.Layout, id layout.SegmentID) {
 	seg := &l.Segments[id]
 	for int(seg.Row) >= len(g.rows) {
-		g.rows = append(g.rows, make([]SegmentID, len(l.Blades)))
+		g.rows = append(g.rows, make([]layout.SegmentID, len(l.Blades)))
 	}
 	if seg.Placement.N > 0 {
 		g.rows[seg.Row][seg.Placement.Replicas[0].Blade] = id
@@ -70,7 +71,8 @@ func (g *logSpace) add(l *Layout, id SegmentID) {
 // free finds an unused slot of a row that has a segment on each of some blades, and none on others.
 func (g *logSpace) free(perSegment uint32, on, none []rdma.BladeID) (slot uint32, ok bool) {
 	for row, ids := range g.rows {
-		if slices.ContainsFunc(on, func(b rdma.BladeID) bool { return ids[b] == 0 }) || slices.ContainsFunc(none, func(b rdma.BladeID) bool { return ids[b] != 0 }) {
+		if slices.ContainsFunc(on, func(b rdma.BladeID) bool { return ids[b] == 0 }) ||
+			slices.ContainsFunc(none, func(b rdma.BladeID) bool { return ids[b] != 0 }) {
 			continue
 		}
 		for i := range perSegment {
@@ -107,56 +109,63 @@ func (s *allocation) LogRuns(b rdma.BladeID) (runs [][2]uint64) {
 }
 
 // areas is the coordinator with its log areas; the caller holds the lock.
-func (s *allocation) areas(e CoordinatorEntry) Coordinator {
+func (s *allocation) areas(e layout.CoordinatorEntry) Coordinator {
 	l := s.layout
-	c := Coordinator{ID: e.ID, Process: e.Process, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea, Closing: e.Closing, Thin: e.Thin}
+	c := Coordinator{
+		ID: e.ID, Process: e.Process, Logs: make([]LogArea, len(l.Blades)), LogMax: l.LogArea,
+		Closing: e.Closing, FewLogs: e.FewLogs,
+	}
 	row, i := e.Slot/l.LogsPerSegment(), e.Slot%l.LogsPerSegment()
 	used := l.LogUsed(e)
 	v := s.View()
 	for b := range l.Blades {
 		c.Logs[b].Addr = rdma.RemoteAddr{Blade: rdma.BladeID(b), Off: nowhere}
-		if id := s.logs.rows[row][b]; id != 0 && l.Blades[b].State == BladeUp {
-			c.Logs[b] = LogArea{Addr: v.At(MakeAddr(id, i*l.LogArea), 0), Size: used}
+		if id := s.logs.rows[row][b]; id != 0 && l.Blades[b].State == layout.BladeUp {
+			c.Logs[b] = LogArea{Addr: v.At(layout.MakeAddr(id, i*l.LogArea), 0), Size: used}
 		}
 	}
 	return c
 }
 
-// NewCoordinator registers a coordinator, with a log area on every blade that is
-// up, but for those whose disks are full, and those that this process is cut off: a coordinator can do without these as long as f+1 blades have one.
-// All bytes of the areas are zero: those of a coordinator that is closed are cleared before another may have them.
+// NewCoordinator registers a coordinator, with a log area on every blade that is up, but for those
+// whose disks are full, and those that this process is cut off: a coordinator can do without these
+// as long as f+1 blades have one. All bytes of the areas are zero: those of a coordinator that is
+// closed are cleared before another may have them.
 //
 // Areas are carved from whole segments, so most calls cost one change of the
 // catalog and no verb.
 func (s *allocation) NewCoordinator() (Coordinator, error) { return s.NewCoordinatorUntil(0) }
 
-// NewCoordinatorUntil is NewCoordinator with a lease: see Renew. Other processes take it for alive as long as this one is registered.
+// NewCoordinatorUntil is NewCoordinator with a lease: see Renew. Other processes take it for alive
+// as long as this one is registered.
 func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error) {
 	err = s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
 		}
-		if s.Gated() {
+		if s.FailoverPending() {
 			return ErrGated
 		}
 		if err := s.enroll(); err != nil { // a process that was taken for dead, and is not
 			return err
 		}
 		l := s.layout
-		if l.NextCoordinator >= MaxCoordinators {
-			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s", ErrExhausted, layout.Anew)
+		if l.NextCoordinator >= layout.MaxCoordinators {
+			return fmt.Errorf("%w: of coordinators, of which each session is a new one: %s",
+				layout.ErrExhausted, layout.Anew)
 		}
-		e := CoordinatorEntry{ID: l.NextCoordinator, Process: s.process, LogUsed: LogStep}
+		e := layout.CoordinatorEntry{ID: l.NextCoordinator, Process: s.process, LogUsed: layout.LogStep}
 		if !s.opts.Shared {
 			e.Until = max(until, 0)
 		}
-		e.Thin = s.View().UpBlades() <= l.Backups
+		e.FewLogs = s.View().UpBlades() <= l.Backups
 		if err := s.findLogs(&e); err != nil {
 			return err
 		}
 		next := *l
 		next.NextCoordinator++
-		if err := s.commit(layout.EntryOfCoordinator(e), next.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)+1)); err != nil {
+		if err := s.commit(layout.EntryOfCoordinator(e), next.EntryOfState(len(l.Segments)-1, len(l.Tables),
+			len(l.Coordinators)+1)); err != nil {
 			return err
 		}
 		l.NextCoordinator++
@@ -174,15 +183,16 @@ func (s *allocation) NewCoordinatorUntil(until int64) (c Coordinator, err error)
 	return c, err
 }
 
-// findLogs gives a coordinator log areas that nobody uses. A blade whose disk has no room for one is passed over, and a blade that this process is
-// cut off: what is written then is of a row of log segments without that blade.
-// As many blades as a log record goes to have an area. The caller holds the lock, in a change.
-func (s *allocation) findLogs(e *CoordinatorEntry) error {
+// findLogs gives a coordinator log areas that nobody uses. A blade whose disk has no room for one
+// is passed over, and a blade that this process is cut off: what is written then is of a row of log
+// segments without that blade. As many blades as a log record goes to have an area. The caller
+// holds the lock, in a change.
+func (s *allocation) findLogs(e *layout.CoordinatorEntry) error {
 	l := s.layout
 	var up []rdma.BladeID
 	full := s.without(l)
 	for b := range l.Blades {
-		if l.Blades[b].State == BladeUp && !slices.Contains(full, rdma.BladeID(b)) {
+		if l.Blades[b].State == layout.BladeUp && !slices.Contains(full, rdma.BladeID(b)) {
 			up = append(up, rdma.BladeID(b))
 		}
 	}
@@ -224,7 +234,7 @@ func (s *allocation) GrowLogs(id uint32) (c Coordinator, err error) {
 		case e.Recovering:
 			return fmt.Errorf("%w: %d was declared dead", ErrNoCoordinator, id)
 		case e.LogUsed == 0 || e.LogUsed >= s.layout.LogArea:
-			return fmt.Errorf("%w: coordinator %d uses all of its log areas", ErrLayout, id)
+			return fmt.Errorf("%w: coordinator %d uses all of its log areas", layout.ErrLayout, id)
 		}
 		e.LogUsed *= 2
 		if err := s.provideLogs(e); err != nil {
@@ -263,7 +273,7 @@ func (s *allocation) CloseCoordinator(id uint32) error {
 // reads its logs and clears its areas.
 func (s *allocation) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 	var areas Coordinator
-	var v *View
+	var v *layout.View
 	err := s.update(func() error {
 		i, err := s.findLive(id)
 		if err != nil {
@@ -295,12 +305,13 @@ func (s *allocation) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 		}
 		l := s.layout
 		gone := l.Coordinators[i]
-		if err := s.commit(Entry{Key: layout.KeyOf(layout.PrefixCoordinator, id)}, l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
+		if err := s.commit(layout.Entry{Key: layout.KeyOf(layout.PrefixCoordinator, id)},
+			l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)-1)); err != nil {
 			return err
 		}
 		l.Coordinators = slices.Delete(l.Coordinators, i, i+1)
 		delete(s.logs.used, gone.Slot)
-		delete(s.forsaken, id)
+		delete(s.abandoned, id)
 		delete(s.own, id) // it has left nothing
 		s.register()
 		return nil
@@ -310,7 +321,7 @@ func (s *allocation) CloseCoordinatorOn(c *rdma.Coro, id uint32) error {
 // Coordinator returns an open coordinator with its present log areas, and the view whose blades
 // they are on. Areas on blades that came up since it was registered are included. ErrNoCoordinator:
 // it was closed, or declared dead.
-func (s *allocation) Coordinator(id uint32) (c Coordinator, v *View, err error) {
+func (s *allocation) Coordinator(id uint32) (c Coordinator, v *layout.View, err error) {
 	s.settled(func() {
 		var i int
 		if i, err = s.findLive(id); err == nil {
@@ -333,7 +344,7 @@ func (s *store) findCoordinator(id uint32) (int, error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
-	i, ok := slices.BinarySearchFunc(s.layout.Coordinators, id, func(c CoordinatorEntry, id uint32) int {
+	i, ok := slices.BinarySearchFunc(s.layout.Coordinators, id, func(c layout.CoordinatorEntry, id uint32) int {
 		return int(c.ID) - int(id)
 	})
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -38,7 +39,8 @@ func TestLogAreasAreCleared(t *testing.T) {
 	}
 }
 
-// TestLogsOnSmallPages: the system is told of the segment of logs on each blade, and of no other, that little of it is used.
+// TestLogsOnSmallPages: the system is told of the segment of logs on each blade, and of no other,
+// that little of it is used.
 func TestLogsOnSmallPages(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	s, _ := b.open()
@@ -96,13 +98,13 @@ func TestCoordinatorsSurvive(t *testing.T) {
 func TestCoordinatorNumbersEnd(t *testing.T) {
 	b := newBed(t, 1, 4, 0)
 	s, _ := b.open()
-	s.SetNextCoordinator(memory.MaxCoordinators - 1)
+	s.SetNextCoordinator(layout.MaxCoordinators - 1)
 	last := must(s.NewCoordinator())(t)
-	if last.ID != memory.MaxCoordinators-1 {
+	if last.ID != layout.MaxCoordinators-1 {
 		t.Errorf("the last is %d", last.ID)
 	}
 	check(t, s.CloseCoordinator(last.ID))
-	if _, err := s.NewCoordinator(); !errors.Is(err, memory.ErrExhausted) {
+	if _, err := s.NewCoordinator(); !errors.Is(err, layout.ErrExhausted) {
 		t.Errorf("%v", err)
 	}
 }
@@ -150,8 +152,8 @@ func TestCloseOfDead(t *testing.T) {
 	}
 }
 
-// TestClaimsWithoutLeases: of two who recover a coordinator, each by a claim that does not expire and in
-// nobody's name, the second one shuts the first out, who cannot go on by trying again.
+// TestClaimsWithoutLeases: of two who recover a coordinator, each by a claim that does not expire
+// and in nobody's name, the second one shuts the first out, who cannot go on by trying again.
 func TestClaimsWithoutLeases(t *testing.T) {
 	s, _ := newBed(t, 2, 8, 1).open()
 	id := must(s.NewCoordinator())(t).ID
@@ -163,7 +165,7 @@ func TestClaimsWithoutLeases(t *testing.T) {
 	if _, err := s.Claim(memory.ClaimOptions{Again: first, Stay: true}, id); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("the first one tries again: %v", err)
 	}
-	check(t, second.Decide([]memory.Verdict{{Coordinator: id}}))
+	check(t, second.Decide([]layout.Verdict{{Coordinator: id}}))
 	third := must(s.Claim(memory.ClaimOptions{Again: first, Stay: true, Steal: true}, id))(t)
 	if third.View().Epoch == second.View().Epoch {
 		t.Errorf("the second one's verbs may be on their way, and epoch %d has not moved", third.View().Epoch)
@@ -179,8 +181,8 @@ func TestClaimsWithoutLeases(t *testing.T) {
 	check(t, again.Forget())
 }
 
-// TestClaimOfNobody: the catalog has a claim that does not expire, and a blade does not get its new key: whoever was about to
-// claim is told that it has failed, and gives up. Others may claim.
+// TestClaimOfNobody: the catalog has a claim that does not expire, and a blade does not get its new
+// key: whoever was about to claim is told that it has failed, and gives up. Others may claim.
 func TestClaimOfNobody(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	s, _ := b.open()
@@ -206,8 +208,9 @@ func TestClaimOfNobody(t *testing.T) {
 	check(t, c.Forget())
 }
 
-// TestClaimDuel: two recover a coordinator, and each needs more time than a claim is good for: they take over from
-// one another, and one of them comes to his end, since claims last longer and longer.
+// TestClaimDuel: two recover a coordinator, and each needs more time than a claim is good
+// for: they take over from one another, and one of them comes to his end, since claims last
+// longer and longer.
 func TestClaimDuel(t *testing.T) {
 	const term, need = 100, 5000
 	s, _ := newBed(t, 2, 8, 1).open()
@@ -234,7 +237,8 @@ func TestClaimDuel(t *testing.T) {
 		}
 		check(t, err)
 		has[i], since = c, now
-		again := must(s.Claim(memory.ClaimOptions{By: ids[i], Now: now, Until: now + term, Again: c, Stay: true}, dead))(t)
+		again := must(s.Claim(memory.ClaimOptions{By: ids[i], Now: now, Until: now + term, Again: c, Stay: true},
+			dead))(t)
 		has[i] = again
 	}
 	other := ids[1]
@@ -245,28 +249,30 @@ func TestClaimDuel(t *testing.T) {
 	check(t, first.Forget())
 }
 
-// TestForsake: the lease of a coordinator that nobody stands for has expired, if it has one or not, until
-// somebody recovers it; and if who does so gives up, it has expired again from the time that he says.
-func TestForsake(t *testing.T) {
+// TestAbandon: the lease of a coordinator that nobody stands for has expired, if it has one or
+// not, until somebody recovers it; and if who does so gives up, it has expired again from the
+// time that he says.
+func TestAbandon(t *testing.T) {
 	const never, now = int64(0), int64(1000)
 	for _, until := range []int64{never, 1e12} {
 		s, _ := newBed(t, 2, 8, 1).open()
 		id, by := must(s.NewCoordinatorUntil(until))(t).ID, must(s.NewCoordinatorUntil(until))(t).ID
 		lease := func(at int64, want memory.LeaseState) {
 			t.Helper()
-			if have := s.Lease(id, at); have != want || slices.Contains(s.Expired(at), id) != (want == memory.LeaseExpired) {
+			if have := s.Lease(id, at); have != want ||
+				slices.Contains(s.Expired(at), id) != (want == memory.LeaseExpired) {
 				t.Errorf("until %d, at %d: the lease is %v, not %v; expired: %v", until, at, have, want, s.Expired(at))
 			}
 		}
-		s.Forsake(99)
+		s.Abandon(99)
 		lease(now, memory.LeaseLive)
-		s.Forsake(id)
+		s.Abandon(id)
 		lease(now, memory.LeaseExpired)
 		check(t, s.Renew(2e12, by)) // whatever else happens
 		lease(now, memory.LeaseExpired)
 		first := must(s.Claim(memory.ClaimOptions{By: by, Now: now}, id))(t)
 		lease(now, memory.LeaseClaimed)
-		s.Forsake(id) // its session, which is late
+		s.Abandon(id) // its session, which is late
 		lease(now, memory.LeaseClaimed)
 		first.Abandon(2 * now)
 		lease(2*now, memory.LeaseClaimed)
@@ -282,13 +288,14 @@ func TestForsake(t *testing.T) {
 		lease(3*now, memory.LeaseClaimed)
 		check(t, second.Forget())
 		lease(3*now, memory.LeaseGone)
-		s.Forsake(id)
+		s.Abandon(id)
 		lease(3*now, memory.LeaseGone)
 	}
 }
 
-// TestLogsBesideFullDisks: a coordinator does without a log area on a blade whose disk is full, as long as f+1 blades have one. What the others have
-// stays, a reopened database knows of it, and when there is room again all blades have areas of new ones.
+// TestLogsBesideFullDisks: a coordinator does without a log area on a blade whose disk is full, as
+// long as f+1 blades have one. What the others have stays, a reopened database knows of it, and
+// when there is room again all blades have areas of new ones.
 func TestLogsBesideFullDisks(t *testing.T) {
 	b := newBed(t, 3, 16, 1)
 	s, c := b.open()
@@ -340,7 +347,7 @@ func TestLogsBesideFullDisks(t *testing.T) {
 		}
 		expect("still", now, 0, 1, 2)
 	}
-	l := must(memory.LoadLayout(b.cat))(t)
+	l := must(layout.LoadLayout(b.cat))(t)
 	if err := l.Validate(); err != nil {
 		t.Error(err)
 	}

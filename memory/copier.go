@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"txnode/memory/internal/blockline"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -42,20 +43,20 @@ import (
 // be equal only until the power goes.
 type Copier struct {
 	space *Space
-	epoch Epoch
+	epoch layout.Epoch
 	// failures is how often verbs had failed when the pass began: see Space.CompareAgain.
 	failures uint64
 
-	work  []SegmentID
-	at    int    // in work
-	off   uint32 // in the segment
-	later []Addr // blocks to be looked at again
-	idle  int    // steps in a row that have brought nothing
+	work  []layout.SegmentID
+	at    int           // in work
+	off   uint32        // in the segment
+	later []layout.Addr // blocks to be looked at again
+	idle  int           // steps in a row that have brought nothing
 	p     CopyProgress
 	// held are blocks to be looked at again whose locks are not nobody's.
-	held map[Addr]heldSince
+	held map[layout.Addr]heldSince
 	// suspects are blocks that were copied though they look locked, and are perhaps damaged.
-	suspects []Addr
+	suspects []layout.Addr
 }
 
 // heldSince is the guard of a block, and since when it has been the same.
@@ -74,19 +75,20 @@ type CopyProgress struct {
 }
 
 // NewCopier makes a copier. It is made once: it finds its work by itself.
-func (s *Space) NewCopier() *Copier { return &Copier{space: s, held: map[Addr]heldSince{}} }
+func (s *Space) NewCopier() *Copier { return &Copier{space: s, held: map[layout.Addr]heldSince{}} }
 
 // Suspects are blocks that were copied although they look locked: by no coordinator that ever was,
 // or by one that has closed and left nothing to be swept. They may be damaged. They are copied as
 // they are, so that other copies need not wait. At most maxSuspects are remembered.
-func (k *Copier) Suspects() []Addr { return k.suspects }
+func (k *Copier) Suspects() []layout.Addr { return k.suspects }
 
-// Stuck is an error if the copier waits for a block that has been locked for long by one and the same
-// transaction.
+// Stuck is an error if the copier waits for a block that has been locked for long by one and
+// the same transaction.
 func (k *Copier) Stuck(now int64) error {
-	var at Addr
+	var at layout.Addr
 	for a, h := range k.held {
-		if now-h.since > copyStuckNs && (at == 0 || h.since < k.held[at].since || h.since == k.held[at].since && a < at) {
+		if now-h.since > copyStuckNs && (at == 0 || h.since < k.held[at].since || h.since == k.held[at].since &&
+			a < at) {
 			at = a
 		}
 	}
@@ -94,7 +96,8 @@ func (k *Copier) Stuck(now int64) error {
 		return nil
 	}
 	h := k.held[at]
-	return fmt.Errorf("%w: block %v, for %v, by coordinator %d: a transaction that does not end, one of a dead worker that is not swept yet, or the block is damaged, which a check of the database, closed, can tell",
+	return fmt.Errorf("%w: block %v, for %v, by coordinator %d: a transaction that does not end, one of a dead "+
+		"worker that is not swept yet, or the block is damaged, which a check of the database, closed, can tell",
 		ErrStuck, at, time.Duration(now-h.since).Round(time.Millisecond), h.guard>>blockline.CoordinatorShift)
 }
 
@@ -102,29 +105,32 @@ func (k *Copier) Stuck(now int64) error {
 func (k *Copier) Progress() CopyProgress { return k.p }
 
 const (
-	copyChunk   = 64 << 10 // bytes of a segment in a step
-	copyTries   = 16       // of a part of an index that changes all the time, before it is asked again whether an extent there is reserved
-	copyRetries = 256      // blocks looked at again in a step
-	copyWhole   = 256      // bytes of a block that is read as a whole for its guard, among its neighbours
-	// copyPatience is after how many steps in which all of them are locked still it is asked whose locks
-	// that are: some 4 ms.
+	copyChunk = 64 << 10 // bytes of a segment in a step
+	// of a part of an index that changes all the time, before it is asked again whether an
+	// extent there is reserved
+	copyTries   = 16
+	copyRetries = 256 // blocks looked at again in a step
+	copyWhole   = 256 // bytes of a block that is read as a whole for its guard, among its neighbours
+	// copyPatience is after how many steps in which all of them are locked still it is asked whose
+	// locks that are: some 4 ms.
 	copyPatience = 12
-	// copyStuckNs is how long a lock is waited for before it is said, and before the copies of other
-	// segments become full ones in an epoch of their own.
+	// copyStuckNs is how long a lock is waited for before it is said, and before the copies of
+	// other segments become full ones in an epoch of their own.
 	copyStuckNs = 2e9
 	maxSuspects = 1 << 10
 )
 
 // Step does a part of the work: some hundred microseconds on a fast fabric. idle
-// means that nothing is being built, or that it has to wait (Space.Gated). After an error,
-// of a verb or of the catalog, the thread's queue pairs may have to be connected again;
+// means that nothing is being built, or that it has to wait (Space.FailoverPending). After an
+// error, of a verb or of the catalog, the thread's queue pairs may have to be connected again;
 // nothing is lost.
 func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 	v := k.space.ViewOn(c.Thread()) // before it is asked what is undecided
-	if k.space.Gated() {
+	if k.space.FailoverPending() {
 		return true, nil
 	}
-	if err := k.space.EndKeys(); err != nil { // sessions of before the epoch may write to a blade, and not to the copies
+	// sessions of before the epoch may write to a blade, and not to the copies
+	if err := k.space.EndKeys(); err != nil {
 		return false, err
 	}
 	if f := k.space.failures.Load(); v.Epoch != k.epoch || f != k.failures {
@@ -153,7 +159,7 @@ func (k *Copier) Step(c *rdma.Coro) (idle bool, err error) {
 }
 
 // finish makes the copies of segments full ones. Then it is looked for more.
-func (k *Copier) finish(c *rdma.Coro, v *View, ids []SegmentID) error {
+func (k *Copier) finish(c *rdma.Coro, v *layout.View, ids []layout.SegmentID) error {
 	k.epoch = 0
 	if k.space.durable() {
 		if err := flushBuilding(c, v, ids); err != nil {
@@ -166,21 +172,21 @@ func (k *Copier) finish(c *rdma.Coro, v *View, ids []SegmentID) error {
 }
 
 // beside lists the segments that have nothing to be looked at again.
-func (k *Copier) beside() []SegmentID {
-	wait := map[SegmentID]bool{}
+func (k *Copier) beside() []layout.SegmentID {
+	wait := map[layout.SegmentID]bool{}
 	for _, a := range k.later {
 		wait[a.Segment()] = true
 	}
-	return slices.DeleteFunc(slices.Clone(k.work), func(id SegmentID) bool { return wait[id] })
+	return slices.DeleteFunc(slices.Clone(k.work), func(id layout.SegmentID) bool { return wait[id] })
 }
 
 // restart makes a list of what is to be done.
-func (k *Copier) restart(v *View) {
+func (k *Copier) restart(v *layout.View) {
 	k.epoch, k.work, k.at, k.off, k.later, k.idle = v.Epoch, k.work[:0], 0, 0, k.later[:0], 0
 	clear(k.held)
 	for id := 1; id < v.Segments(); id++ {
-		if a := MakeAddr(SegmentID(id), 0); v.Written(a) > v.Copies(a) {
-			k.work = append(k.work, SegmentID(id))
+		if a := layout.MakeAddr(layout.SegmentID(id), 0); v.Written(a) > v.Copies(a) {
+			k.work = append(k.work, layout.SegmentID(id))
 		}
 	}
 	k.p.Done, k.p.Total = 0, uint64(len(k.work))*uint64(k.space.opts.SegmentSize)
@@ -190,14 +196,14 @@ func (k *Copier) restart(v *View) {
 }
 
 // forward does the next part of a segment.
-func (k *Copier) forward(c *rdma.Coro, v *View) error {
+func (k *Copier) forward(c *rdma.Coro, v *layout.View) error {
 	id := k.work[k.at]
 	kind, class, size := k.space.purpose(id)
 	n := uint32(copyChunk)
 	var err error
-	if kind == KindIndex {
+	if kind == layout.KindIndex {
 		for _, r := range k.space.copied(id, k.off, n) {
-			done, err := syncWords(c, v, MakeAddr(id, r[0]), r[1], copyTries)
+			done, err := syncWords(c, v, layout.MakeAddr(id, r[0]), r[1], copyTries)
 			if !done || err != nil {
 				return err
 			}
@@ -207,7 +213,7 @@ func (k *Copier) forward(c *rdma.Coro, v *View) error {
 		n = max(copyChunk/block, 1) * block
 		end := size / block * block
 		n = min(n, end-k.off)
-		err = k.blocks(c, v, MakeAddr(id, k.off), n, block)
+		err = k.blocks(c, v, layout.MakeAddr(id, k.off), n, block)
 		if k.off+n == end {
 			n = size - k.off
 		}
@@ -222,9 +228,10 @@ func (k *Copier) forward(c *rdma.Coro, v *View) error {
 	return nil
 }
 
-// ClassAt is the class of the blocks of the segment in which an address is, whatever they say themselves: one
-// that was never used, or of which a half was written, says nothing. false: there is no such segment.
-func (s *store) ClassAt(a Addr) (Class, bool) {
+// ClassAt is the class of the blocks of the segment in which an address is, whatever they say
+// themselves: one that was never used, or of which a half was written, says nothing. false: there
+// is no such segment.
+func (s *store) ClassAt(a layout.Addr) (layout.Class, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if int(a.Segment()) >= len(s.layout.Segments) {
@@ -234,22 +241,22 @@ func (s *store) ClassAt(a Addr) (Class, bool) {
 }
 
 // purpose is what a segment is for, and how many bytes of it may be used by now.
-func (s *store) purpose(id SegmentID) (SegmentKind, Class, uint32) {
+func (s *store) purpose(id layout.SegmentID) (layout.SegmentKind, layout.Class, uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout.Segments[id].Kind, s.layout.Segments[id].Class, s.layout.Backed(id)
 }
 
 // again looks at blocks once more that were locked, or have changed.
-func (k *Copier) again(c *rdma.Coro, v *View) error {
+func (k *Copier) again(c *rdma.Coro, v *layout.View) error {
 	list := k.later
-	rest := []Addr(nil)
+	rest := []layout.Addr(nil)
 	if len(list) > copyRetries {
 		list, rest = list[:copyRetries], list[copyRetries:]
 	}
 	before := len(k.later)
-	list = append([]Addr(nil), list...)
-	k.later = append([]Addr(nil), rest...)
+	list = append([]layout.Addr(nil), list...)
+	k.later = append([]layout.Addr(nil), rest...)
 	for i, a := range list {
 		_, class, _ := k.space.purpose(a.Segment())
 		if k.idle >= copyPatience {
@@ -294,7 +301,7 @@ func (k *Copier) again(c *rdma.Coro, v *View) error {
 //
 // What else is locked by nobody a sweep unlocks. Where none is due the block is damaged, or its
 // guard is, by which it looks locked: it is copied as it would be when it is unlocked.
-func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool, err error) {
+func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint32) (done bool, err error) {
 	r := k.space.BeginResolve(a, 0)
 	if r == nil {
 		return false, nil
@@ -319,7 +326,8 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 		return false, err
 	}
 	state := t.Word(buf+blockline.MetaOff) >> blockline.StateShift & blockline.StateMask
-	beyond := state == blockline.StateAbsent || state == blockline.StateLive && first>>1&(1<<(blockline.CoordinatorShift-1)-1) >= blockline.MaxSequence
+	beyond := state == blockline.StateAbsent || state == blockline.StateLive &&
+		first>>1&(1<<(blockline.CoordinatorShift-1)-1) >= blockline.MaxSequence
 	owner := uint32(first >> blockline.CoordinatorShift)
 	if k.space.Registered(owner) || !beyond && !k.space.neverUnlocked(owner) {
 		if h, ok := k.held[a]; !ok || h.guard != first {
@@ -330,7 +338,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 	for o := (block - 1) / chunk * chunk; ; o -= chunk { // the first line comes last
 		n := min(chunk, block-o)
 		b.Reset()
-		b.Read(v.At(a+Addr(o), 0), buf, n)
+		b.Read(v.At(a+layout.Addr(o), 0), buf, n)
 		if err := c.Do(&b); err != nil {
 			return false, err
 		}
@@ -339,7 +347,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 		}
 		b.Reset()
 		for i := v.Copies(a); i < v.Written(a); i++ {
-			b.Write(v.At(a+Addr(o), i), buf, n)
+			b.Write(v.At(a+layout.Addr(o), i), buf, n)
 			k.p.Copied += uint64(n)
 		}
 		if err := c.Do(&b); err != nil {
@@ -362,8 +370,8 @@ func (k *Copier) nobodys(c *rdma.Coro, v *View, a Addr, block uint32) (done bool
 	return true, nil
 }
 
-// neverUnlocked reports whether a lock of a coordinator's is nobody's, and no sweep will unlock it: it
-// never was, or is gone, and nothing is left to be swept but what is damaged.
+// neverUnlocked reports whether a lock of a coordinator's is nobody's, and no sweep will unlock it:
+// it never was, or is gone, and nothing is left to be swept but what is damaged.
 func (s *store) neverUnlocked(owner uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +379,7 @@ func (s *store) neverUnlocked(owner uint32) bool {
 }
 
 // blocks copies the blocks of n bytes at a, n a multiple of the size of one.
-func (k *Copier) blocks(c *rdma.Coro, v *View, a Addr, n, block uint32) error {
+func (k *Copier) blocks(c *rdma.Coro, v *layout.View, a layout.Addr, n, block uint32) error {
 	for i := v.Copies(a); i < v.Written(a); i++ {
 		if block > copyChunk {
 			if err := k.large(c, v, a, block, i); err != nil {
@@ -403,7 +411,8 @@ func judge(p, copied []byte) verdict {
 		return blockLater
 	}
 	free := func(p []byte) bool {
-		return binary.LittleEndian.Uint64(p[blockline.MetaOff:])>>blockline.StateShift&blockline.StateMask == blockline.StateFree
+		return binary.LittleEndian.Uint64(
+			p[blockline.MetaOff:])>>blockline.StateShift&blockline.StateMask == blockline.StateFree
 	}
 	if free(p) {
 		// The number of its freeing counts, too: see strays.go.
@@ -420,7 +429,7 @@ func judge(p, copied []byte) verdict {
 
 // compare reads a run of blocks from the primary and from copy i, and copies what
 // differs.
-func (k *Copier) compare(c *rdma.Coro, v *View, a Addr, n, block uint32, i int) error {
+func (k *Copier) compare(c *rdma.Coro, v *layout.View, a layout.Addr, n, block uint32, i int) error {
 	t := c.Thread()
 	buf, err := t.Alloc(int(2 * n))
 	if err != nil {
@@ -436,7 +445,9 @@ func (k *Copier) compare(c *rdma.Coro, v *View, a Addr, n, block uint32, i int) 
 	var todo []copying
 	for o := uint32(0); o < n; o += block {
 		p := t.Bytes(buf+o, block)
-		x := copying{at: a + Addr(o), buf: buf + o, n: block, guard: binary.LittleEndian.Uint64(p[blockline.GuardOff:])}
+		x := copying{
+			at: a + layout.Addr(o), buf: buf + o, n: block, guard: binary.LittleEndian.Uint64(p[blockline.GuardOff:]),
+		}
 		switch judge(p, t.Bytes(buf+n+o, block)) {
 		case blockLater:
 			k.later = append(k.later, x.at)
@@ -455,18 +466,19 @@ func (k *Copier) compare(c *rdma.Coro, v *View, a Addr, n, block uint32, i int) 
 
 // copying is a block on its way.
 type copying struct {
-	at    Addr
+	at    layout.Addr
 	buf   uint32 // arena, for n bytes
 	n     uint32
 	guard uint64 // when it was first seen
 }
 
-// runs calls fn for each run of blocks that lie one behind the other, here and in the arena: its first one has
-// the place, and n bytes are all of them. Small blocks that are copied by the thousand are few verbs then.
+// runs calls fn for each run of blocks that lie one behind the other, here and in the arena: its
+// first one has the place, and n bytes are all of them. Small blocks that are copied by the
+// thousand are few verbs then.
 func runs(all []copying, fn func(run []copying, n uint32)) {
 	for i := 0; i < len(all); {
 		from, n := i, all[i].n
-		for i++; i < len(all) && all[i].at == all[from].at+Addr(n) && all[i].buf == all[from].buf+n; i++ {
+		for i++; i < len(all) && all[i].at == all[from].at+layout.Addr(n) && all[i].buf == all[from].buf+n; i++ {
 			n += all[i].n
 		}
 		fn(all[from:i], n)
@@ -475,7 +487,7 @@ func runs(all []copying, fn func(run []copying, n uint32)) {
 
 // transfer reads the blocks once more, now that their guards are known, writes those
 // that have kept them to copy i, and looks whether they still have.
-func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
+func (k *Copier) transfer(c *rdma.Coro, v *layout.View, todo []copying, i int) error {
 	var b rdma.Batch
 	runs(todo, func(run []copying, n uint32) { b.Read(v.At(run[0].at, 0), run[0].buf, n) })
 	if err := c.Do(&b); err != nil {
@@ -513,7 +525,8 @@ func (k *Copier) transfer(c *rdma.Coro, v *View, todo []copying, i int) error {
 	return nil
 }
 
-// kept returns the blocks that have the guards in the arena that they had; the others are looked at again.
+// kept returns the blocks that have the guards in the arena that they had; the others
+// are looked at again.
 func (k *Copier) kept(t *rdma.Thread, all []copying) []copying {
 	same := all[:0]
 	for _, x := range all {
@@ -527,7 +540,7 @@ func (k *Copier) kept(t *rdma.Thread, all []copying) []copying {
 }
 
 // large copies a block to copy i piece by piece, the first line last.
-func (k *Copier) large(c *rdma.Coro, v *View, a Addr, block uint32, i int) error {
+func (k *Copier) large(c *rdma.Coro, v *layout.View, a layout.Addr, block uint32, i int) error {
 	t := c.Thread()
 	buf, err := t.Alloc(2 * copyChunk)
 	if err != nil {
@@ -548,14 +561,15 @@ func (k *Copier) large(c *rdma.Coro, v *View, a Addr, block uint32, i int) error
 	case blockFree:
 		return k.transfer(c, v, []copying{head}, i)
 	}
-	if binary.LittleEndian.Uint64(t.Bytes(buf+blockline.MetaOff, 8))>>blockline.StateShift&blockline.StateMask == blockline.StateFree {
+	if binary.LittleEndian.Uint64(t.Bytes(buf+blockline.MetaOff,
+		8))>>blockline.StateShift&blockline.StateMask == blockline.StateFree {
 		return nil
 	}
 	for o := uint32(blockline.LineSize); o < block; o += copyChunk {
 		n := min(copyChunk, block-o)
 		b.Reset()
-		b.Read(v.At(a+Addr(o), 0), buf, n)
-		b.Read(v.At(a+Addr(o), i), buf+copyChunk, n)
+		b.Read(v.At(a+layout.Addr(o), 0), buf, n)
+		b.Read(v.At(a+layout.Addr(o), i), buf+copyChunk, n)
 		if err := c.Do(&b); err != nil {
 			return err
 		}
@@ -563,7 +577,7 @@ func (k *Copier) large(c *rdma.Coro, v *View, a Addr, block uint32, i int) error
 			continue
 		}
 		b.Reset()
-		b.Write(v.At(a+Addr(o), i), buf, n)
+		b.Write(v.At(a+layout.Addr(o), i), buf, n)
 		if err := c.Do(&b); err != nil {
 			return err
 		}

@@ -8,18 +8,19 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// bereaved is a database of which a blade was lost: a copy of one segment, with two blocks, is being built, and copies
-// of others.
+// bereaved is a database of which a blade was lost: a copy of one segment, with two blocks, is
+// being built, and copies of others.
 type bereaved struct {
 	*bed
 	*testing.T
 	s      *memory.Space
 	c      *rdma.Coro
 	k      *memory.Copier
-	blocks [2]memory.Addr
+	blocks [2]layout.Addr
 	gone   uint32 // a coordinator that was
 }
 
@@ -49,7 +50,7 @@ func (x *bereaved) whole(want bool) {
 }
 
 // guard sets the guard of a block on the primary.
-func (x *bereaved) guard(a memory.Addr, guard uint64) {
+func (x *bereaved) guard(a layout.Addr, guard uint64) {
 	x.Helper()
 	g := x.s.View().At(a, 0)
 	g.Off += 56
@@ -57,7 +58,7 @@ func (x *bereaved) guard(a memory.Addr, guard uint64) {
 }
 
 // guardOf returns the guard of a block on the primary.
-func (x *bereaved) guardOf(a memory.Addr) uint64 {
+func (x *bereaved) guardOf(a layout.Addr) uint64 {
 	x.Helper()
 	th := x.c.Thread()
 	buf := must(th.Alloc(8))(x.T)
@@ -108,8 +109,9 @@ func (x *bereaved) finish() {
 // patient is after how many steps the copier has asked whose locks there are.
 const patient = 40
 
-// TestCopierAwaitsTheLiving: somebody alive has locked a record for long, and has written the copy that is
-// being built when he writes the primary. It is not copied before, and the copies of others do not wait for that.
+// TestCopierAwaitsTheLiving: somebody alive has locked a record for long, and has written the copy
+// that is being built when he writes the primary. It is not copied before, and the copies of others
+// do not wait for that.
 func TestCopierAwaitsTheLiving(t *testing.T) {
 	x := newBereaved(t)
 	s, c, block := x.s, x.c, x.blocks[0]
@@ -117,7 +119,7 @@ func TestCopierAwaitsTheLiving(t *testing.T) {
 	check(t, s.Swept(generation))
 	owner := uint64(must(s.NewCoordinator())(t).ID) << 40
 	x.guard(block, owner|5)
-	th, size := c.Thread(), memory.Class(3).Size()
+	th, size := c.Thread(), layout.Class(3).Size()
 	buf := must(th.Alloc(int(size)))(t)
 	write := func(k int) {
 		liveImage(th, buf, owner|4)
@@ -152,7 +154,8 @@ func TestCopierAwaitsTheLiving(t *testing.T) {
 	alike(t, c, s)
 }
 
-// TestCopierStuck: it is said of the block that has been locked for longest now, by one and the same.
+// TestCopierStuck: it is said of the block that has been locked for longest now, by one and the
+// same.
 func TestCopierStuck(t *testing.T) {
 	for !copierStuck(t) && !t.Failed() {
 	}
@@ -166,7 +169,7 @@ func copierStuck(t *testing.T) (known bool) {
 	owner, th := uint64(must(x.s.NewCoordinator())(t).ID)<<40, x.c.Thread()
 	late := false
 	var begun int64
-	says := func(now int64, a memory.Addr) {
+	says := func(now int64, a layout.Addr) {
 		t.Helper()
 		if late = late || th.Now()-begun > stuck/2; late {
 			return
@@ -202,8 +205,9 @@ func copierStuck(t *testing.T) (known bool) {
 	return !late
 }
 
-// TestCopierBesideJunk: a block is locked by nobody who ever was, or by somebody who is gone. It is copied, without the
-// lock, unless a sweep is due that would unlock it: of who ever was alone it can.
+// TestCopierBesideJunk: a block is locked by nobody who ever was, or by somebody who is
+// gone. It is copied, without the lock, unless a sweep is due that would unlock it: of who
+// ever was alone it can.
 func TestCopierBesideJunk(t *testing.T) {
 	for _, who := range []string{"nobody", "never", "gone"} {
 		for _, sweep := range []string{"due", "over", "over but for damage"} {
@@ -217,7 +221,7 @@ func TestCopierBesideJunk(t *testing.T) {
 				}
 				swept := func() {
 					if sweep == "over but for damage" {
-						check(t, x.s.SweptBeside(generation))
+						check(t, x.s.SweptButDamage(generation))
 					} else {
 						check(t, x.s.Swept(generation))
 					}
@@ -241,8 +245,8 @@ func TestCopierBesideJunk(t *testing.T) {
 	}
 }
 
-// TestCopierBesideUnlock: a block looks locked by somebody who is gone, since he has released it and closed just now, and the
-// next one writes it while it is copied.
+// TestCopierBesideUnlock: a block looks locked by somebody who is gone, since he has released it
+// and closed just now, and the next one writes it while it is copied.
 func TestCopierBesideUnlock(t *testing.T) {
 	x := newBereaved(t)
 	generation, _ := x.s.Unswept()
@@ -255,7 +259,7 @@ func TestCopierBesideUnlock(t *testing.T) {
 			return
 		}
 		x.fabric.before = nil
-		size := memory.Class(3).Size()
+		size := layout.Class(3).Size()
 		buf := must(other.Alloc(int(size)))(t)
 		liveImage(other, buf, 9<<40|2)
 		var b rdma.Batch
@@ -272,8 +276,8 @@ func TestCopierBesideUnlock(t *testing.T) {
 	alike(t, x.c, x.s)
 }
 
-// TestCopierUnwound: a panic, of a function on the same thread that its caller gets over, ends a step anywhere. Whoever
-// takes the copier over leaves nothing out.
+// TestCopierUnwound: a panic, of a function on the same thread that its caller gets over, ends a
+// step anywhere. Whoever takes the copier over leaves nothing out.
 func TestCopierUnwound(t *testing.T) {
 	for k, over := 0, false; !over; k++ {
 		x := newBereaved(t)
@@ -305,18 +309,18 @@ func TestCopierUnwound(t *testing.T) {
 	}
 }
 
-// TestCopierVerbs: small blocks that lie one behind the other are not copied one by one; one among them that is locked is
-// left out, and copied when it is not any more.
+// TestCopierVerbs: small blocks that lie one behind the other are not copied one by one; one among
+// them that is locked is left out, and copied when it is not any more.
 func TestCopierVerbs(t *testing.T) {
 	b := newBed(t, 3, 20, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
 	const n = 60 // neighbours
-	size := memory.Class(3).Size()
+	size := layout.Class(3).Size()
 	th := c.Thread()
 	buf := must(th.Alloc(int(2 * size)))(t)
 	defer th.Free(buf, int(2*size))
-	var blocks []memory.Addr
+	var blocks []layout.Addr
 	for range n {
 		at := must(a.Alloc(c, 3))(t)
 		liveImage(th, buf, 1<<40|2)
@@ -359,8 +363,9 @@ func TestCopierVerbs(t *testing.T) {
 	}
 }
 
-// TestCopierBesideReserved: a copy of an index segment is made. A word of it changes all the time, and then it turns out that its extent
-// is reserved: those are not copied, and the copier comes to its end.
+// TestCopierBesideReserved: a copy of an index segment is made. A word of it changes all the
+// time, and then it turns out that its extent is reserved: those are not copied, and the
+// copier comes to its end.
 func TestCopierBesideReserved(t *testing.T) {
 	b := newBed(t, 3, 20, 1)
 	s, c := b.open()
@@ -371,12 +376,13 @@ func TestCopierBesideReserved(t *testing.T) {
 	const most = 1000
 	reads := 0
 	b.fabric.before = func(w *rdma.WR) {
-		if w.Op != rdma.OpRead || w.Blade != at.Blade || w.Off > at.Off || w.Off+uint64(w.Len) <= at.Off || reads > most {
+		if w.Op != rdma.OpRead || w.Blade != at.Blade || w.Off > at.Off || w.Off+uint64(w.Len) <= at.Off ||
+			reads > most {
 			return
 		}
 		if reads++; reads == 5 {
-			check(t, s.ChangeReserved(func(l *memory.Layout, _ uint32) error {
-				l.Reserve(memory.Reservation{Name: "x", Addr: a, Size: 1000})
+			check(t, s.ChangeReserved(func(l *layout.Layout, _ uint32) error {
+				l.Reserve(layout.Reservation{Name: "x", Addr: a, Size: 1000})
 				return nil
 			}))
 		}

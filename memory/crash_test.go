@@ -7,6 +7,7 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -18,18 +19,18 @@ type session struct {
 	c *rdma.Coro
 	a *memory.Allocator
 
-	epoch        memory.Epoch
-	tables       map[string]memory.Addr // name to root
+	epoch        layout.Epoch
+	tables       map[string]layout.Addr // name to root
 	coordinators map[uint32]bool
 	lastID       uint32
-	extents      map[memory.Addr]uint32
-	unsure       map[memory.Addr]bool // freed, or being freed
-	records      map[memory.Addr]memory.Class
+	extents      map[layout.Addr]uint32
+	unsure       map[layout.Addr]bool // freed, or being freed
+	records      map[layout.Addr]layout.Class
 }
 
 func newSession(b *bed) *session {
-	return &session{b: b, tables: map[string]memory.Addr{}, coordinators: map[uint32]bool{},
-		extents: map[memory.Addr]uint32{}, unsure: map[memory.Addr]bool{}, records: map[memory.Addr]memory.Class{}}
+	return &session{b: b, tables: map[string]layout.Addr{}, coordinators: map[uint32]bool{},
+		extents: map[layout.Addr]uint32{}, unsure: map[layout.Addr]bool{}, records: map[layout.Addr]layout.Class{}}
 }
 
 // run does a bit of everything until something fails.
@@ -171,7 +172,7 @@ func (x *session) freeExtent() error {
 }
 
 // record inserts a record: once its WRITEs are under way, the block is taken.
-func (x *session) record(k memory.Class) error {
+func (x *session) record(k layout.Class) error {
 	for range 3 {
 		a, err := x.a.Alloc(x.c, k)
 		if err != nil {
@@ -228,7 +229,7 @@ func (x *session) verify() {
 			t.Errorf("blade %d: the oldest key is %d, and the epoch has %d", info.ID, info.Key, k)
 		}
 	}
-	tables := map[string]memory.Addr{}
+	tables := map[string]layout.Addr{}
 	for _, tab := range l.Tables {
 		tables[tab.Name] = tab.Root
 	}
@@ -246,7 +247,7 @@ func (x *session) verify() {
 			t.Errorf("coordinator %d is forgotten", id)
 		}
 	}
-	extents := map[memory.Addr]uint32{}
+	extents := map[layout.Addr]uint32{}
 	for _, e := range s.Extents() {
 		extents[e.Addr] = e.Size
 	}
@@ -262,7 +263,7 @@ func (x *session) verify() {
 	}
 	// All blocks but those of records can be had.
 	a := x.b.allocator(s, c)
-	for _, k := range []memory.Class{12, 30} {
+	for _, k := range []layout.Class{12, 30} {
 		blocks := drain(t, a, c, k)
 		checkBlocks(t, s, blocks, k)
 		for _, b := range blocks {
@@ -272,7 +273,7 @@ func (x *session) verify() {
 		}
 		total, taken := 0, 0
 		for _, seg := range s.Layout().Segments {
-			if seg.Kind == memory.KindBlocks && seg.Class == k {
+			if seg.Kind == layout.KindBlocks && seg.Class == k {
 				total += int(testSegment / k.Size())
 			}
 		}

@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestCutOff: a process that is cut off a blade places, logs and allocates on the others, begins no epoch and takes no right, and gives up a coordinator to
-// processes that reach the blade. It does all of that when it reaches the blade again. An epoch of another process begins in it without the blade.
+// TestCutOff: a process that is cut off a blade places, logs and allocates on the others, begins
+// no epoch and takes no right, and gives up a coordinator to processes that reach the blade. It
+// does all of that when it reaches the blade again. An epoch of another process begins in it
+// without the blade.
 func TestCutOff(t *testing.T) {
 	b := newBed(t, 4, 40, 1)
 	b.opts.Shared, b.opts.Until = true, 1<<60
@@ -60,13 +63,14 @@ func TestCutOff(t *testing.T) {
 		"ending keys":      far.EndKeys(),
 		"being alone":      far.BeginAlone(),
 		"taking processes": second(far.TakeOver(now)),
-		"a claim":          second(far.Claim(memory.ClaimOptions{By: far.Process(), Now: now, Until: 1 << 60}, late.ID)),
+		"a claim": second(far.Claim(memory.ClaimOptions{By: far.Process(), Now: now, Until: 1 << 60},
+			late.ID)),
 	} {
 		if !errors.Is(err, memory.ErrCutOff) || !errors.As(err, &x) || !slices.Equal(x.Blades, []rdma.BladeID{1}) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if far.BeginMend(memory.MendCopies) {
+	if far.AcquireRight(layout.RightCopies) {
 		t.Error("it has the right to build copies")
 	}
 	if l := far.Layout(); l.Epoch != near.Layout().Epoch || l.Keyless() {
@@ -85,7 +89,8 @@ func TestCutOff(t *testing.T) {
 	check(t, claim.Forget())
 	check(t, far.Follow())
 	if far.View().Epoch != near.View().Epoch || !far.Unrevoked() || near.Unrevoked() || far.GivenUp() {
-		t.Errorf("epoch %d, and %d; late verbs: %v, %v", far.View().Epoch, near.View().Epoch, far.Unrevoked(), near.Unrevoked())
+		t.Errorf("epoch %d, and %d; late verbs: %v, %v", far.View().Epoch, near.View().Epoch,
+			far.Unrevoked(), near.Unrevoked())
 	}
 
 	far.CutOff(nil)
@@ -102,14 +107,15 @@ func TestCutOff(t *testing.T) {
 // second is an error with what comes before it left out.
 func second[T any](_ T, err error) error { return err }
 
-// TestCutOffDeclares: a process that is cut off a blade declares another one dead all the same, which needs an epoch.
+// TestCutOffDeclares: a process that is cut off a blade declares another one dead all the same,
+// which needs an epoch.
 func TestCutOffDeclares(t *testing.T) {
 	b := newBed(t, 4, 40, 1)
 	b.opts.Shared, b.opts.Until = true, 1<<60
 	s, _ := b.open()
 	check(t, s.EndAlone())
 	s.CutOff(map[rdma.BladeID]string{1: "it is heard by nobody, and is waited for"})
-	if err := s.AdvanceEpoch(s.Demise(2)); errors.Is(err, memory.ErrCutOff) || s.View().Up(2) {
+	if err := s.AdvanceEpoch(s.DeclareDead(2)); errors.Is(err, memory.ErrCutOff) || s.View().Up(2) {
 		t.Errorf("%v; blade 2 is up: %v", err, s.View().Up(2))
 	}
 }

@@ -6,30 +6,31 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // together is how many segments have two copies in one domain.
-func together(l *memory.Layout) (n int) {
+func together(l *layout.Layout) (n int) {
 	for id := range l.Segments {
 		var seen []string
 		p := &l.Segments[id].Placement
 		for _, r := range p.Replicas[:p.Written()] {
-			if d := l.Blades[r.Blade].Domain; l.Segments[id].Kind != memory.KindLog {
+			if d := l.Blades[r.Blade].Domain; l.Segments[id].Kind != layout.KindLog {
 				seen = append(seen, d)
 			}
 		}
 		slices.Sort(seen)
-		if len(slices.Compact(seen)) < p.Written() && l.Segments[id].Kind != memory.KindLog {
+		if len(slices.Compact(seen)) < p.Written() && l.Segments[id].Kind != layout.KindLog {
 			n++
 		}
 	}
 	return n
 }
 
-// TestDomainIsLost: new segments have their copies in different domains, so a domain that is lost takes no data with it. Copies that are built
-// meanwhile, and that move when it is back, or when copies are spread, are in different domains, too.
+// TestDomainIsLost: new segments have their copies in different domains, so a domain that is lost
+// takes no data with it. Copies that are built meanwhile, and that move when it is back, or when
+// copies are spread, are in different domains, too.
 func TestDomainIsLost(t *testing.T) {
 	raced.Skip(t)
 	for _, f := range []int{1, 2} {
@@ -42,7 +43,8 @@ func TestDomainIsLost(t *testing.T) {
 			apart := func(when string) {
 				t.Helper()
 				if n, r := together(s.Layout()), s.Redundancy(); n > 0 || r.Together > 0 {
-					t.Fatalf("%s: %d of %d segments have copies in one domain; the catalog says %d", when, n, r.Segments, r.Together)
+					t.Fatalf("%s: %d of %d segments have copies in one domain; the catalog says %d",
+						when, n, r.Segments, r.Together)
 				}
 			}
 			apart("new segments")
@@ -82,7 +84,8 @@ func TestDomainIsLost(t *testing.T) {
 	}
 }
 
-// TestDomainIsFull: copies share a domain while no other one has room, which is told, and move to another one when a blade comes there.
+// TestDomainIsFull: copies share a domain while no other one has room, which is told, and move to
+// another one when a blade comes there.
 func TestDomainIsFull(t *testing.T) {
 	raced.Skip(t)
 	for _, f := range []int{1, 2} {
@@ -94,15 +97,15 @@ func TestDomainIsFull(t *testing.T) {
 			}
 			b.opts.Domains[f+1] = "b"
 			s, c := b.open()
-			lose(t, b, s, rdma.BladeID(f+1)) //nolint:gosec // 2 or 3
+			lose(t, b, s, rdma.BladeID(f+1)) // 2 or 3
 			a := b.allocator(s, c)
 			all := storeSome(t, c, s, a, 4)
 			if r := s.Redundancy(); r.Missing+r.Moving+r.Together > 0 || together(s.Layout()) != r.Segments {
 				t.Fatalf("with one domain: %+v", r)
 			}
-			check(t, b.inner.RestartBlade(rdma.BladeID(f+1), false)) //nolint:gosec // 2 or 3
-			check(t, c.Thread().Reconnect(rdma.BladeID(f+1)))        //nolint:gosec // as above
-			check(t, s.Admit(c, rdma.BladeID(f+1), nil))             //nolint:gosec // as above
+			check(t, b.inner.RestartBlade(rdma.BladeID(f+1), false)) // 2 or 3
+			check(t, c.Thread().Reconnect(rdma.BladeID(f+1)))        // as above
+			check(t, s.Admit(c, rdma.BladeID(f+1), nil))             // as above
 			if r := s.Redundancy(); r.Building != r.Segments {
 				t.Fatalf("another domain has room, and copies move there: %+v", r)
 			}
@@ -112,7 +115,9 @@ func TestDomainIsFull(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			for id := range l.Segments {
-				if p := &l.Segments[id].Placement; id > 0 && l.Segments[id].Kind != memory.KindLog && !p.On(rdma.BladeID(f+1)) { //nolint:gosec // as above
+				// as above
+				if p := &l.Segments[id].Placement; id > 0 && l.Segments[id].Kind != layout.KindLog &&
+					!p.On(rdma.BladeID(f+1)) {
 					t.Errorf("segment %d has no copy in the other domain", id)
 				}
 			}

@@ -7,24 +7,30 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestReservationInDoubt: the answer of the catalog to a reservation is lost, of a change that was made, or not, or comes later; the catalog
-// can be asked at once, or later; and another process changes the catalog in between. The extent stays exactly if it is reserved.
+// TestReservationInDoubt: the answer of the catalog to a reservation is lost, of a change that was
+// made, or not, or comes later; the catalog can be asked at once, or later; and another process
+// changes the catalog in between. The extent stays exactly if it is reserved.
 func TestReservationInDoubt(t *testing.T) {
 	for _, kind := range []string{"made", "not made", "late"} {
 		for _, deaf := range []bool{false, true} {
 			for _, other := range []string{"", "changes what the change is about", "discards it"} {
 				for _, then := range []string{"settle", "allocate", "again", "close"} {
-					t.Run(fmt.Sprintf("%s, deaf %v, %s, %s", kind, deaf, other, then), func(t *testing.T) { testInDoubt(t, kind, deaf, other, then) })
+					t.Run(fmt.Sprintf("%s, deaf %v, %s, %s", kind, deaf, other, then), func(t *testing.T) {
+						testInDoubt(t, kind, deaf, other, then)
+					})
 				}
 			}
 		}
 	}
 	for _, kind := range []string{"made", "not made"} { // of one process
 		for _, then := range []string{"settle", "allocate", "again", "close"} {
-			t.Run(fmt.Sprintf("not shared, %s, %s", kind, then), func(t *testing.T) { testInDoubt(t, kind, true, "none", then) })
+			t.Run(fmt.Sprintf("not shared, %s, %s", kind, then), func(t *testing.T) {
+				testInDoubt(t, kind, true, "none", then)
+			})
 		}
 	}
 }
@@ -34,15 +40,15 @@ func testInDoubt(t *testing.T, kind string, deaf bool, other, then string) {
 	b := newBed(t, 2, 8, 1)
 	b.opts.Shared = other != "none"
 	s, c := b.open()
-	change := func(a memory.Addr) func(l *memory.Layout, _ uint32) error {
-		return func(l *memory.Layout, _ uint32) error {
+	change := func(a layout.Addr) func(l *layout.Layout, _ uint32) error {
+		return func(l *layout.Layout, _ uint32) error {
 			n := byte(0)
 			if r := l.Reservation("count"); r != nil {
 				n = r.Text[0]
 			}
-			l.Reserve(memory.Reservation{Name: "count", Text: []byte{n + 1}})
+			l.Reserve(layout.Reservation{Name: "count", Text: []byte{n + 1}})
 			if r := l.Reservation("object"); r == nil {
-				l.Reserve(memory.Reservation{Name: "object", Addr: a, Size: size})
+				l.Reserve(layout.Reservation{Name: "object", Addr: a, Size: size})
 			}
 			return nil
 		}
@@ -58,12 +64,12 @@ func testInDoubt(t *testing.T, kind string, deaf bool, other, then string) {
 			check(t, second.Follow())
 			switch other {
 			case "changes what the change is about":
-				check(t, second.ChangeReserved(func(l *memory.Layout, _ uint32) error {
-					l.Reserve(memory.Reservation{Name: "count", Text: []byte{100}})
+				check(t, second.ChangeReserved(func(l *layout.Layout, _ uint32) error {
+					l.Reserve(layout.Reservation{Name: "count", Text: []byte{100}})
 					return nil
 				}))
 			case "discards it":
-				check(t, second.AdvanceEpoch(func(l *memory.Layout) error { l.Discard("object"); return nil }))
+				check(t, second.AdvanceEpoch(func(l *layout.Layout) error { l.Discard("object"); return nil }))
 			}
 		}
 	}
@@ -111,9 +117,11 @@ func testInDoubt(t *testing.T, kind string, deaf bool, other, then string) {
 	connect()
 	check(t, s.SettleExtents(c))
 	connect()
-	l := must(memory.LoadLayout(b.cat))(t)
+	l := must(layout.LoadLayout(b.cat))(t)
 	for _, e := range s.Extents() {
-		if e.Size < 50_000 && !slices.ContainsFunc(l.Reserved, func(r memory.Reservation) bool { return r.Addr == e.Addr }) {
+		if e.Size < 50_000 && !slices.ContainsFunc(l.Reserved, func(r layout.Reservation) bool {
+			return r.Addr == e.Addr
+		}) {
 			t.Errorf("the extent %v is lost: reserved are %+v", e, l.Reserved)
 		}
 	}
@@ -124,14 +132,17 @@ func testInDoubt(t *testing.T, kind string, deaf bool, other, then string) {
 	}
 	for range 8 { // no other one gets the place
 		again := must(s.NewExtent(c, size))(t)
-		if slices.ContainsFunc(l.Reserved, func(r memory.Reservation) bool { return r.Size > 0 && r.Addr == again.Addr }) {
+		if slices.ContainsFunc(l.Reserved, func(r layout.Reservation) bool {
+			return r.Size > 0 && r.Addr == again.Addr
+		}) {
 			t.Errorf("%v is reserved, and was given away", again)
 		}
 	}
 }
 
-// TestLateFree: a process that has allocated an extent is taken for dead while it lives. The extent is found to be lost when the process has
-// adopted its own segment again, and its place is another extent's. Now it frees what it has had: that extent is not touched, and what is
+// TestLateFree: a process that has allocated an extent is taken for dead while it lives. The
+// extent is found to be lost when the process has adopted its own segment again, and its place
+// is another extent's. Now it frees what it has had: that extent is not touched, and what is
 // gone is not reserved.
 func TestLateFree(t *testing.T) {
 	b := newSharedBed(t, 2, 12, 1)
@@ -161,8 +172,8 @@ func TestLateFree(t *testing.T) {
 		if done, err := s.FreeExtent(x); done || err != nil {
 			t.Errorf("%s, %v is freed: %v, %v", when, x, done, err)
 		}
-		if err := s.ReserveExtent(x, func(l *memory.Layout, _ uint32) error {
-			l.Reserve(memory.Reservation{Name: "late", Addr: x.Addr, Size: 1000})
+		if err := s.ReserveExtent(x, func(l *layout.Layout, _ uint32) error {
+			l.Reserve(layout.Reservation{Name: "late", Addr: x.Addr, Size: 1000})
 			return nil
 		}); err == nil {
 			t.Errorf("%s, %v is reserved", when, x)

@@ -28,7 +28,7 @@ func (s *store) durable() bool {
 
 // flushBuilding makes durable whatever has been placed in the copies of segments that are
 // being built in a view.
-func flushBuilding(c *rdma.Coro, v *View, ids []SegmentID) error {
+func flushBuilding(c *rdma.Coro, v *layout.View, ids []layout.SegmentID) error {
 	var b rdma.Batch
 	for i, id := range ids {
 		p := v.Placement(id)
@@ -67,7 +67,7 @@ const flushSegments = 32
 // FlushSegments makes durable whatever has been placed in the segments of the given
 // kinds, on every replica, those that are being built included: they may be full ones
 // when what they have is asked for.
-func (s *store) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
+func (s *store) FlushSegments(c *rdma.Coro, kinds ...layout.SegmentKind) error {
 	l, v := s.Layout(), s.View()
 	var b rdma.Batch
 	for id := range l.Segments {
@@ -75,7 +75,7 @@ func (s *store) FlushSegments(c *rdma.Coro, kinds ...SegmentKind) error {
 		for _, k := range kinds {
 			wanted = wanted || l.Segments[id].Kind == k
 		}
-		if p := v.Placement(SegmentID(id)); wanted && id > 0 {
+		if p := v.Placement(layout.SegmentID(id)); wanted && id > 0 {
 			for _, r := range p.Replicas[:p.Written()] {
 				b.Flush(rdma.RemoteAddr{Blade: r.Blade, Key: v.Key(r.Blade), Off: r.Base}, l.SegmentSize)
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -27,7 +28,8 @@ func TestAdvanceEpochFences(t *testing.T) {
 	}
 	for blade := range rdma.BladeID(2) {
 		if v.Key(blade) == old.Key(blade) || b.fabric.Blades()[blade].Key != v.Key(blade) {
-			t.Errorf("blade %d: key %d, then %d; the blade has %d", blade, old.Key(blade), v.Key(blade), b.fabric.Blades()[blade].Key)
+			t.Errorf("blade %d: key %d, then %d; the blade has %d", blade, old.Key(blade), v.Key(blade),
+				b.fabric.Blades()[blade].Key)
 		}
 	}
 	late.Thread().PutWord(word, 2)
@@ -67,19 +69,19 @@ func TestAdvanceEpochRejects(t *testing.T) {
 	s, c := b.open()
 	must(s.AllocExtent(c, 1))(t)
 	boom := errors.New("boom")
-	for name, change := range map[string]func(*memory.Layout) error{
-		"its own error": func(*memory.Layout) error { return boom },
-		"geometry":      func(l *memory.Layout) error { l.SegmentSize *= 2; return nil },
-		"formatted":     func(l *memory.Layout) error { l.Formatted = false; return nil },
-		"coordinators":  func(l *memory.Layout) error { l.NextCoordinator++; return nil },
-		"segments":      func(l *memory.Layout) error { l.Segments = l.Segments[:1]; return nil },
-		"two copies on one blade": func(l *memory.Layout) error {
+	for name, change := range map[string]func(*layout.Layout) error{
+		"its own error": func(*layout.Layout) error { return boom },
+		"geometry":      func(l *layout.Layout) error { l.SegmentSize *= 2; return nil },
+		"formatted":     func(l *layout.Layout) error { l.Formatted = false; return nil },
+		"coordinators":  func(l *layout.Layout) error { l.NextCoordinator++; return nil },
+		"segments":      func(l *layout.Layout) error { l.Segments = l.Segments[:1]; return nil },
+		"two copies on one blade": func(l *layout.Layout) error {
 			p := &l.Segments[1].Placement
 			p.Replicas[1].Blade = p.Replicas[0].Blade
 			return nil
 		},
 	} {
-		if err := s.AdvanceEpoch(change); !errors.Is(err, memory.ErrLayout) && !errors.Is(err, boom) {
+		if err := s.AdvanceEpoch(change); !errors.Is(err, layout.ErrLayout) && !errors.Is(err, boom) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -93,14 +95,14 @@ func TestPromotion(t *testing.T) {
 	b := newBed(t, 3, 8, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
-	var blocks []memory.Addr
+	var blocks []layout.Addr
 	for range 3 * memory.ChunkBlocks(4) {
 		x := must(a.Alloc(c, 4))(t)
 		write(t, s, c, x, []byte("12345678"))
 		blocks = append(blocks, x)
 	}
 	x := must(s.AllocExtent(c, 100))(t)
-	check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(1); return nil }))
+	check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(1); return nil }))
 	v := s.View()
 	for _, x := range append(blocks, x) {
 		if !v.Valid(x) {
@@ -130,7 +132,7 @@ func TestPromotion(t *testing.T) {
 	check(t, a.Close(c))
 	check(t, s.Close(c))
 	s, _ = b.open()
-	if st := s.Layout().Blades[1].State; st != memory.BladeDown {
+	if st := s.Layout().Blades[1].State; st != layout.BladeDown {
 		t.Errorf("blade 1 is in state %d after a reopen", st)
 	}
 }
@@ -142,7 +144,7 @@ func TestLostSegments(t *testing.T) {
 	s, c := b.open()
 	a, other := b.allocator(s, c), b.allocator(s, c)
 	for _, x := range []*memory.Allocator{a, other} {
-		var list []memory.Addr
+		var list []layout.Addr
 		for range 3 * memory.ChunkBlocks(4) {
 			list = append(list, must(x.Alloc(c, 4))(t))
 		}
@@ -151,7 +153,7 @@ func TestLostSegments(t *testing.T) {
 		}
 	}
 	check(t, other.Close(c))
-	check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(0); return nil }))
+	check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(0); return nil }))
 	for range 1000 {
 		x := must(a.Alloc(c, 4))(t)
 		if !s.View().Valid(x) {
@@ -166,7 +168,7 @@ func TestLostSegmentsAreNotScanned(t *testing.T) {
 		b := newBed(t, 2, 8, 0)
 		s, c := b.open()
 		a := b.allocator(s, c)
-		for range 6 * int(testSegment/memory.Class(4).Size()) {
+		for range 6 * int(testSegment/layout.Class(4).Size()) {
 			must(a.Alloc(c, 4))(t)
 		}
 		b.dropThreads()
@@ -175,7 +177,7 @@ func TestLostSegmentsAreNotScanned(t *testing.T) {
 		if scanned {
 			must(a.Alloc(c, 4))(t)
 		}
-		check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(0); return nil }))
+		check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(0); return nil }))
 		for _, x := range drain(t, a, c, 4) {
 			if !s.View().Valid(x) {
 				t.Fatalf("scanned %v: %v is lost, and handed out", scanned, x)
@@ -192,7 +194,7 @@ func TestMissing(t *testing.T) {
 	must(s.AllocExtent(c, 64))(t)
 	old := s.View()
 	check(t, s.AdvanceEpoch(nil))
-	var a memory.Addr
+	var a layout.Addr
 	for a == 0 || old.Valid(a) {
 		a = must(s.AllocExtent(c, 8<<10))(t)
 	}
@@ -202,7 +204,7 @@ func TestMissing(t *testing.T) {
 	if err := s.Missing(s.View(), a); err != nil {
 		t.Errorf("a segment of the map: %v", err)
 	}
-	if err := s.Missing(old, memory.Addr(1000)<<memory.OffsetBits); err != nil {
+	if err := s.Missing(old, layout.Addr(1000)<<layout.OffsetBits); err != nil {
 		t.Errorf("a segment that there is not: %v", err)
 	}
 }

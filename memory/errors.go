@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -30,30 +31,37 @@ var (
 	ErrGated = errors.New("memory: a blade has died, and its transactions are being decided")
 	// ErrReadOnly: the database was attached read-only.
 	ErrReadOnly = errors.New("memory: attached read-only")
-	// ErrShared: other processes have the database open, and what was asked for needs to be alone with it.
+	// ErrShared: other processes have the database open, and what was asked for needs to be alone
+	// with it.
 	ErrShared = errors.New("memory: other processes have the database open")
 	// ErrCut: a backup beside other processes has failed: see Space.EndCut.
 	ErrCut = errors.New("memory: the backup has failed")
 	// ErrClosed: the space was closed.
 	ErrClosed = errors.New("memory: closed")
-	// ErrEnded: others have taken this process, or its coordinator, for dead, and what it had begun before has no effect any more: begin
-	// anew. It is an rdma.ErrStaleKey, which verbs of that time get.
-	ErrEnded = fmt.Errorf("memory: others have taken this process for dead, and what it had begun has no effect: %w", rdma.ErrStaleKey)
-	// ErrRevision: the catalog was changed by another process since the revision that was given, or changes
-	// all the time, while it is asked what has become of a change.
+	// ErrEnded: others have taken this process, or its coordinator, for dead, and what it
+	// had begun before has no effect any more: begin anew. It is an rdma.ErrStaleKey, which
+	// verbs of that time get.
+	ErrEnded = fmt.Errorf("memory: others have taken this process for dead, and what it had begun has no effect: %w",
+		rdma.ErrStaleKey)
+	// ErrRevision: the catalog was changed by another process since the revision that was given, or
+	// changes all the time, while it is asked what has become of a change.
 	ErrRevision = errors.New("memory: catalog was changed by another process")
-	// ErrAway: the catalog is elsewhere and does not answer. A change of it may have been made, or may be yet. What
-	// needs no change of the catalog goes on.
+	// ErrAway: the catalog is elsewhere and does not answer. A change of it may have been made, or
+	// may be yet. What needs no change of the catalog goes on.
 	ErrAway = errors.New("memory: the catalog does not answer")
-	// ErrSettled: no copy is to be dropped, or the blade is none that can retire: another process was first.
+	// ErrSettled: no copy is to be dropped, or the blade is none that can retire: another
+	// process was first.
 	ErrSettled = errors.New("memory: nothing is to be moved any more")
-	// ErrUnrevoked: late verbs may take effect on a blade, since it has not changed its access keys: try again.
+	// ErrUnrevoked: late verbs may take effect on a blade, since it has not changed its
+	// access keys: try again.
 	ErrUnrevoked = errors.New("memory: a blade has not ended the access keys of earlier epochs yet")
-	// ErrExtentGone: an extent that was to be reserved is not the caller's any more: allocate another one.
+	// ErrExtentGone: an extent that was to be reserved is not the caller's any more:
+	// allocate another one.
 	ErrExtentGone = errors.New("memory: the extent was given back, or another process has discarded it")
-	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without
-	// them, so they were not declared dead. A *CutOffError names them.
-	ErrCutOff = errors.New("it may serve others, so it is not declared dead: look after the way to it, or the blade, and try again")
+	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data
+	// would be lost without them, so they were not declared dead. A *CutOffError names them.
+	ErrCutOff = errors.New("it may serve others, so it is not declared dead: look after the way to it, or the blade, " +
+		"and try again")
 	// ErrStuck: copies cannot be made, since a block stays locked.
 	ErrStuck = errors.New("memory: copies wait for a lock")
 )
@@ -82,9 +90,11 @@ type NoSpaceError struct {
 func (e *NoSpaceError) Error() string {
 	var b strings.Builder
 	if e.Backing != nil {
-		return fmt.Sprintf("memory: a blade cannot grow: a segment for %s needs %s on %d of %d blades: %v", e.What, byteCount(e.Need), e.Copies, len(e.Free), e.Backing)
+		return fmt.Sprintf("memory: a blade cannot grow: a segment for %s needs %s on %d of %d blades: %v",
+			e.What, byteCount(e.Need), e.Copies, len(e.Free), e.Backing)
 	}
-	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %s on %d of %d blades; free:", e.What, byteCount(e.Need), e.Copies, len(e.Free))
+	fmt.Fprintf(&b, "memory: blades are full: a segment for %s needs %s on %d of %d blades; free:",
+		e.What, byteCount(e.Need), e.Copies, len(e.Free))
 	for i := range e.Free {
 		if e.Sizes[i] == 0 {
 			fmt.Fprintf(&b, " blade %d: down;", i)
@@ -92,7 +102,8 @@ func (e *NoSpaceError) Error() string {
 		}
 		fmt.Fprintf(&b, " blade %d: %s of %s;", i, byteCount(e.Free[i]), byteCount(e.Sizes[i]))
 	}
-	b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete records: others of their size, or smaller, find room then, and a copy that is restored from a backup has all of it for any")
+	b.WriteString(" raise BladeSize (a database in a directory grows when it is reopened), or delete records: others " +
+		"of their size, or smaller, find room then, and a copy that is restored from a backup has all of it for any")
 	return b.String()
 }
 
@@ -117,8 +128,8 @@ func (e *NoSpaceError) Unwrap() error { return e.Backing }
 
 // LostError says which segment has no copy left. It is an ErrLost.
 type LostError struct {
-	Segment SegmentID
-	Kind    SegmentKind
+	Segment layout.SegmentID
+	Kind    layout.SegmentKind
 	Blades  []string // that had the last copies, the last to die first
 }
 
@@ -128,8 +139,9 @@ func (e *LostError) Error() string {
 	if len(e.Blades) > 0 {
 		where = strings.Join(e.Blades, " and ")
 	}
-	return fmt.Sprintf("memory: segment %d (%v) is lost: every copy died, with %s; everything outside of it goes on. Restore the database from a backup", e.Segment, e.Kind, where)
+	return fmt.Sprintf("memory: segment %d (%v) is lost: every copy died, with %s; everything outside of it goes on. "+
+		"Restore the database from a backup", e.Segment, e.Kind, where)
 }
 
 // Is matches ErrLost.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
+func (e *LostError) Is(target error) bool { return target == layout.ErrLost }

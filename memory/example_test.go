@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"log"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -29,7 +29,7 @@ func Example() {
 	}
 	defer alloc.Close(c)
 
-	class, _ := memory.ClassOf(100)
+	class, _ := layout.ClassOf(100)
 	block, err := alloc.Alloc(c, class)
 	if err != nil {
 		log.Fatal(err)
@@ -53,7 +53,8 @@ func Example() {
 	if err := c.Do(&b); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v, %d bytes, at %v and %v: %s\n", block, class.Size(), view.At(block, 0), view.At(block, 1), thread.Bytes(buf, 16))
+	fmt.Printf("%v, %d bytes, at %v and %v: %s\n", block, class.Size(), view.At(block, 0), view.At(block, 1),
+		thread.Bytes(buf, 16))
 	// Output:
 	// seg 1 +0x0, 128 bytes, at blade 0 +0x10000 and blade 1 +0x10000: on every replica
 }

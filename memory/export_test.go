@@ -25,13 +25,14 @@ func (s *Space) Locked() bool {
 }
 
 // AllocExtent is NewExtent for tests that need the address alone.
-func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (Addr, error) {
+func (s *Space) AllocExtent(c *rdma.Coro, size uint32) (layout.Addr, error) {
 	x, err := s.NewExtent(c, size)
 	return x.Addr, err
 }
 
-// FreeAt frees the extent of a size at an address, and fails if there is none in the segments of this process.
-func (s *Space) FreeAt(a Addr, size uint32) error {
+// FreeAt frees the extent of a size at an address, and fails if there is none in the
+// segments of this process.
+func (s *Space) FreeAt(a layout.Addr, size uint32) error {
 	x, unit := s.ExtentAt(a), layout.Granule(s.opts.SegmentSize)
 	if x.Size != granulesFor(size, unit)*unit {
 		return fmt.Errorf("memory: no extent of %d bytes starts at %v", size, a)
@@ -47,13 +48,13 @@ func Granule(segmentSize uint32) uint32 { return layout.Granule(segmentSize) }
 func TableGranules(segmentSize uint32) uint32 { return layout.TableGranules(segmentSize) }
 
 // ChunkBlocks is how many blocks an allocator takes at a time.
-func ChunkBlocks(class Class) int { return chunkBlocks(class) }
+func ChunkBlocks(class layout.Class) int { return chunkBlocks(class) }
 
 // ExtentWord is the word for an extent of n granules at a.
-func ExtentWord(a Addr, n uint32) uint64 { return extentWord(a, n) }
+func ExtentWord(a layout.Addr, n uint32) uint64 { return extentWord(a, n) }
 
 // BeginScan lets an allocator take a part of an old segment to look through, and no more.
-func BeginScan(s *Space, a *Allocator, class Class) { s.nextScan(a, class, 1, true) }
+func BeginScan(s *Space, a *Allocator, class layout.Class) { s.nextScan(a, class, 1, true) }
 
 // ClaimMoment is how long ClaimStrays keeps the lock of the space.
 func (s *Space) ClaimMoment() time.Duration {
@@ -65,13 +66,14 @@ func (s *Space) ClaimMoment() time.Duration {
 
 // Low reports whether so few blocks of the class are left that Maintain would
 // fetch more.
-func (a *Allocator) Low(class Class) bool { return a.has(class) <= a.lists[class].low }
+func (a *Allocator) Low(class layout.Class) bool { return a.has(class) <= a.lists[class].low }
 
 // Refill fetches a chunk of blocks of the class now, as Alloc and Maintain do when they
 // need some. ErrNoSpace means that nothing was fetched.
-func (a *Allocator) Refill(c *rdma.Coro, class Class) error {
-	if class >= NumClasses || class.Size() > a.space.opts.SegmentSize {
-		return fmt.Errorf("%w: blocks of class %d in segments of %d bytes", ErrTooLarge, class, a.space.opts.SegmentSize)
+func (a *Allocator) Refill(c *rdma.Coro, class layout.Class) error {
+	if class >= layout.NumClasses || class.Size() > a.space.opts.SegmentSize {
+		return fmt.Errorf("%w: blocks of class %d in segments of %d bytes",
+			ErrTooLarge, class, a.space.opts.SegmentSize)
 	}
 	a.moved()
 	return a.refill(c, class, refillThorough)
@@ -80,8 +82,8 @@ func (a *Allocator) Refill(c *rdma.Coro, class Class) error {
 // FreeBlocks is how many blocks of a class no allocator holds, as far as the
 // Space knows without looking at segments of earlier sessions, and how many of
 // those it has yet to look at.
-func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
-	if class >= NumClasses {
+func (s *Space) FreeBlocks(class layout.Class) (free, unscanned uint64) {
+	if class >= layout.NumClasses {
 		return 0, 0
 	}
 	s.mu.Lock()
@@ -100,16 +102,16 @@ func (s *Space) FreeBlocks(class Class) (free, unscanned uint64) {
 }
 
 // Leaves reports whether the segment of an address is withdrawn, or has gone back.
-func (s *Space) Leaves(a Addr) bool {
+func (s *Space) Leaves(a layout.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, leaving := s.leaving[a.Segment()]
 	return leaving || s.layout.Segments[a.Segment()].Vacant
 }
 
-// WithdrawBeside withdraws the segments of a class that are whole, and calls a function when they are known, and reports how many there were,
-// and how many are withdrawn.
-func (s *Space) WithdrawBeside(class Class, fn func()) (whole, withdrawn int) {
+// WithdrawBeside withdraws the segments of a class that are whole, and calls a function when they
+// are known, and reports how many there were, and how many are withdrawn.
+func (s *Space) WithdrawBeside(class layout.Class, fn func()) (whole, withdrawn int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids, _ := s.whole(class)

@@ -27,7 +27,7 @@ import (
 const lengthBits = 24
 
 // extentWord is the word for an extent of n granules at a.
-func extentWord(a Addr, n uint32) uint64 {
+func extentWord(a layout.Addr, n uint32) uint64 {
 	return uint64(uint32(mum.Mix(uint64(a)^0xa0761d6478bd642f, uint64(n)^0xe7037ed1a0b428db)))<<32 | uint64(n)
 }
 
@@ -75,7 +75,7 @@ func (s *allocation) settleFrees(c *rdma.Coro) error {
 
 // writeWords writes the words of the extents at addrs on all replicas. When it
 // returns, they and all that the thread wrote before are placed.
-func (s *store) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) error {
+func (s *store) writeWords(c *rdma.Coro, v *layout.View, addrs []layout.Addr, words []uint64) error {
 	t := c.Thread()
 	unit := layout.Granule(s.opts.SegmentSize)
 	buf, err := t.Alloc(8 * zeroBatch)
@@ -91,7 +91,7 @@ func (s *store) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 		for i, a := range addrs[:k] {
 			local := buf + uint32(8*i)
 			t.PutWord(local, words[i])
-			table := MakeAddr(a.Segment(), a.Offset()/unit*8)
+			table := layout.MakeAddr(a.Segment(), a.Offset()/unit*8)
 			for r := range v.Copies(a) {
 				batch.Write(v.At(table, r), local, 8)
 				if durable {
@@ -103,7 +103,7 @@ func (s *store) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 			return err
 		}
 		for _, a := range addrs[:k] {
-			table := MakeAddr(a.Segment(), a.Offset()/unit*8)
+			table := layout.MakeAddr(a.Segment(), a.Offset()/unit*8)
 			if v.Written(table) == v.Copies(table) {
 				continue
 			}
@@ -131,13 +131,13 @@ func (s *store) writeWords(c *rdma.Coro, v *View, addrs []Addr, words []uint64) 
 	return c.Fence(rdma.FenceThread, 0, &batch)
 }
 
-// loadExtents reads the tables of those of the segments that are of indexes. adopted: they are, so it makes their copies equal, too, and
-// what is allocated there is inherited.
-func (s *allocation) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) error {
+// loadExtents reads the tables of those of the segments that are of indexes. adopted: they are, so
+// it makes their copies equal, too, and what is allocated there is inherited.
+func (s *allocation) loadExtents(c *rdma.Coro, ids []layout.SegmentID, adopted bool) error {
 	v := s.ViewOn(c.Thread())
 	for _, id := range ids {
 		s.mu.Lock()
-		wanted := s.layout.Segments[id].Kind == KindIndex && s.mine(id)
+		wanted := s.layout.Segments[id].Kind == layout.KindIndex && s.mine(id)
 		var x *extentSegment
 		if wanted {
 			x = s.newExtentSegment(id)
@@ -147,12 +147,13 @@ func (s *allocation) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) er
 			continue
 		}
 		x.fresh = uint32(len(x.starts))
-		if v.Copies(MakeAddr(x.id, 0)) == 0 && s.View().Copies(MakeAddr(x.id, 0)) > 0 { // the thread is behind
+		// the thread is behind
+		if v.Copies(layout.MakeAddr(x.id, 0)) == 0 && s.View().Copies(layout.MakeAddr(x.id, 0)) > 0 {
 			return fmt.Errorf("memory: reading the extents of segment %d: %w", x.id, rdma.ErrStaleKey)
 		}
 		err := s.loadAnyTable(c, v, x)
 		if err == nil && adopted {
-			err = s.levelTable(c, v, x)
+			err = s.resyncTable(c, v, x)
 		}
 		if err != nil {
 			return err
@@ -169,27 +170,29 @@ func (s *allocation) loadExtents(c *rdma.Coro, ids []SegmentID, adopted bool) er
 	return nil
 }
 
-// inheritExtents leaves the extents of a segment that was adopted to DeadExtents. The caller holds the lock.
+// inheritExtents leaves the extents of a segment that was adopted to DeadExtents. The
+// caller holds the lock.
 func (s *allocation) inheritExtents(x *extentSegment) {
-	s.loose++
+	s.leaked++
 	for g, n := range x.starts {
 		if n > 0 {
-			s.extents.owners[MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = s.origin(inherited)
+			s.extents.owners[layout.MakeAddr(x.id, uint32(g)*layout.Granule(s.opts.SegmentSize))] = s.origin(inherited)
 		}
 	}
 }
 
-// loadAnyTable reads the table of an index segment from the first copy that is sound. ErrDamaged: none is, and the error is of all. That
-// one copy is damaged says nothing while another one cannot be read.
-func (s *store) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
+// loadAnyTable reads the table of an index segment from the first copy that is sound.
+// ErrDamaged: none is, and the error is of all. That one copy is damaged says nothing while
+// another one cannot be read.
+func (s *store) loadAnyTable(c *rdma.Coro, v *layout.View, x *extentSegment) error {
 	var damaged, unread []error
-	for r := range v.Copies(MakeAddr(x.id, 0)) {
+	for r := range v.Copies(layout.MakeAddr(x.id, 0)) {
 		err := s.loadTable(c, v, x, r)
 		switch {
 		case err == nil:
-			x.source = v.At(MakeAddr(x.id, 0), r).Blade
+			x.source = v.At(layout.MakeAddr(x.id, 0), r).Blade
 			return nil
-		case errors.Is(err, ErrDamaged):
+		case errors.Is(err, layout.ErrDamaged):
 			damaged = append(damaged, err)
 		default:
 			unread = append(unread, err)
@@ -201,19 +204,21 @@ func (s *store) loadAnyTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	return errors.Join(damaged...)
 }
 
-// readAdopted reads the tables of segments that were adopted, and makes their copies equal: the owner may have died between two WRITEs
-// of a word, and a copy that says otherwise would count after the loss of the primary. One of which all copies are damaged is told of
-// (Options.Damaged), and nothing is allocated there: the extents that are in use stay so.
+// readAdopted reads the tables of segments that were adopted, and makes their copies equal: the
+// owner may have died between two WRITEs of a word, and a copy that says otherwise would count
+// after the loss of the primary. One of which all copies are damaged is told of (Options.Damaged),
+// and nothing is allocated there: the extents that are in use stay so.
 func (s *allocation) readAdopted(c *rdma.Coro) error {
 	s.mu.Lock()
 	ids := s.extents.unread
 	s.extents.unread = nil
 	s.mu.Unlock()
 	for i, id := range ids {
-		err := s.loadExtents(c, []SegmentID{id}, true)
-		if errors.Is(err, ErrDamaged) {
+		err := s.loadExtents(c, []layout.SegmentID{id}, true)
+		if errors.Is(err, layout.ErrDamaged) {
 			if s.opts.Damaged != nil {
-				s.opts.Damaged(fmt.Errorf("memory: segment %d had another owner, and nothing is allocated there any more: %w", id, err))
+				s.opts.Damaged(fmt.Errorf("memory: segment %d had another owner, and nothing is allocated there "+
+					"any more: %w", id, err))
 			}
 			continue
 		}
@@ -228,7 +233,7 @@ func (s *allocation) readAdopted(c *rdma.Coro) error {
 }
 
 // loadTable reads the table of an index segment from one replica.
-func (s *store) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) error {
+func (s *store) loadTable(c *rdma.Coro, v *layout.View, x *extentSegment, replica int) error {
 	t := c.Thread()
 	unit := layout.Granule(s.opts.SegmentSize)
 	size := uint32(len(x.starts)) * 8
@@ -243,10 +248,13 @@ func (s *store) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) 
 	var batch rdma.Batch
 	for off := uint32(0); off < size; off += chunk {
 		batch.Reset()
-		at := v.At(MakeAddr(x.id, off), replica)
+		at := v.At(layout.MakeAddr(x.id, off), replica)
 		batch.Read(at, buf, min(chunk, size-off))
 		if err := c.Do(&batch); err != nil {
-			return &BladeError{Blade: at.Blade, Name: s.opts.bladeName(at.Blade), Err: err, What: fmt.Sprintf("reading the extents of segment %d", x.id)}
+			return &layout.BladeError{
+				Blade: at.Blade, Name: s.opts.bladeName(at.Blade), Err: err,
+				What: fmt.Sprintf("reading the extents of segment %d", x.id),
+			}
 		}
 		p := t.Bytes(buf, min(chunk, size-off))
 		for i := range uint32(len(p) / 8) {
@@ -255,10 +263,11 @@ func (s *store) loadTable(c *rdma.Coro, v *View, x *extentSegment, replica int) 
 				continue
 			}
 			g := off/8 + i
-			a, n := MakeAddr(x.id, g*unit), uint32(w&(1<<lengthBits-1))
+			a, n := layout.MakeAddr(x.id, g*unit), uint32(w&(1<<lengthBits-1))
 			if w != extentWord(a, n) || g < end || n == 0 || n > uint32(len(starts))-g {
-				return &BladeError{Blade: at.Blade, Name: s.opts.bladeName(at.Blade), Err: ErrDamaged,
-					What: fmt.Sprintf("the word %#x of the extent at %v, at offset %#x of the region", w, a, at.Off+uint64(8*i))}
+				return &layout.BladeError{Blade: at.Blade, Name: s.opts.bladeName(at.Blade), Err: layout.ErrDamaged,
+					What: fmt.Sprintf("the word %#x of the extent at %v, at offset %#x of the region",
+						w, a, at.Off+uint64(8*i))}
 			}
 			starts[g], end = n, g+n
 		}
@@ -282,15 +291,15 @@ func (s *allocation) LevelExtents(c *rdma.Coro) error {
 	segs := slices.Clone(s.extents.segs)
 	s.mu.Unlock()
 	for _, x := range segs {
-		if err := s.levelTable(c, v, x); err != nil {
+		if err := s.resyncTable(c, v, x); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// levelTable makes the copies of the table of a segment equal to the one that was read.
-func (s *store) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
+// resyncTable makes the copies of the table of a segment equal to the one that was read.
+func (s *store) resyncTable(c *rdma.Coro, v *layout.View, x *extentSegment) error {
 	t := c.Thread()
 	buf, err := t.Alloc(2 * syncChunk)
 	if err != nil {
@@ -299,7 +308,7 @@ func (s *store) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	defer t.Free(buf, 2*syncChunk)
 	size := layout.TableGranules(s.opts.SegmentSize) * layout.Granule(s.opts.SegmentSize)
 	var batch rdma.Batch
-	a := MakeAddr(x.id, 0)
+	a := layout.MakeAddr(x.id, 0)
 	from := 0
 	for k := range v.Copies(a) {
 		if v.At(a, k).Blade == x.source {
@@ -308,7 +317,8 @@ func (s *store) levelTable(c *rdma.Coro, v *View, x *extentSegment) error {
 	}
 	for k := range v.Copies(a) {
 		for o := uint32(0); o < size && k != from; o += syncChunk {
-			if _, err := syncRange(c, v, a+Addr(o), min(syncChunk, size-o), from, k, forever, buf, &batch); err != nil {
+			n := min(syncChunk, size-o)
+			if _, err := syncRange(c, v, a+layout.Addr(o), n, from, k, forever, buf, &batch); err != nil {
 				return fmt.Errorf("memory: comparing the tables of extents: %w", err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -21,10 +22,11 @@ func checkExtents(t *testing.T, extents []memory.Extent) {
 	t.Helper()
 	slices.SortFunc(extents, func(a, b memory.Extent) int { return int(int64(a.Addr) - int64(b.Addr)) })
 	for i, x := range extents {
-		if x.Addr.Offset() < memory.TableGranules(testSegment)*memory.Granule(testSegment) || x.Addr.Offset()+x.Size > testSegment {
+		if x.Addr.Offset() < memory.TableGranules(testSegment)*memory.Granule(testSegment) ||
+			x.Addr.Offset()+x.Size > testSegment {
 			t.Errorf("extent %+v leaves its segment", x)
 		}
-		if i > 0 && extents[i-1].Addr+memory.Addr(extents[i-1].Size) > x.Addr {
+		if i > 0 && extents[i-1].Addr+layout.Addr(extents[i-1].Size) > x.Addr {
 			t.Errorf("extents %+v and %+v overlap", extents[i-1], x)
 		}
 	}
@@ -40,7 +42,7 @@ func TestExtentsAgainstMap(t *testing.T) {
 			b := newBed(t, 3, 6, int(seed%3))
 			b.opts.Durable = seed%2 == 0
 			s, c := b.open()
-			live := map[memory.Addr]uint32{}
+			live := map[layout.Addr]uint32{}
 			for range 400 {
 				switch r.IntN(20) {
 				default:
@@ -78,7 +80,8 @@ func TestExtentsAgainstMap(t *testing.T) {
 				t.Errorf("%d extents, %d are live", len(extents), len(live))
 			}
 			for _, x := range extents {
-				if size, ok := live[x.Addr]; !ok || x.Size < size || x.Size >= max(size, 1)+memory.Granule(testSegment) {
+				if size, ok := live[x.Addr]; !ok || x.Size < size ||
+					x.Size >= max(size, 1)+memory.Granule(testSegment) {
 					t.Errorf("extent %+v of %d bytes", x, size)
 				}
 			}
@@ -98,10 +101,11 @@ func TestExtentLimits(t *testing.T) {
 	a := must(s.AllocExtent(c, s.MaxExtent()))(t)
 	z := must(s.AllocExtent(c, 0))(t)
 	for _, x := range []struct {
-		a memory.Addr
+		a layout.Addr
 		n uint32
 	}{
-		{a, 1}, {a + 256, s.MaxExtent()}, {a + 1, s.MaxExtent()}, {0, 1}, {1 << 60, 1}, {memory.MakeAddr(77, 0), 1}, {memory.MakeAddr(1, 0), 1}, {z, 1000}, {z, 1<<32 - 1},
+		{a, 1}, {a + 256, s.MaxExtent()}, {a + 1, s.MaxExtent()}, {0, 1}, {1 << 60, 1}, {layout.MakeAddr(77, 0), 1},
+		{layout.MakeAddr(1, 0), 1}, {z, 1000}, {z, 1<<32 - 1},
 	} {
 		if err := s.FreeAt(x.a, x.n); err == nil {
 			t.Errorf("%d bytes at %v are freed", x.n, x.a)
@@ -109,7 +113,7 @@ func TestExtentLimits(t *testing.T) {
 	}
 	check(t, s.FreeAt(a, s.MaxExtent()))
 	check(t, s.FreeAt(z, 0))
-	var b2 memory.Addr
+	var b2 layout.Addr
 	if b2 = must(s.AllocExtent(c, s.MaxExtent()))(t); b2.Offset() != a.Offset() {
 		t.Errorf("the freed extent is not used again: %v", b2)
 	}
@@ -121,7 +125,7 @@ func TestDamagedExtentTable(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	s, c := b.open()
 	a := must(s.AllocExtent(c, 1000))(t)
-	word := memory.MakeAddr(a.Segment(), a.Offset()/memory.Granule(testSegment)*8)
+	word := layout.MakeAddr(a.Segment(), a.Offset()/memory.Granule(testSegment)*8)
 	at := []rdma.RemoteAddr{s.View().At(word, 0), s.View().At(word, 1)}
 	good := read(t, c, at[0], 8)
 	check(t, s.Close(c))
@@ -144,8 +148,9 @@ func TestDamagedExtentTable(t *testing.T) {
 		b.poke(at[0].Blade, at[0].Off, bad)
 		b.poke(at[1].Blade, at[1].Off, bad)
 		_, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts)
-		var be *memory.BladeError
-		if !errors.Is(err, memory.ErrDamaged) || !errors.As(err, &be) || be.Blade != at[0].Blade || strings.Count(err.Error(), "the word") != 2 {
+		var be *layout.BladeError
+		if !errors.Is(err, layout.ErrDamaged) || !errors.As(err, &be) || be.Blade != at[0].Blade ||
+			strings.Count(err.Error(), "the word") != 2 {
 			t.Errorf("bit %d in both copies: %v", bit, err)
 		}
 		b.poke(at[0].Blade, at[0].Off, good)
@@ -160,11 +165,11 @@ func TestDamagedExtentTable(t *testing.T) {
 		"of no length":  {testSegment/unit - 1, 0},
 	} {
 		b.dropThreads()
-		p := binary.LittleEndian.AppendUint64(nil, memory.ExtentWord(memory.MakeAddr(a.Segment(), x.granule*unit), x.n))
+		p := binary.LittleEndian.AppendUint64(nil, memory.ExtentWord(layout.MakeAddr(a.Segment(), x.granule*unit), x.n))
 		for i := range at {
 			b.poke(at[i].Blade, at[i].Off-uint64(word.Offset())+uint64(8*x.granule), p)
 		}
-		if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrDamaged) {
+		if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, layout.ErrDamaged) {
 			t.Errorf("a word for an extent %s: %v", name, err)
 		}
 		for i := range at {
@@ -176,12 +181,12 @@ func TestDamagedExtentTable(t *testing.T) {
 // TestExtentWord pins the words on the blades.
 func TestExtentWord(t *testing.T) {
 	for _, x := range []struct {
-		a    memory.Addr
+		a    layout.Addr
 		n    uint32
 		want uint64
 	}{
-		{memory.MakeAddr(4, 0x2000), 1, 0x6e8f444d_00000001},
-		{memory.MakeAddr(1<<21, 1<<25), 16383, 0x5e5902ca_00003fff},
+		{layout.MakeAddr(4, 0x2000), 1, 0x6e8f444d_00000001},
+		{layout.MakeAddr(1<<21, 1<<25), 16383, 0x5e5902ca_00003fff},
 	} {
 		if got := memory.ExtentWord(x.a, x.n); got != x.want {
 			t.Errorf("%d granules at %v: %#x", x.n, x.a, got)
@@ -209,8 +214,9 @@ func TestExtentVerbFails(t *testing.T) {
 	}
 }
 
-// TestFreesUnwound: a panic, of a function on the same thread that its caller gets over, ends the clearing of the words
-// of freed extents anywhere. When the coordinator of the thread is gone they are found, and used again.
+// TestFreesUnwound: a panic, of a function on the same thread that its caller gets over, ends the
+// clearing of the words of freed extents anywhere. When the coordinator of the thread is gone they
+// are found, and used again.
 func TestFreesUnwound(t *testing.T) {
 	for k, over := 0, false; !over; k++ {
 		b := newBed(t, 2, 6, 1)
@@ -254,7 +260,7 @@ func TestExtentVerbUncertain(t *testing.T) {
 	mine := must(s.NewCoordinator())(t)
 	th := b.thread()
 	th.SetOwner(uint64(mine.ID))
-	used := map[memory.Addr]bool{}
+	used := map[layout.Addr]bool{}
 	again := func(c *rdma.Coro) bool {
 		return used[must(s.AllocExtent(c, 1000))(t)]
 	}
@@ -309,7 +315,7 @@ func TestConcurrentExtents(t *testing.T) {
 		b.fabric.delayed = delayed
 		s, _ := b.open()
 		var mu sync.Mutex
-		live := map[memory.Addr]bool{}
+		live := map[layout.Addr]bool{}
 		var threads []*rdma.Thread
 		for range 4 {
 			threads = append(threads, b.thread())

@@ -11,6 +11,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 )
@@ -277,7 +278,7 @@ func (p *port) Wait(until int64) {
 
 // cat wraps a catalog: it stops like the fabric, and can claim to have failed.
 type cat struct {
-	memory.Catalog
+	layout.Catalog
 	stop *stop
 	// awaited, if not nil, is called when the catalog is asked for its revision.
 	awaited func()
@@ -298,8 +299,8 @@ type cat struct {
 }
 
 type slowChange struct {
-	rev     memory.Revision
-	changes []memory.Entry
+	rev     layout.Revision
+	changes []layout.Entry
 }
 
 // arrive makes a change that was late, if it still can be made.
@@ -313,7 +314,7 @@ func (c *cat) arrive() {
 	}
 }
 
-func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (c *cat) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if !c.stop.step() {
 		return 0, errStopped
 	}
@@ -337,7 +338,7 @@ func (c *cat) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revisio
 	return 0, errStopped
 }
 
-func (c *cat) Revision() (memory.Revision, error) {
+func (c *cat) Revision() (layout.Revision, error) {
 	if c.awaited != nil {
 		c.awaited()
 	}
@@ -347,7 +348,7 @@ func (c *cat) Revision() (memory.Revision, error) {
 	return c.Catalog.Revision()
 }
 
-func (c *cat) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+func (c *cat) Await(ctx context.Context, rev layout.Revision) (layout.Revision, error) {
 	if c.unheard() {
 		return 0, errStopped
 	}
@@ -357,7 +358,7 @@ func (c *cat) Await(ctx context.Context, rev memory.Revision) (memory.Revision, 
 // unheard reports whether nothing is heard of the catalog.
 func (c *cat) unheard() bool { return c.deaf || c.stop != nil && c.stop.left == 0 }
 
-func (c *cat) Load() ([]memory.Entry, memory.Revision, error) {
+func (c *cat) Load() ([]layout.Entry, layout.Revision, error) {
 	if c.unheard() {
 		return nil, 0, errStopped
 	}
@@ -389,14 +390,16 @@ func newBed(tb testing.TB, blades, segments, backups int) *bed {
 	var o inproc.Options
 	o.Seed = 1
 	for range blades {
-		o.Blades = append(o.Blades, inproc.BladeOptions{Size: memory.HeaderArea + uint64(segments)*testSegment})
+		o.Blades = append(o.Blades, inproc.BladeOptions{Size: layout.HeaderArea + uint64(segments)*testSegment})
 	}
 	f, err := inproc.New(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	b := &bed{tb: tb, inner: f, cat: &cat{Catalog: &catalog.Mem{}},
-		opts: memory.Options{Backups: backups, SegmentSize: testSegment, LogArea: testLog, Parts: true, UUID: memory.UUID{15: 1}}}
+		opts: memory.Options{
+			Backups: backups, SegmentSize: testSegment, LogArea: testLog, Parts: true, UUID: layout.UUID{15: 1},
+		}}
 	b.fabric = &fabric{Fabric: f, backing: &backing{tb: tb, pages: map[[2]uint64]bool{}}}
 	tb.Cleanup(func() {
 		b.dropThreads()
@@ -458,8 +461,8 @@ func (b *bed) allocator(s *memory.Space, c *rdma.Coro) *memory.Allocator {
 }
 
 // class is the smallest class for n bytes.
-func class(n uint32) memory.Class {
-	c, ok := memory.ClassOf(n)
+func class(n uint32) layout.Class {
+	c, ok := layout.ClassOf(n)
 	if !ok {
 		panic("no class")
 	}
@@ -484,7 +487,7 @@ func check(tb testing.TB, err error) {
 }
 
 // write puts p at an address, on all replicas.
-func write(tb testing.TB, s *memory.Space, c *rdma.Coro, a memory.Addr, p []byte) {
+func write(tb testing.TB, s *memory.Space, c *rdma.Coro, a layout.Addr, p []byte) {
 	tb.Helper()
 	t := c.Thread()
 	buf := must(t.Alloc(len(p)))(tb)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"txnode/memory/internal/blockline"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -14,44 +15,54 @@ import (
 // database lives, since the upper bits are the next coordinator's number, and 40 bits are
 // enough for what is freed before there is another one.
 //
-// Each process counts for itself. So the numbers of a block are those of the process that owns its segment,
-// and of no other. That process hands the block out and logs it, so both numbers are of one count. When a segment
-// gets another owner, a number of coordinators is passed over, so that the numbers of the new one are larger. What
-// another process logs of the block replaces a version: then the block was in use, and free means freed since.
+// Each process counts for itself. So the numbers of a block are those of the process that owns its
+// segment, and of no other. That process hands the block out and logs it, so both numbers are of
+// one count. When a segment gets another owner, a number of coordinators is passed over, so that
+// the numbers of the new one are larger. What another process logs of the block replaces a version:
+// then the block was in use, and free means freed since.
+//
+// The number of a segment that has gone back is used again, and logs may have records of before. So
+// its blocks count as freed then, as far as they were not used since (Segment.Freed), and a process
+// that uses the number again goes on from there.
 
 // FreesShift is where the number of a coordinator begins in that of a freeing: the last
 // one, plus one, that was registered then.
 const FreesShift = 40
 
-// FreedByOther is the number of a block that a process has freed which does not own the segment. It is
-// larger than all others: any log record that has the block come to be used was written before. The owner
-// gives the block a number of its own before it is handed out again: see renumber.
+// FreedByOther is the number of a block that a process has freed which does not own the segment. It
+// is larger than all others: any log record that has the block come to be used was written before.
+// The owner gives the block a number of its own before it is handed out again: see renumber.
 const FreedByOther = math.MaxUint64
 
 // CountFree numbers the block at a, which the caller is about to free, before any verb that frees
 // it is posted. Safe for concurrent use; it takes no lock.
-func (s *allocation) CountFree(a Addr) uint64 {
+func (s *allocation) CountFree(a layout.Addr) uint64 {
 	if !s.View().Mine(a) {
 		return FreedByOther
 	}
 	return s.frees.Add(1)
 }
 
-// Frees is the largest number that CountFree has returned. Safe for concurrent use; it takes no lock.
+// Frees is the largest number that CountFree has returned. Safe for concurrent use; it takes no
+// lock.
 func (s *allocation) Frees() uint64 { return s.frees.Load() }
 
 // raiseFrees makes the numbers larger than those of anybody who had the database open
 // before the last coordinator was registered. The caller holds the lock, or is the only
 // one.
 func (s *allocation) raiseFrees() {
-	least := uint64(s.layout.NextCoordinator) << FreesShift
+	s.freesFrom(uint64(s.layout.NextCoordinator) << FreesShift)
+}
+
+// freesFrom makes the numbers larger than those below one.
+func (s *allocation) freesFrom(least uint64) {
 	for n := s.frees.Load(); n < least && !s.frees.CompareAndSwap(n, least); n = s.frees.Load() {
 	}
 }
 
 // freeLine is a free block, and its first line on the primary.
 type freeLine struct {
-	addr Addr
+	addr layout.Addr
 	line blockline.Line
 }
 
@@ -60,11 +71,12 @@ func freedByOther(header []byte) bool {
 	return blockline.Word((*blockline.Line)(header), blockline.KeyOff) == FreedByOther
 }
 
-// renumber gives free blocks, which no allocator has, numbers of this process. It locks each in the name of a
-// recoverer of the coordinator given, since a line that is half written has no checksum: a session that meets such
-// a lock of one that is gone frees the block once more. A block whose guard has changed is left out. ok is in
-// the order of blocks.
-func (s *allocation) renumber(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine) (ok []bool, err error) {
+// renumber gives free blocks, which no allocator has, numbers of this process. It locks each in the
+// name of a recoverer of the coordinator given, since a line that is half written has no checksum:
+// a session that meets such a lock of one that is gone frees the block once more. A block whose
+// guard has changed is left out. ok is in the order of blocks.
+func (s *allocation) renumber(c *rdma.Coro, v *layout.View, coordinator uint32, blocks []freeLine) (
+	ok []bool, err error) {
 	ok = make([]bool, len(blocks))
 	for at := 0; at < len(blocks) && err == nil; at += renumberBlocks {
 		n := min(len(blocks)-at, renumberBlocks)
@@ -76,7 +88,8 @@ func (s *allocation) renumber(c *rdma.Coro, v *View, coordinator uint32, blocks 
 // renumberBlocks is how many blocks are renumbered at once.
 const renumberBlocks = 64
 
-func (s *allocation) renumberSome(c *rdma.Coro, v *View, coordinator uint32, blocks []freeLine, ok []bool) error {
+func (s *allocation) renumberSome(c *rdma.Coro, v *layout.View, coordinator uint32, blocks []freeLine,
+	ok []bool) error {
 	t, size := c.Thread(), len(blocks)*blockline.LineSize
 	buf, err := t.Alloc(size)
 	if err != nil {

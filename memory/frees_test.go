@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // TestFreesGrow: the number of a freeing is larger than all before, also than those of
@@ -11,7 +12,7 @@ import (
 func TestFreesGrow(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	last := uint64(0)
-	var block memory.Addr
+	var block layout.Addr
 	grows := func(s *memory.Space) {
 		t.Helper()
 		for range 3 {
@@ -27,7 +28,8 @@ func TestFreesGrow(t *testing.T) {
 		block = must(s.AllocExtent(c, 100))(t)
 		id := must(s.NewCoordinator())(t).ID
 		if s.Frees() <= last {
-			t.Fatalf("coordinator %d: log records would say %#x, and blocks were freed at %#x before", id, s.Frees(), last)
+			t.Fatalf("coordinator %d: log records would say %#x, and blocks were freed at %#x before",
+				id, s.Frees(), last)
 		}
 		grows(s)
 		for range 100 {

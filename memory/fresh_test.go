@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// TestLossKnown: a process counts as one that knows of the loss of a blade when it has said so, or has registered since another process has seen
-// the loss: not when it has only said that it is alive.
+// TestLossKnown: a process counts as one that knows of the loss of a blade when it has
+// said so, or has registered since another process has seen the loss: not when it has only
+// said that it is alive.
 func TestLossKnown(t *testing.T) {
 	b := newBed(t, 4, 40, 1)
 	b.opts.Shared, b.opts.Until = true, b.fabric.Now()+int64(time.Hour)
@@ -29,7 +31,7 @@ func TestLossKnown(t *testing.T) {
 	known("no blade was lost", true)
 	check(t, two.Renew(b.fabric.Now()+2*int64(time.Hour)))
 	check(t, three.Renew(b.fabric.Now()+2*int64(time.Hour)))
-	check(t, three.AdvanceEpoch(three.Demise(1)))
+	check(t, three.AdvanceEpoch(three.DeclareDead(1)))
 	known("two processes have renewed their registrations before", false)
 	check(t, two.Renew(b.fabric.Now()+3*int64(time.Hour)))
 	check(t, three.Renew(b.fabric.Now()+3*int64(time.Hour)))
@@ -37,7 +39,7 @@ func TestLossKnown(t *testing.T) {
 	check(t, one.AdvanceEpoch(nil))
 	known("no other blade was lost", true)
 
-	check(t, one.AdvanceEpoch(one.Demise(2)))
+	check(t, one.AdvanceEpoch(one.DeclareDead(2)))
 	known("another one was lost", false)
 	check(t, two.Renew(b.fabric.Now()+int64(time.Hour)))
 	check(t, three.Renew(b.fabric.Now()+int64(time.Hour)))
@@ -49,9 +51,9 @@ func TestLossKnown(t *testing.T) {
 		check(t, s.Acknowledge())
 	}
 	known("both have acknowledged the loss", true)
-	before := must(b.cat.KeepAlive(memory.Beat{}))(t)
+	before := must(b.cat.KeepAlive(layout.Beat{}))(t)
 	check(t, two.Acknowledge())
-	if now := must(b.cat.KeepAlive(memory.Beat{}))(t); !slices.Equal(now, before) {
+	if now := must(b.cat.KeepAlive(layout.Beat{}))(t); !slices.Equal(now, before) {
 		t.Error("an epoch is acknowledged twice")
 	}
 
@@ -75,7 +77,8 @@ func TestLossKnown(t *testing.T) {
 	known("one has closed the database", true)
 }
 
-// TestLossOfDead: a process that is registered no more, or whose registration has expired, is not waited for.
+// TestLossOfDead: a process that is registered no more, or whose registration has expired,
+// is not waited for.
 func TestLossOfDead(t *testing.T) {
 	b := newBed(t, 3, 40, 1)
 	b.opts.Shared, b.opts.Until = true, b.fabric.Now()+int64(time.Hour)
@@ -85,7 +88,7 @@ func TestLossOfDead(t *testing.T) {
 	dead, _ := b.open()
 	check(t, dead.EndAlone())
 	check(t, one.Follow())
-	check(t, one.AdvanceEpoch(one.Demise(1)))
+	check(t, one.AdvanceEpoch(one.DeclareDead(1)))
 	if one.LossKnown(one.Process()) {
 		t.Error("a process may be alive that knows nothing of the loss")
 	}

@@ -4,45 +4,64 @@ import (
 	"maps"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// A segment of blocks goes back when all of its blocks are free, so that its places serve other classes, and indexes. The
-// process that owns it sees to that, when it has time, in steps:
+// A segment of blocks goes back when all of its blocks are free, so that its places serve other
+// classes, and indexes. The process that owns it sees to that, when it has time, in steps:
 //
-//	whole      all of its blocks are in the pool, or on lists of allocators, or were never handed out
+//	whole      all of its blocks are in the pool, or on lists of allocators, or were never handed
+//	           out
 //	withdrawn  they are taken out of there, in this process alone: none is handed out
-//	ripe       all transactions are decided that were under way then, which the caller has done: no log that counts names a block of it
-//	back       a change of the catalog, with a new epoch, takes its copies away. Their places are dirty: see Reclaim
+//	leaving    the catalog says so (Depart): nothing that begins from then on uses an address of
+//	           it (View.Valid), and no copy of it is built
+//	rested     everything has ended that had begun before (Ask, Unrested), which the caller waits
+//	           for: no verb goes there
+//	vacant     its places are cleared, and a change of the catalog takes its copies away
+//	           (GiveBack). They can be taken at once
 //
-// A block in the pool is free on all copies, no slot leads to it, no session holds it, and no transaction that finds it free changes it. What
-// may still name it, and why that does no harm:
+// No epoch begins, and no transaction is interrupted. A block in the pool is free on all copies, no
+// slot leads to it, no session holds it, and no transaction that finds it free changes it. What may
+// still name it, and why that does no harm:
 //
-//	a log               names no block of a ripe segment that a recovery has to decide about. So none meets a block that is gone, or is
-//	                    another one by now
-//	a log of before a   with DurabilityPower those count after a loss of power: a segment is ripe when the generation of the records has
+//	a transaction of    reads or locks the block, which is where it was: it finds it free. It
+//	                    meets no other view in which the
+//	before              segment is valid, and tries again (View.Leaves)
+//	a log               as long as the segment is leaving, or vacant, recovery passes over its
+//	                    blocks: none was in use when it began to
+//	                    leave. Later the block counts as freed since (Segment.Freed), which no
+//	                    record of before can deny
+//	a log of before a   with DurabilityPower those count after a loss of power: a segment is ripe
+//	                    when the generation of the records has
 //	checkpoint          ended that could name it
-//	an address cache,   the address is not valid any more (View.Valid), and the record is looked for in the index. A verb of an
-//	a cached node       earlier view fails by its key
-//	a list of a reader  as the address of a record that was deleted since, and whose block is another one's by now
-//	or a sweep
-//	an allocator        of another process, which is about to give it back: forgotten there when the number is used again (leave)
+//	an address cache,   the address is not valid any more, and the record is looked for in the
+//	                    index
+//	a cached node
+//	a list of a sweep   as the address of a record that was deleted since, and whose block is
+//	                    another one's by now
+//	an allocator        of another process, which is about to give it back: forgotten there when
+//	                    the number is used again (leave)
+//	a recovery          its coordinators are waited for, as everything else that has begun before
+//	a copier            copies nothing of it: no copy of a segment that leaves is being built, or
+//	                    will be
 //	a backup            begins with a cut (see cut.go): while it is made no segment goes back
-//	the root of a       the catalog names it until the table is dropped, a little longer than the block is in use: its segment
+//	the root of a       the catalog names it until the table is dropped, a little longer than the
+//	                    block is in use: its segment
 //	table               stays as long (Layout.Rooted)
 //
-// The number of the segment stays in the catalog (Segment.Vacant), and is used again for a segment of the same class. So an address never
-// leads to anything but the header of a block of that class, whatever segment is there.
+// The number of the segment stays in the catalog (Segment.Vacant), and is used again for a segment
+// of the same class. So an address never leads to anything but the header of a block of that class,
+// whatever segment is there.
 //
-// If the process dies in between, nothing has happened: the blocks are found free by their headers.
+// A segment that leaves never stays, since its copies may be cleared in part. If its process dies,
+// another one adopts it, and waits again: in an epoch that ends what the process had under way. If
+// a blade is lost meanwhile, its copy is gone; that is no loss.
 
 // withdrawn is a segment that no block is taken of any more.
 type withdrawn struct {
-	next uint32 // the first block that was never handed out
-	// number is that of the next coordinator, and generation that of the last checkpoint, in a layout that is noted to be of later than
-	// when the segment was withdrawn.
-	number, generation uint32
-	noted              bool
+	next  uint32 // the first block that was never handed out
+	bound bool   // the catalog is being told that it leaves: its blocks are not to be had any more
 }
 
 // Search says which segments Withdraw looks for.
@@ -53,40 +72,18 @@ type Search struct {
 	Needs    uint64 // but for those of the classes of these bits, of which more is asked for
 }
 
-// Withdraw looks for segments that are whole, and withdraws them. Of a class in use some are kept, unless the blades are full: see spare. It
-// reports whether any are withdrawn, by this call or an earlier one. As long as some are not ripe no others follow, unless the blades are full:
-// each time all transactions have to be decided. An error is of the catalog, and the segments are not ripe before another call.
-func (s *allocation) Withdraw(o Search) (some bool, err error) {
-	if some = s.withdrawWhole(o); !some {
-		return false, nil
-	}
-	if s.opts.Shared {
-		if err := s.Follow(); err != nil { // coordinators may have been registered that this process does not know
-			return true, err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, x := range s.leaving {
-		if !x.noted {
-			s.leaving[id] = withdrawn{x.next, s.layout.NextCoordinator, s.layout.Checkpoint, true}
-		}
-	}
-	return true, nil
-}
-
-func (s *allocation) withdrawWhole(o Search) bool {
+// Withdraw looks for segments that are whole, and withdraws them. Of a class in use some are kept,
+// unless the blades are full: see spare. It reports whether any are withdrawn or leaving, by this
+// call or an earlier one.
+func (s *allocation) Withdraw(o Search) (some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.patience = o.Patience
-	waits := false
-	for _, x := range s.leaving {
-		waits = waits || !s.ripe(x)
+	if s.writable() != nil || s.doubt != nil || s.beginning() || s.withheld || !s.tidy() || s.FailoverPending() {
+		return s.leaves()
 	}
-	if s.writable() != nil || s.doubt != nil || s.beginning() || s.withheld || !s.tidy() || s.Gated() || waits && !o.Full {
-		return len(s.leaving) > 0
-	}
-	for class := range Class(NumClasses) {
+	s.left()
+	for class := range layout.Class(layout.NumClasses) {
 		whole, all := s.whole(class)
 		for id := range s.wholeSince[class] {
 			if !slices.Contains(whole, id) {
@@ -108,37 +105,78 @@ func (s *allocation) withdrawWhole(o Search) bool {
 				}
 			case !ok:
 				if s.wholeSince[class] == nil {
-					s.wholeSince[class] = map[SegmentID]int64{}
+					s.wholeSince[class] = map[layout.SegmentID]int64{}
 				}
 				s.wholeSince[class][id] = o.Now
 			}
 		}
 	}
-	return len(s.leaving) > 0
+	return s.leaves()
 }
 
-// spare returns those segments that can go back of a class that is in use, of the ones that are whole. One is kept in which blocks were
-// handed out before. If there is none, blocks are taken in turn of as many segments as there are blades, see take: those that are kept for
-// that would be needed at once. The caller holds the lock.
-func (s *allocation) spare(class Class, whole []SegmentID) []SegmentID {
+// leaves reports whether segments are withdrawn, or leaving, that this process is to have go back.
+// The caller holds the lock.
+func (s *allocation) leaves() bool {
+	return len(s.leaving) > 0 || slices.ContainsFunc(s.layout.Segments, func(g layout.Segment) bool {
+		return g.Leaving && s.mayEnd(&g)
+	})
+}
+
+// left forgets that segments are withdrawn which are leaving, or more, by a change of the catalog
+// of which this process did not know what became of it. The caller holds the lock.
+func (s *allocation) left() {
+	n := len(s.leaving)
+	if maps.DeleteFunc(s.leaving,
+		func(id layout.SegmentID, _ withdrawn) bool { return s.layout.Segments[id].Gone() }); len(s.leaving) < n {
+		s.leftPools()
+	}
+}
+
+// leftPools notes that segments leave. A block that was in use when a sweep has claimed it may look
+// as it did before, in another segment of the number. The caller holds the lock.
+func (s *allocation) leftPools() {
+	s.departures++
+	s.strays = nil
+	for class := range s.pools {
+		p := &s.pools[class]
+		p.again = keep(p.again, func(r *scan) bool { return !s.layout.Segments[r.seg].Gone() })
+	}
+}
+
+// mayEnd reports whether this process may have a segment go back that leaves: it owns it, or its
+// owner is gone, with all of its sessions (see adoptee), and no verb of it takes effect any more.
+// The caller holds the lock.
+func (s *allocation) mayEnd(g *layout.Segment) bool {
+	l := s.layout
+	return l.Owns(s.process, g) || s.opts.Shared && !s.unrevoked.Load() && l.Process(g.Owner) == nil &&
+		!slices.ContainsFunc(l.Coordinators, func(c layout.CoordinatorEntry) bool {
+			return c.Process == g.Owner || c.Process == 0
+		})
+}
+
+// spare returns those segments that can go back of a class that is in use, of the ones that are
+// whole. One is kept in which blocks were handed out before. If there is none, blocks are taken in
+// turn of as many segments as there are blades, see take: those that are kept for that would be
+// needed at once. The caller holds the lock.
+func (s *allocation) spare(class layout.Class, whole []layout.SegmentID) []layout.SegmentID {
 	p := &s.pools[class]
-	open := func(id SegmentID) bool { return p.opened(id) >= 0 }
-	if i := slices.IndexFunc(whole, func(id SegmentID) bool { return !open(id) }); i >= 0 {
+	open := func(id layout.SegmentID) bool { return p.opened(id) >= 0 }
+	if i := slices.IndexFunc(whole, func(id layout.SegmentID) bool { return !open(id) }); i >= 0 {
 		return slices.Delete(whole, i, i+1)
 	}
 	others := len(p.open) - len(whole)
 	return whole[min(max(s.layout.StayingBlades()-others, 1), len(whole)):]
 }
 
-// A class that needs a segment within hastyLooks times the patience after one was withdrawn has had it withdrawn too early: it is twice as
-// patient from then on, maxHasty times at most.
+// A class that needs a segment within hastyLooks times the patience after one was withdrawn has had
+// it withdrawn too early: it is twice as patient from then on, maxHasty times at most.
 const (
 	hastyLooks = 16
 	maxHasty   = 6
 )
 
 // needed notes that a class needs another segment. The caller holds the lock.
-func (s *allocation) needed(class Class) {
+func (s *allocation) needed(class layout.Class) {
 	p := &s.pools[class]
 	switch early := s.fabric.Now()-p.back < hastyLooks*s.patience<<p.hasty; {
 	case p.back == 0:
@@ -150,9 +188,9 @@ func (s *allocation) needed(class Class) {
 	p.back = 0
 }
 
-// whole lists the segments of a class that are whole, in order. all: no block of the class is in use, as far as this process knows. The
-// caller holds the lock.
-func (s *allocation) whole(class Class) (ids []SegmentID, all bool) {
+// whole lists the segments of a class that are whole, in order. all: no block of the class is in
+// use, as far as this process knows. The caller holds the lock.
+func (s *allocation) whole(class layout.Class) (ids []layout.SegmentID, all bool) {
 	if class.Size() > s.opts.SegmentSize {
 		return nil, true
 	}
@@ -167,9 +205,9 @@ func (s *allocation) whole(class Class) (ids []SegmentID, all bool) {
 	if uint64(n) < uint64(blocks) {
 		return nil, false
 	}
-	free := make(map[SegmentID]uint32)
-	last, count := SegmentID(0), uint32(0)
-	add := func(list []Addr) { // neighbours lie together
+	free := make(map[layout.SegmentID]uint32)
+	last, count := layout.SegmentID(0), uint32(0)
+	add := func(list []layout.Addr) { // neighbours lie together
 		for _, a := range list {
 			if a.Segment() != last {
 				free[last] += count
@@ -192,7 +230,7 @@ func (s *allocation) whole(class Class) (ids []SegmentID, all bool) {
 	for i := range p.open {
 		free[p.open[i].seg] += blocks - p.open[i].next
 	}
-	unknown := map[SegmentID]bool{}
+	unknown := map[layout.SegmentID]bool{}
 	note := func(list []*scan) {
 		for _, x := range list {
 			unknown[x.seg] = true
@@ -209,9 +247,9 @@ func (s *allocation) whole(class Class) (ids []SegmentID, all bool) {
 	}
 	all = true
 	for i := range s.layout.Segments {
-		id, g := SegmentID(i), &s.layout.Segments[i]
+		id, g := layout.SegmentID(i), &s.layout.Segments[i]
 		switch _, gone := s.leaving[id]; {
-		case g.Kind != KindBlocks || g.Class != class || g.Placement.N == 0 || !s.mine(id) || gone:
+		case g.Kind != layout.KindBlocks || g.Class != class || g.Placement.N == 0 || !s.mine(id) || gone || g.Leaving:
 		case free[id] == blocks && !unknown[id] && !s.layout.Rooted(id):
 			ids = append(ids, id)
 		default:
@@ -221,13 +259,14 @@ func (s *allocation) whole(class Class) (ids []SegmentID, all bool) {
 	return ids, all
 }
 
-// withdraw takes all blocks of a segment that is whole out of the pool and the lists. false: an allocator has handed one out since, as it
-// does without the lock, and the others stay. The caller holds the lock.
-func (s *allocation) withdraw(id SegmentID) bool {
+// withdraw takes all blocks of a segment that is whole out of the pool and the lists. false: an
+// allocator has handed one out since, as it does without the lock, and the others stay. The
+// caller holds the lock.
+func (s *allocation) withdraw(id layout.SegmentID) bool {
 	class := s.layout.Segments[id].Class
 	p, x := &s.pools[class], withdrawn{next: s.blocks(class)}
-	var taken []Addr
-	others := func(a Addr) bool {
+	var taken []layout.Addr
+	others := func(a layout.Addr) bool {
 		if a.Segment() == id {
 			taken = append(taken, a)
 		}
@@ -252,26 +291,28 @@ func (s *allocation) withdraw(id SegmentID) bool {
 	p.again = keep(p.again, func(r *scan) bool { return r.seg != id })
 	s.departures++
 	if s.leaving == nil {
-		s.leaving = map[SegmentID]withdrawn{}
+		s.leaving = map[layout.SegmentID]withdrawn{}
 	}
 	s.leaving[id] = x
 	delete(s.wholeSince[class], id)
 	return true
 }
 
-// stays gives the blocks of a segment of a class to the pool that was withdrawn: they are needed after all. The caller holds the lock.
-func (s *allocation) stays(class Class) bool {
+// stays gives the blocks of a segment of a class to the pool that was withdrawn: they are needed
+// after all. The caller holds the lock.
+func (s *allocation) stays(class layout.Class) bool {
 	if s.doubt != nil {
-		return false // it may have gone back
+		return false // it may be leaving
 	}
+	s.left()
 	for _, id := range slices.Sorted(maps.Keys(s.leaving)) {
 		g := &s.layout.Segments[id]
-		if g.Class != class || g.Placement.N == 0 || !s.mine(id) {
+		p, x := &s.pools[class], s.leaving[id]
+		if g.Class != class || g.Placement.N == 0 || !s.mine(id) || x.bound {
 			continue
 		}
-		p, x := &s.pools[class], s.leaving[id]
 		for i := x.next; i > 0; i-- { // the lowest is handed out first
-			p.free = append(p.free, MakeAddr(id, (i-1)*class.Size()))
+			p.free = append(p.free, layout.MakeAddr(id, (i-1)*class.Size()))
 		}
 		if x.next < s.blocks(class) {
 			p.open = append(p.open, carve{seg: id, next: x.next, n: max(x.next, s.layout.Backed(id)/class.Size())})
@@ -282,83 +323,196 @@ func (s *allocation) stays(class Class) bool {
 	return false
 }
 
-// Withdrawn reports whether segments are withdrawn that can go back now, and whether any of them is ripe. Those that are not may be when all
-// transactions were decided once more. None can while a backup is made, or something is not decided, or another process does not know this
-// epoch yet: it could not tell it and the next one from the loss of a blade, if it saw them at once.
-func (s *allocation) Withdrawn() (some, ripe bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.regs.Load(); len(s.leaving) > 0 && s.opts.Shared && !s.knows(s.process, r, r.epoch) { // others may have said so since
-		s.unlocked(func() { _ = s.hear() }) // without an answer they do not
-	}
-	if len(s.leaving) == 0 || !s.mayGoBack(s.layout) {
-		return false, false
-	}
-	for _, x := range s.leaving {
-		ripe = ripe || s.ripe(x)
-	}
-	return true, ripe
-}
-
-// mayGoBack reports whether segments can go back now, as Withdrawn says. The caller holds the lock.
-func (s *allocation) mayGoBack(l *Layout) bool {
-	r := s.regs.Load()
-	return l.Mender(MendBackup) == 0 && !s.Gated() && (!s.opts.Shared || s.knows(s.process, r, r.epoch))
-}
-
-// ripe reports whether no log that counts names a block of a segment. The caller holds the lock.
-func (s *allocation) ripe(x withdrawn) bool {
-	l := s.layout
-	old := func(c CoordinatorEntry) bool { return c.ID < x.number }
-	// Records of the next generation may have been written before the catalog says that it has begun.
-	return x.noted && !slices.ContainsFunc(l.Coordinators, old) && (l.Checkpoint == 0 || l.Checkpoint >= x.generation+2)
-}
-
-// GiveBack has the segments that are withdrawn, and ripe, go back in a new epoch, and returns how many. Without any there is no new
-// epoch.
-func (s *allocation) GiveBack() (n int, err error) {
-	var ids []SegmentID
-	_, err = s.advance(func(l *Layout) error {
-		ids = ids[:0]
-		if !s.mayGoBack(l) {
-			return errUnchanged
+// Depart has segments leave that are withdrawn, and lists those which leave, and which this process
+// has go back: GiveBack is called with them when everything has ended that had begun before (Ask).
+// None leaves while a backup is made, or something is not decided.
+func (s *allocation) Depart() (ids []layout.SegmentID, err error) {
+	err = s.update(func() error {
+		ids = nil
+		if err := s.writable(); err != nil {
+			return err
 		}
-		for _, id := range slices.Sorted(maps.Keys(s.leaving)) {
-			if s.mine(id) && l.Segments[id].Placement.N > 0 && !l.Rooted(id) && s.ripe(s.leaving[id]) {
-				l.GiveBack(id)
-				ids = append(ids, id)
+		s.left()
+		maps.DeleteFunc(s.parting, func(id layout.SegmentID, _ uint32) bool { return !s.layout.Segments[id].Leaving })
+		if !s.leaves() || !s.mayGoBack() {
+			return nil
+		}
+		if err := s.enroll(); err != nil {
+			return err
+		}
+		if s.parting == nil {
+			s.parting = map[layout.SegmentID]uint32{}
+		}
+		l := s.layout
+		next := map[layout.SegmentID]layout.Segment{}
+		var changes []layout.Entry
+		for i := range l.Segments {
+			id, g := layout.SegmentID(i), l.Segments[i]
+			_, whole := s.leaving[id]
+			whole = whole && s.mine(id) && g.Placement.N > 0 && g.Placement.Building == 0 && !l.Rooted(id)
+			if !whole && !(g.Leaving && s.mayEnd(&g)) {
+				continue
+			}
+			if _, known := s.parting[id]; !known {
+				s.parting[id] = l.Checkpoint
+			}
+			if ids = append(ids, id); whole || !s.mine(id) {
+				g.Leaving, g.Owner = true, s.process
+				next[id], changes = g, append(changes, layout.EntryOfSegment(id, g))
 			}
 		}
-		if len(ids) == 0 {
-			return errUnchanged
+		if len(changes) == 0 {
+			return nil
+		}
+		s.bind(next, true)
+		if err := s.commit(changes...); err != nil {
+			s.bind(next, false)
+			return err
+		}
+		for id, g := range next {
+			s.layout.Segments[id] = g
+			delete(s.leaving, id)
+		}
+		s.leftPools()
+		if !s.beginning() {
+			s.publish()
 		}
 		return nil
-	}, func() {
-		for _, id := range ids {
-			delete(s.leaving, id)
-			p := &s.pools[s.layout.Segments[id].Class]
-			p.again = keep(p.again, func(r *scan) bool { return r.seg != id })
+	})
+	return ids, err
+}
+
+// bind notes whether the catalog is being told of segments that they leave. The caller holds the
+// lock.
+func (s *allocation) bind(next map[layout.SegmentID]layout.Segment, bound bool) {
+	for id := range next {
+		if x, ok := s.leaving[id]; ok {
+			x.bound = bound
+			s.leaving[id] = x
+		}
+	}
+}
+
+// ripe is Ripe of a segment. The caller holds the lock.
+func (s *allocation) ripe(id layout.SegmentID) bool {
+	since, ok := s.parting[id]
+	n := s.layout.Checkpoint
+	// records of the next generation may have been written before the catalog says that it has
+	// begun
+	return ok && (n == 0 || n >= since+2)
+}
+
+// Ripe reports whether no log that counts after a loss of power names a block of some segments
+// that leave. Without DurabilityPower none does; else the second checkpoint since Depart
+// listed them makes it so.
+func (s *allocation) Ripe(ids ...layout.SegmentID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(ids, func(id layout.SegmentID) bool {
+		return s.layout.Segments[id].Leaving && !s.ripe(id)
+	})
+}
+
+// mayGoBack reports whether segments can go back now, as Depart says. The caller holds the lock.
+func (s *allocation) mayGoBack() bool {
+	return s.layout.Holder(layout.RightBackup) == 0 && !s.FailoverPending()
+}
+
+// GiveBack has segments go back which Depart has listed before everything ended that had begun
+// before, and that are Ripe, and returns how many. What could not be cleared is left for another
+// call, and so is everything if an epoch begins meanwhile; the first call after a WRITE has failed
+// begins one, since that may be late.
+func (s *allocation) GiveBack(c *rdma.Coro, ids ...layout.SegmentID) (n int, err error) {
+	if err := s.EndKeys(); err != nil { // of sessions of before the epoch, which may write there
+		return 0, err
+	}
+	s.mu.Lock()
+	if err := s.writable(); err != nil || s.beginning() || s.unrevoked.Load() || !s.mayGoBack() {
+		s.mu.Unlock()
+		return 0, err
+	}
+	unsure, v := s.unsure == s.layout.Epoch, s.View()
+	cleared := map[layout.SegmentID]layout.Placement{}
+	for _, id := range ids {
+		if g := &s.layout.Segments[id]; g.Leaving && s.mine(id) && s.ripe(id) {
+			cleared[id] = g.Placement
+		}
+	}
+	s.mu.Unlock()
+	if unsure {
+		return 0, s.AdvanceEpoch(nil)
+	}
+	for _, id := range slices.Sorted(maps.Keys(cleared)) {
+		p := cleared[id]
+		for _, r := range p.Replicas[:p.N] {
+			if err := s.clearPlace(c, v, r.Blade, r.Base); err != nil {
+				return 0, err
+			}
+		}
+	}
+	err = s.update(func() error {
+		n = 0
+		if err := s.writable(); err != nil {
+			return err
+		}
+		if s.layout.Epoch != v.Epoch || !s.mayGoBack() {
+			return nil
+		}
+		next := *s.layout
+		next.Blades, next.Segments = slices.Clone(next.Blades), slices.Clone(next.Segments)
+		var changes []layout.Entry
+		for id, p := range cleared {
+			if g := &next.Segments[id]; g.Leaving && s.mine(id) && g.Placement == p {
+				next.GiveBack(id, s.frees.Add(1))
+				changes = append(changes, layout.EntryOfSegment(id, *g))
+				n++
+			}
+		}
+		if n == 0 {
+			return nil
+		}
+		for b := range next.Blades {
+			if next.Blades[b] != s.layout.Blades[b] {
+				changes = append(changes, layout.EntryOfBlade(rdma.BladeID(b), next.Blades[b]))
+			}
+		}
+		if err := s.commit(changes...); err != nil {
+			return err
+		}
+		s.layout.Blades, s.layout.Segments = next.Blades, next.Segments
+		for id := range cleared {
+			delete(s.parting, id)
 		}
 		s.departures++
-		s.strays = nil // a block that was in use when it was claimed may look as it did before, in another segment of the number
+		s.above.derive()
+		return nil
 	})
-	return len(ids), err
+	return n, err
 }
 
-// leave forgets what sessions of this process are about to free in a segment that has gone back, and whose number is to be used again by this
-// process. The caller holds the lock, and has not published a view with the segment.
-func (s *allocation) leave(id SegmentID) {
-	s.forgetOut(id)
-	maps.DeleteFunc(s.orphans, func(a Addr, _ *Resolution) bool { return a.Segment() == id })
+// leave forgets what sessions of this process are about to free in a segment that has gone back,
+// and whose number is to be used again by this process. The caller holds the lock, and has not
+// published a view with the segment.
+func (s *allocation) leave(id layout.SegmentID) {
+	for _, a := range s.allocators {
+		a.mu.Lock()
+		for _, x := range slices.Clone(a.out.list) {
+			if x != 0 && x.Segment() == id {
+				a.out.remove(x &^ disowned)
+			}
+		}
+		a.mu.Unlock()
+	}
+	maps.DeleteFunc(s.orphans, func(a layout.Addr, _ *Resolution) bool { return a.Segment() == id })
 }
 
-// HasRoom reports whether there are places for another segment of blocks, and whether some are to come: of segments that are withdrawn, or
-// have gone back and are to be cleared.
+// HasRoom reports whether there are places for another segment of blocks, and whether some are to
+// come: of segments that are withdrawn, or have gone back and are to be cleared.
 func (s *allocation) HasRoom() (now, soon bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, blades := s.layout, 0
-	soon = len(s.leaving) > 0
+	soon = s.leaves()
 	for b := range l.Blades {
 		if !l.Stays(b) {
 			continue

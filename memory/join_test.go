@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -20,8 +21,8 @@ func (b *bed) tryOpen(until int64) (*memory.Space, *rdma.Coro, error) {
 	return s, c, err
 }
 
-// TestShared: the first process that opens a shared database creates it and is alone until it says so; the others are beside it. The
-// first one after all have closed it owns everything.
+// TestShared: the first process that opens a shared database creates it and is alone until it says
+// so; the others are beside it. The first one after all have closed it owns everything.
 func TestShared(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	b.fabric.clock = new(int64)
@@ -30,7 +31,8 @@ func TestShared(t *testing.T) {
 	if !s.First() || !s.Shared() || s.Process() != 1 {
 		t.Fatalf("first %v, shared %v, process %d", s.First(), s.Shared(), s.Process())
 	}
-	if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "process 1 is alone") {
+	if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrShared) ||
+		!strings.Contains(err.Error(), "process 1 is alone") {
 		t.Errorf("beside one that is alone: %v", err)
 	}
 	check(t, s.EndAlone())
@@ -70,7 +72,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("extents %v", all)
 	}
 	for _, g := range l.Segments {
-		if owns := g.Kind == memory.KindIndex; owns != (g.Owner == s.Process()) {
+		if owns := g.Kind == layout.KindIndex; owns != (g.Owner == s.Process()) {
 			t.Errorf("segment %+v of process %d", g, s.Process())
 		}
 	}
@@ -83,7 +85,7 @@ func TestShared(t *testing.T) {
 	}
 	check(t, s.Close(c))
 	b.opts.Shared = true
-	if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrGeometry) {
+	if _, _, err := b.tryOpen(0); !errors.Is(err, layout.ErrGeometry) {
 		t.Errorf("share what was created for one process: %v", err)
 	}
 	b.opts.Openings = true
@@ -92,8 +94,9 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestDeadBefore: a blade has restarted, or the database was being created, when all processes died that had it open. The next one waits
-// until they must have renewed their registrations, and is the first one then. Beside one that lives it is told to try again.
+// TestDeadBefore: a blade has restarted, or the database was being created, when all processes died
+// that had it open. The next one waits until they must have renewed their registrations, and is the
+// first one then. Beside one that lives it is told to try again.
 func TestDeadBefore(t *testing.T) {
 	for _, what := range []string{"blade", "format", "alone"} {
 		b := newSharedBed(t, 2, 8, 1)
@@ -101,7 +104,8 @@ func TestDeadBefore(t *testing.T) {
 		var dead *memory.Space
 		var err error
 		if what == "format" {
-			for left := 0; must(memory.LoadLayout(b.cat))(t) == nil; left++ { // until the catalog is written, and the headers are not
+			// until the catalog is written, and the headers are not
+			for left := 0; must(layout.LoadLayout(b.cat))(t) == nil; left++ {
 				st := &stop{left: left}
 				b.fabric.stop, b.cat.stop = st, st
 				if _, _, err = b.tryOpen(30_000_000); err == nil {
@@ -118,7 +122,7 @@ func TestDeadBefore(t *testing.T) {
 				check(t, b.inner.RestartBlade(1, true))
 			}
 		}
-		if l := must(memory.LoadLayout(b.cat))(t); len(l.Processes) != 1 {
+		if l := must(layout.LoadLayout(b.cat))(t); len(l.Processes) != 1 {
 			t.Fatalf("%s: %+v", what, l.Processes)
 		}
 		b.dropThreads()
@@ -131,14 +135,15 @@ func TestDeadBefore(t *testing.T) {
 			if err := dead.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
 				t.Error(err)
 			}
-			if slices.ContainsFunc(dead.Layout().Segments, func(g memory.Segment) bool { return g.Owner == 1 }) {
+			if slices.ContainsFunc(dead.Layout().Segments, func(g layout.Segment) bool { return g.Owner == 1 }) {
 				t.Errorf("%s: the dead process owns segments", what)
 			}
 		}
 		check(t, s.EndAlone())
 		check(t, b.inner.StopBlade(0))
 		check(t, b.inner.RestartBlade(0, true))
-		if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrShared) || !strings.Contains(err.Error(), "declared it dead") {
+		if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrShared) ||
+			!strings.Contains(err.Error(), "declared it dead") {
 			t.Errorf("%s: a blade has restarted that is not declared dead: %v", what, err)
 		}
 		check(t, s.Close(c))
@@ -146,8 +151,9 @@ func TestDeadBefore(t *testing.T) {
 	}
 }
 
-// TestBlankBefore: blades have restarted without what they had, and no process has the database open any more. The next one counts them as
-// lost, unless segments would be lost with them that have no other copy.
+// TestBlankBefore: blades have restarted without what they had, and no process has the database
+// open any more. The next one counts them as lost, unless segments would be lost with them that
+// have no other copy.
 func TestBlankBefore(t *testing.T) {
 	for _, x := range []struct {
 		blank  []rdma.BladeID
@@ -156,9 +162,9 @@ func TestBlankBefore(t *testing.T) {
 		text   string
 	}{
 		{[]rdma.BladeID{1}, false, nil, ""},
-		{[]rdma.BladeID{0, 1}, false, memory.ErrForeign, "its region is blank"},
+		{[]rdma.BladeID{0, 1}, false, layout.ErrForeign, "its region is blank"},
 		{[]rdma.BladeID{0, 1}, true, nil, ""},
-		{[]rdma.BladeID{0, 1, 2}, true, memory.ErrLost, "no blade would be left"},
+		{[]rdma.BladeID{0, 1, 2}, true, layout.ErrLost, "no blade would be left"},
 	} {
 		b := newSharedBed(t, 3, 8, 1)
 		b.fabric.clock = new(int64)
@@ -182,7 +188,8 @@ func TestBlankBefore(t *testing.T) {
 			if !errors.Is(err, x.kind) || !strings.Contains(err.Error(), x.text) {
 				t.Errorf("%v: %v", x.blank, err)
 			}
-			if now := must(memory.LoadLayout(b.cat))(t); !slices.Equal(now.Processes, l.Processes) || now.Epoch != l.Epoch {
+			if now := must(layout.LoadLayout(b.cat))(t); !slices.Equal(now.Processes, l.Processes) ||
+				now.Epoch != l.Epoch {
 				t.Errorf("%v: the catalog was changed", x.blank)
 			}
 			continue
@@ -190,12 +197,12 @@ func TestBlankBefore(t *testing.T) {
 		check(t, err)
 		l = s.Layout()
 		for id := range l.Blades {
-			if down := l.Blades[id].State == memory.BladeDown; down != slices.Contains(x.blank, rdma.BladeID(id)) {
+			if down := l.Blades[id].State == layout.BladeDown; down != slices.Contains(x.blank, rdma.BladeID(id)) {
 				t.Errorf("%v: blade %d is down: %v", x.blank, id, down)
 			}
 		}
-		if r := l.Redundancy(); (r.Lost > 0) != x.giveUp || !s.Gated() || !s.First() {
-			t.Errorf("%v: %+v, gated %v", x.blank, r, s.Gated())
+		if r := l.Redundancy(); (r.Lost > 0) != x.giveUp || !s.FailoverPending() || !s.First() {
+			t.Errorf("%v: %+v, failover pending %v", x.blank, r, s.FailoverPending())
 		}
 		claim := must(s.Claim(memory.ClaimOptions{By: s.Process(), Steal: true}, co.ID))(t)
 		check(t, claim.Decide(nil))
@@ -209,8 +216,8 @@ func TestBlankBefore(t *testing.T) {
 	}
 }
 
-// TestSharedAtEveryStep: the process that creates a shared database, and one that opens it when all others are gone, dies at any step. The next one
-// has it.
+// TestSharedAtEveryStep: the process that creates a shared database, and one that opens it when all
+// others are gone, dies at any step. The next one has it.
 func TestSharedAtEveryStep(t *testing.T) {
 	for at, done := 0, false; !done; at++ {
 		b := newSharedBed(t, 2, 8, 1)
@@ -241,8 +248,8 @@ func TestSharedAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestTermOfALateOpening: an opening that waits for longer than its term for a process that is alone registers for the whole term all the same.
-// Else any other process could end it at once.
+// TestTermOfALateOpening: an opening that waits for longer than its term for a process that is
+// alone registers for the whole term all the same. Else any other process could end it at once.
 func TestTermOfALateOpening(t *testing.T) {
 	const term = 1_000_000
 	b := newSharedBed(t, 2, 8, 1)

@@ -17,26 +17,30 @@ import (
 // effect. A process that finds an epoch in the catalog revokes, too, before it goes on, because
 // the one that made it may have died in between.
 //
-//	died before the catalog was changed   the keys that were granted open the blades; no process has them
+//	died before the catalog was changed   the keys that were granted open the blades; no process
+//	                                      has them
 //	died before a blade revoked           Open revokes
 //	lost the race for the catalog         as if it had died before
-//	late, and revokes by an older epoch   changes nothing: the blade has keys in the order of epochs
+//	late, and revokes by an older epoch   changes nothing: the blade has keys in the order of
+//	                                      epochs
 //	a blade has restarted in between      its incarnation says so: it is to be declared dead
-//	a blade does not grant or revoke      what has to come after late verbs waits: see EndKeys. If that goes on
+//	a blade does not grant or revoke      what has to come after late verbs waits: see EndKeys. If
+//	                                      that goes on
 //	                                      it counts as a blade that does not answer: see Refusal
-//	a client of before may still write    what has to come after late verbs waits for it: rdma.ErrUnfenced
+//	a client of before may still write    what has to come after late verbs waits for it:
+//	                                      rdma.ErrUnfenced
 //
 // See rdma.Fabric.Grant.
 
 // grant has the blades that take part grant keys for the next epoch, and notes them. A
 // blade that does not, or that has restarted since the incarnation that is known, has none. Such
 // blades are the error. No blade is asked twice, and none is waited for.
-func (s *membership) grant(blades []Blade) error {
+func (s *membership) grant(blades []layout.Blade) error {
 	before := s.fabric.Blades()
 	errs := make([]error, len(blades))
 	for i, info := range before {
 		b := &blades[i]
-		if b.Key = 0; b.State == BladeDown {
+		if b.Key = 0; b.State == layout.BladeDown {
 			continue
 		}
 		if restarted(b, info) {
@@ -60,7 +64,8 @@ func (s *membership) grant(blades []Blade) error {
 		case b.Key == 0:
 		case info.Unheard:
 			b.Key = 0
-			errs[i] = s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it does not say whether it has restarted")
+			errs[i] = s.keyError(info.ID, rdma.ErrBladeDown,
+				"granting an access key: it does not say whether it has restarted")
 		case restarted(b, info):
 			b.Key = 0
 			errs[i] = s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it has restarted")
@@ -73,18 +78,19 @@ func (s *membership) grant(blades []Blade) error {
 
 // grants is what blades have granted for an epoch, within a change.
 type grants struct {
-	epoch  Epoch
-	asked  []Blade // as they were then
-	blades []Blade
+	epoch  layout.Epoch
+	asked  []layout.Blade // as they were then
+	blades []layout.Blade
 	err    error
 }
 
-// grantFor notes keys for the epoch of l in it: those that the blades have granted since the change has
-// begun, or none, and then has the blades asked before the change is committed. They are asked once for
-// an epoch, if nothing else has become of them meanwhile. The caller holds the lock, in a change.
-func (s *membership) grantFor(l *Layout) error {
+// grantFor notes keys for the epoch of l in it: those that the blades have granted since the
+// change has begun, or none, and then has the blades asked before the change is committed. They
+// are asked once for an epoch, if nothing else has become of them meanwhile. The caller holds the
+// lock, in a change.
+func (s *membership) grantFor(l *layout.Layout) error {
 	u := s.making
-	same := func(x, y Blade) bool { return x.State == y.State && x.Incarnation == y.Incarnation }
+	same := func(x, y layout.Blade) bool { return x.State == y.State && x.Incarnation == y.Incarnation }
 	if g := u.keys; g != nil && g.epoch == l.Epoch && slices.EqualFunc(g.asked, l.Blades, same) {
 		for i := range l.Blades {
 			l.Blades[i].Key, l.Blades[i].Incarnation = g.blades[i].Key, g.blades[i].Incarnation
@@ -99,11 +105,11 @@ func (s *membership) grantFor(l *Layout) error {
 	return nil
 }
 
-// begin begins the epoch of the layout, which is that of the catalog, whichever process has made it:
-// it ends the keys of those before, and publishes the view. granted is what has gone wrong with its own
-// keys. If a blade does not know its key any more, and has not restarted, then the epoch is over, or the
-// blade was asked for more keys than it holds since: the epoch is changed again, unless that was in vain lately. The caller holds
-// Space.epochs, and not the lock.
+// begin begins the epoch of the layout, which is that of the catalog, whichever process has made
+// it: it ends the keys of those before, and publishes the view. granted is what has gone wrong with
+// its own keys. If a blade does not know its key any more, and has not restarted, then the epoch is
+// over, or the blade was asked for more keys than it holds since: the epoch is changed again,
+// unless that was in vain lately. The caller holds Space.epochs, and not the lock.
 func (s *Space) begin(granted error) error {
 	for tries := 0; ; tries++ {
 		s.mu.Lock()
@@ -111,13 +117,14 @@ func (s *Space) begin(granted error) error {
 		cut := s.without(s.layout)
 		s.mu.Unlock()
 		for _, b := range cut { // it is not asked: late verbs may take effect there
-			blades[b].State = BladeDown
+			blades[b].State = layout.BladeDown
 		}
 		err := granted
 		if !s.opts.ReadOnly {
 			err = errors.Join(granted, s.revoke(blades))
 		}
-		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == layout.MaxEpoch || pausing || len(cut) > 0 {
+		if !errors.Is(err, rdma.ErrStaleKey) || tries == maxBegins || epoch == layout.MaxEpoch || pausing ||
+			len(cut) > 0 {
 			if s.begun(epoch, err, len(cut) > 0) {
 				return err
 			}
@@ -141,9 +148,10 @@ func (s *Space) begin(granted error) error {
 // maxBegins bounds how often in a row an epoch is changed again.
 const maxBegins = 3
 
-// begun publishes the view of an epoch, unless the catalog has a later one: false. The keys of the epoch alone open the blades by
-// now, unless err says that it could not be begun on one, or one was not asked.
-func (s *allocation) begun(epoch Epoch, err error, unasked bool) bool {
+// begun publishes the view of an epoch, unless the catalog has a later one: false. The keys of
+// the epoch alone open the blades by now, unless err says that it could not be begun on one, or
+// one was not asked.
+func (s *allocation) begun(epoch layout.Epoch, err error, unasked bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.layout.Epoch != epoch {
@@ -167,11 +175,12 @@ func (s *allocation) begun(epoch Epoch, err error, unasked bool) bool {
 // Unrevoked reports whether late verbs may take effect on a blade: see EndKeys. It takes no lock.
 func (s *membership) Unrevoked() bool { return s.unrevoked.Load() }
 
-// vainEpochs are those in a row that this process has made and that a blade has not begun. After some, the next one that is made for
-// the sake of the keys alone comes after a pause, each time twice as long.
+// vainEpochs are those in a row that this process has made and that a blade has not begun.
+// After some, the next one that is made for the sake of the keys alone comes after a pause,
+// each time twice as long.
 type vainEpochs struct {
 	n     int
-	last  Epoch
+	last  layout.Epoch
 	until int64 // of the fabric's clock
 }
 
@@ -181,11 +190,13 @@ const (
 	vainDoublings = 16 // a minute
 )
 
-// pausing reports whether no epoch is to be made just now for the sake of the keys alone. The caller holds the lock.
+// pausing reports whether no epoch is to be made just now for the sake of the keys alone. The
+// caller holds the lock.
 func (s *membership) pausing() bool { return s.vain.until > s.fabric.Now() }
 
-// refusal is that a blade which takes part has not granted, or not ended, access keys. waited is for how long that has been seen: between
-// two refusals it may have done so, and this process may have stood still, so a part of the patience counts at most.
+// refusal is that a blade which takes part has not granted, or not ended, access keys. waited is
+// for how long that has been seen: between two refusals it may have done so, and this process may
+// have stood still, so a part of the patience counts at most.
 type refusal struct {
 	err    error // the last one
 	last   int64 // time of the fabric's clock
@@ -198,8 +209,9 @@ const (
 	refusalTimes      = 3
 )
 
-// answered notes what a blade has answered when it was to grant or to end keys. Only nil of the latter ends a refusal, since then
-// there is nothing left that it was asked for. An error of the connection to it is no answer, and says nothing about it.
+// answered notes what a blade has answered when it was to grant or to end keys. Only nil of the
+// latter ends a refusal, since then there is nothing left that it was asked for. An error of the
+// connection to it is no answer, and says nothing about it.
 func (s *membership) answered(b rdma.BladeID, err error) {
 	if e := rdma.EvidenceOf(err); e != rdma.NoEvidence && e != rdma.Restarted {
 		return
@@ -223,10 +235,11 @@ func (s *membership) answered(b rdma.BladeID, err error) {
 	s.refusals[b] = x
 }
 
-// Refusal returns why a blade counts as one that does not answer at a time of the fabric's clock, although it may execute verbs: it takes
-// part, and for refusalPatienceNs it has not granted or not ended access keys, as often as it was asked. Without it, nothing that has to come after
-// late verbs would be done any more. It is nil for a blade that has the last copy of a segment: no backup could take over, and what
-// is there can be read as long as the blade executes verbs.
+// Refusal returns why a blade counts as one that does not answer at a time of the fabric's clock,
+// although it may execute verbs: it takes part, and for refusalPatienceNs it has not granted or not
+// ended access keys, as often as it was asked. Without it, nothing that has to come after late
+// verbs would be done any more. It is nil for a blade that has the last copy of a segment: no
+// backup could take over, and what is there can be read as long as the blade executes verbs.
 func (s *membership) Refusal(b rdma.BladeID, now int64) error {
 	if !s.unrevoked.Load() {
 		return nil
@@ -234,19 +247,23 @@ func (s *membership) Refusal(b rdma.BladeID, now int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, ok := s.refusals[b]
-	if !ok || x.waited+min(now-x.last, refusalPatienceNs/refusalTimes) < refusalPatienceNs || s.layout.Blades[b].State != BladeUp ||
+	if !ok || x.waited+min(now-x.last, refusalPatienceNs/refusalTimes) < refusalPatienceNs ||
+		s.layout.Blades[b].State != layout.BladeUp ||
 		s.layout.Without(b).Redundancy().Lost > s.layout.Redundancy().Lost {
 		return nil
 	}
-	return fmt.Errorf("for %v it has not changed its access keys, %d times: %w", time.Duration(x.waited), x.times, x.err)
+	return fmt.Errorf("for %v it has not changed its access keys, %d times: %w",
+		time.Duration(x.waited), x.times, x.err)
 }
 
-// EndKeys makes sure that no verb with a key of an earlier epoch than that of the view takes effect any more. It repeats what a blade has
-// refused when the epoch began in this process: it ends the keys before, or begins another epoch if the
-// blade has no key of this one. Until then a process that is late can change what is on that blade. So no segment of
-// another process is adopted, no right is taken that it may have had, no copies are built from what it may write to them or beside them, and no
-// place is cleared that it may write to. Without such a blade it costs nothing. Epochs that are in vain become rare: see vainEpochs. A process that
-// is cut off a blade cannot make sure of that: ErrCutOff.
+// EndKeys makes sure that no verb with a key of an earlier epoch than that of the view takes effect
+// any more. It repeats what a blade has refused when the epoch began in this process: it ends the
+// keys before, or begins another epoch if the blade has no key of this one. Until then a process
+// that is late can change what is on that blade. So no segment of another process is adopted, no
+// right is taken that it may have had, no copies are built from what it may write to them or beside
+// them, and no place is cleared that it may write to. Without such a blade it costs nothing. Epochs
+// that are in vain become rare: see vainEpochs. A process that is cut off a blade cannot make sure
+// of that: ErrCutOff.
 func (s *replicas) EndKeys() error {
 	if s.IsCutOff() {
 		return s.CutOffError(s.Without())
@@ -261,7 +278,7 @@ func (s *replicas) EndKeys() error {
 		return err
 	}
 	for i, info := range s.fabric.Blades() {
-		if b := &blades[i]; b.State == BladeDown || b.Key != 0 {
+		if b := &blades[i]; b.State == layout.BladeDown || b.Key != 0 {
 			continue
 		} else if restarted(b, info) {
 			return s.keyError(info.ID, rdma.ErrBladeDown, "granting an access key: it has restarted")
@@ -276,7 +293,7 @@ func (s *replicas) EndKeys() error {
 			return ErrUnrevoked
 		}
 	}
-	if _, err := s.advance(func(l *Layout) error {
+	if _, err := s.advance(func(l *layout.Layout) error {
 		if l.Keyless() {
 			return nil
 		}
@@ -290,12 +307,12 @@ func (s *replicas) EndKeys() error {
 }
 
 // revoke ends the keys of earlier epochs than that in which the blades have these.
-func (s *membership) revoke(blades []Blade) error {
+func (s *membership) revoke(blades []layout.Blade) error {
 	var errs []error
 	for i := range blades {
 		b, id := &blades[i], rdma.BladeID(i)
 		switch {
-		case b.State == BladeDown:
+		case b.State == layout.BladeDown:
 			s.answered(id, nil) // it has to do it no more
 			continue
 		case b.Key == 0:
@@ -303,11 +320,14 @@ func (s *membership) revoke(blades []Blade) error {
 		}
 		err := s.fabric.Revoke(id, b.Key)
 		if errors.Is(err, rdma.ErrStaleKey) && restarted(b, s.fabric.Blades()[i]) {
-			errs = append(errs, s.keyError(id, rdma.ErrBladeDown, "ending the access keys of earlier epochs: it has restarted"))
+			errs = append(errs,
+				s.keyError(id, rdma.ErrBladeDown, "ending the access keys of earlier epochs: it has restarted"))
 			continue
 		}
-		if errors.Is(err, rdma.ErrUnfenced) { // its keys have ended, and a client is waited for: that is no refusal of the blade's
-			errs = append(errs, s.keyError(id, fmt.Errorf("%w: %w", ErrUnrevoked, err), "ending the access keys of earlier epochs"))
+		// its keys have ended, and a client is waited for: that is no refusal of the blade's
+		if errors.Is(err, rdma.ErrUnfenced) {
+			errs = append(errs, s.keyError(id, fmt.Errorf("%w: %w", ErrUnrevoked, err),
+				"ending the access keys of earlier epochs"))
 			continue
 		}
 		if err != nil {
@@ -320,12 +340,12 @@ func (s *membership) revoke(blades []Blade) error {
 }
 
 func (s *store) keyError(b rdma.BladeID, err error, what string) error {
-	return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
+	return &layout.BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: what}
 }
 
-// restarted reports whether a blade has said that it is in another incarnation than the catalog says. What it told before others have taken it
-// in again says nothing.
-func restarted(b *Blade, info rdma.BladeInfo) bool {
+// restarted reports whether a blade has said that it is in another incarnation than the catalog
+// says. What it told before others have taken it in again says nothing.
+func restarted(b *layout.Blade, info rdma.BladeInfo) bool {
 	return b.Incarnation != 0 && !info.Unheard && info.Incarnation != b.Incarnation
 }
 
@@ -334,19 +354,19 @@ func restarted(b *Blade, info rdma.BladeInfo) bool {
 // to be declared dead, whether it answers or not. Before any use of it, its old key
 // opens nothing.
 func (s *store) Restarted(b rdma.BladeID) bool {
-	known := func() (x Blade) {
+	known := func() (x layout.Blade) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if int(b) < len(s.layout.Blades) {
 			x = s.layout.Blades[b]
 		} else {
-			x.State = BladeDown
+			x.State = layout.BladeDown
 		}
 		return x
 	}
 	for {
 		x := known()
-		if x.State == BladeDown {
+		if x.State == layout.BladeDown {
 			return false
 		}
 		info := s.fabric.Blades()[b]
@@ -364,7 +384,8 @@ func (s *membership) keysToRead(infos []rdma.BladeInfo) error {
 	l := s.layout
 	beside := false
 	for i := range l.Blades {
-		beside = beside || l.Blades[i].State == BladeUp && !infos[i].Unheard && l.Blades[i].Incarnation == infos[i].Incarnation
+		beside = beside || l.Blades[i].State == layout.BladeUp && !infos[i].Unheard &&
+			l.Blades[i].Incarnation == infos[i].Incarnation
 	}
 	if !beside {
 		l.Meet(infos)
@@ -374,13 +395,20 @@ func (s *membership) keysToRead(infos []rdma.BladeInfo) error {
 	for i := range l.Blades {
 		b, info := &l.Blades[i], infos[i]
 		switch {
-		case b.State == BladeDown:
+		case b.State == layout.BladeDown:
 		case info.Unheard:
 			errs = append(errs, s.keyError(info.ID, rdma.ErrBladeDown, "it does not answer"))
 		case restarted(b, info):
-			errs = append(errs, s.keyError(info.ID, rdma.ErrStaleKey, "it has restarted, which the process that has the database open is about to notice: try again, or, if there is none, open the database once for writing"))
+			errs = append(errs,
+				s.keyError(info.ID, rdma.ErrStaleKey,
+					"it has restarted, which the process that has the database open is about to notice: try again, "+
+						"or, if there is none, open the database once for writing"))
 		case b.Key != info.Key:
-			errs = append(errs, s.keyError(info.ID, rdma.ErrStaleKey, fmt.Sprintf("the catalog %s says that the epoch is %d, and its access key is of another one: the process that has the database open is about to change the epoch: try again, or, if there is none, open the database once for writing", s.cat.Name(), l.Epoch)))
+			errs = append(errs,
+				s.keyError(info.ID, rdma.ErrStaleKey,
+					fmt.Sprintf("the catalog %s says that the epoch is %d, and its access key is of another one: the "+
+						"process that has the database open is about to change the epoch: try again, or, if there is "+
+						"none, open the database once for writing", s.cat.Name(), l.Epoch)))
 		}
 	}
 	return errors.Join(errs...)

@@ -27,9 +27,10 @@ func (b *bed) opens(blade rdma.BladeID, k rdma.Key) bool {
 	return err == nil
 }
 
-// TestKeysOfTheDead: a process dies while it changes the epoch. Before the catalog is changed nothing
-// has happened, and the keys that it was granted end with the next epoch. After that the epoch is
-// made, and Open has to end the keys before: until then they open those blades that were not told.
+// TestKeysOfTheDead: a process dies while it changes the epoch. Before the catalog is changed
+// nothing has happened, and the keys that it was granted end with the next epoch. After that
+// the epoch is made, and Open has to end the keys before: until then they open those blades
+// that were not told.
 func TestKeysOfTheDead(t *testing.T) {
 	const blades = 3
 	for steps := range 2*blades + 2 {
@@ -68,7 +69,8 @@ func TestKeysOfTheDead(t *testing.T) {
 		for blade := range rdma.BladeID(blades) {
 			k := s.View().Key(blade)
 			if same := k == old.Key(blade); same != (want == old.Epoch) || k != b.key(blade) || !b.opens(blade, k) {
-				t.Errorf("stopped after %d steps: blade %d has key %d, the epoch %d, the one before %d", steps, blade, b.key(blade), k, old.Key(blade))
+				t.Errorf("stopped after %d steps: blade %d has key %d, the epoch %d, the one before %d",
+					steps, blade, b.key(blade), k, old.Key(blade))
 			}
 			if want > old.Epoch && b.opens(blade, old.Key(blade)) {
 				t.Errorf("stopped after %d steps: opened again, and the key before opens blade %d", steps, blade)
@@ -77,16 +79,17 @@ func TestKeysOfTheDead(t *testing.T) {
 		check(t, s.AdvanceEpoch(nil))
 		for blade := range rdma.BladeID(blades) {
 			if k := s.View().Key(blade); k != b.key(blade) {
-				t.Errorf("stopped after %d steps: the next epoch has key %d, and %d opens blade %d", steps, k, b.key(blade), blade)
+				t.Errorf("stopped after %d steps: the next epoch has key %d, and %d opens blade %d",
+					steps, k, b.key(blade), blade)
 			}
 		}
 		check(t, s.Close(c))
 	}
 }
 
-// TestRaceForTheEpoch: two processes change the epoch, and one of them does not know of the other's change. Its keys
-// are named nowhere; it loads the catalog and makes the next epoch, with others. Late calls with keys of earlier epochs
-// end nothing, and the winner follows.
+// TestRaceForTheEpoch: two processes change the epoch, and one of them does not know of the other's
+// change. Its keys are named nowhere; it loads the catalog and makes the next epoch, with others.
+// Late calls with keys of earlier epochs end nothing, and the winner follows.
 func TestRaceForTheEpoch(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	winner, c := b.open()
@@ -104,7 +107,8 @@ func TestRaceForTheEpoch(t *testing.T) {
 	}
 	for blade := range rdma.BladeID(2) {
 		if len(granted[blade]) != 2 || granted[blade][1] != v.Key(blade) || v.Key(blade) != b.key(blade) {
-			t.Errorf("blade %d has granted %d and has %d, the epoch %d", blade, granted[blade], b.key(blade), v.Key(blade))
+			t.Errorf("blade %d has granted %d and has %d, the epoch %d",
+				blade, granted[blade], b.key(blade), v.Key(blade))
 		}
 		for _, old := range []rdma.Key{first.Key(blade), second.Key(blade), granted[blade][0]} {
 			if b.opens(blade, old) {
@@ -118,7 +122,8 @@ func TestRaceForTheEpoch(t *testing.T) {
 	check(t, winner.Follow())
 	for blade := range rdma.BladeID(2) {
 		if winner.View().Epoch != v.Epoch || winner.View().Key(blade) != v.Key(blade) {
-			t.Errorf("blade %d: the winner has epoch %d and key %d", blade, winner.View().Epoch, winner.View().Key(blade))
+			t.Errorf("blade %d: the winner has epoch %d and key %d", blade, winner.View().Epoch,
+				winner.View().Key(blade))
 		}
 	}
 	check(t, winner.Close(c))
@@ -159,7 +164,8 @@ func TestRestartWithinChange(t *testing.T) {
 			}
 			err := s.AdvanceEpoch(nil)
 			late := at == "revoking" && when == 2 // behind its own
-			if late != (err == nil) || err != nil && (!errors.Is(err, rdma.ErrBladeDown) || !strings.Contains(err.Error(), "blade 1") || !strings.Contains(err.Error(), "has restarted")) {
+			if late != (err == nil) || err != nil && (!errors.Is(err, rdma.ErrBladeDown) ||
+				!strings.Contains(err.Error(), "blade 1") || !strings.Contains(err.Error(), "has restarted")) {
 				t.Errorf("restarted while blade %d is %s: %v", when, at, err)
 			}
 			if v := s.View(); v.Epoch != 2 || !s.Restarted(1) || s.Restarted(0) || s.Restarted(2) {
@@ -169,18 +175,19 @@ func TestRestartWithinChange(t *testing.T) {
 				t.Errorf("restarted while blade %d is %s: key %d of the epoch opens it", when, at, k)
 			}
 			b.fabric.granting, b.fabric.revoking = nil, nil
-			check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(1); return nil }))
+			check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(1); return nil }))
 			for _, blade := range []rdma.BladeID{0, 2} {
 				if !b.opens(blade, s.View().Key(blade)) || s.View().Key(blade) != b.key(blade) {
-					t.Errorf("restarted while blade %d is %s: blade %d is not fenced in the next epoch", when, at, blade)
+					t.Errorf("restarted while blade %d is %s: blade %d is not fenced in the next epoch",
+						when, at, blade)
 				}
 			}
 		}
 	}
 }
 
-// TestKeyPushedOut: so many keys are granted between Grant and Revoke that the blade has forgotten that of
-// the epoch. The epoch is changed again, and has one.
+// TestKeyPushedOut: so many keys are granted between Grant and Revoke that the blade has forgotten
+// that of the epoch. The epoch is changed again, and has one.
 func TestKeyPushedOut(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	s, c := b.open()
@@ -214,7 +221,8 @@ func TestKeyPushedOut(t *testing.T) {
 		}
 		for blade := range rdma.BladeID(2) {
 			if b.opens(blade, old.Key(blade)) || v.Key(blade) != b.key(blade) {
-				t.Errorf("blade %d has key %d, the epoch %d, the one before %d", blade, b.key(blade), v.Key(blade), old.Key(blade))
+				t.Errorf("blade %d has key %d, the epoch %d, the one before %d",
+					blade, b.key(blade), v.Key(blade), old.Key(blade))
 			}
 		}
 		old, b.fabric.revoking = v, nil
@@ -222,35 +230,8 @@ func TestKeyPushedOut(t *testing.T) {
 	check(t, s.Close(c))
 }
 
-// TestCatalogWithoutKeys: a catalog of an earlier program has no keys of blades. They are granted in a new epoch.
-func TestCatalogWithoutKeys(t *testing.T) {
-	b := newBed(t, 2, 4, 1)
-	s, c := b.open()
-	check(t, s.Close(c))
-	entries, _, err := b.cat.Load()
-	check(t, err)
-	rewrite(t, b.cat, layout.WithoutKeys(entries))
-	b.opts.ReadOnly = true
-	r, c := b.open()
-	if v := r.View(); v.Epoch != 1 || !b.opens(0, v.Key(0)) || !b.opens(1, v.Key(1)) || v.Key(0) == b.key(0) {
-		t.Errorf("to read: epoch %d, keys %d and %d", v.Epoch, v.Key(0), v.Key(1))
-	}
-	check(t, r.Close(c))
-	b.opts.ReadOnly = false
-	s, c = b.open()
-	if v := s.View(); v.Epoch != 2 || v.Key(0) != b.key(0) || v.Key(1) != b.key(1) {
-		t.Errorf("epoch %d, keys %d and %d", v.Epoch, v.Key(0), v.Key(1))
-	}
-	for blade := range rdma.BladeID(2) {
-		if b.opens(blade, r.View().Key(blade)) {
-			t.Errorf("blade %d: the key of a reader before opens it", blade)
-		}
-	}
-	check(t, s.Close(c))
-}
-
-// TestReaderAwaitsTheEpoch: a space that only reads does not begin while keys of the epoch before open a blade, or
-// when its own has ended.
+// TestReaderAwaitsTheEpoch: a space that only reads does not begin while keys of the epoch before
+// open a blade, or when its own has ended.
 func TestReaderAwaitsTheEpoch(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	s, _ := b.open()
@@ -282,14 +263,14 @@ func TestReaderAwaitsTheEpoch(t *testing.T) {
 	}
 }
 
-// TestBuriedKeys: a blade is given up offline, in an epoch of its own. Blades that have been up all the time do not
-// keep their keys.
+// TestBuriedKeys: a blade is given up offline, in an epoch of its own. Blades that have been up all
+// the time do not keep their keys.
 func TestBuriedKeys(t *testing.T) {
 	b := newBed(t, 3, 4, 1)
 	s, c := b.open()
 	old := s.View()
 	check(t, s.Close(c))
-	check(t, memory.Bury(b.cat, 1))
+	check(t, layout.DeclareDead(b.cat, 1))
 	s, c = b.open()
 	for _, blade := range []rdma.BladeID{0, 2} {
 		if b.opens(blade, old.Key(blade)) || s.View().Key(blade) != b.key(blade) {

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -88,7 +89,7 @@ func (x *transcript) command(t *testing.T, d *datadriven.TestData, out *strings.
 		}
 		return err
 	case "root":
-		return x.s.SetTableRoot(uint16(num(arg(0))), memory.MakeAddr(memory.SegmentID(num(arg(1))), num(arg(2))))
+		return x.s.SetTableRoot(uint16(num(arg(0))), layout.MakeAddr(layout.SegmentID(num(arg(1))), num(arg(2))))
 	case "coordinator":
 		c, err := x.s.NewCoordinator()
 		if err == nil {
@@ -106,7 +107,7 @@ func (x *transcript) command(t *testing.T, d *datadriven.TestData, out *strings.
 			fmt.Fprintf(out, "%v\n", a)
 		}
 	case "free":
-		return x.s.FreeAt(memory.MakeAddr(memory.SegmentID(num(arg(0))), num(arg(1))), num(arg(2)))
+		return x.s.FreeAt(layout.MakeAddr(layout.SegmentID(num(arg(0))), num(arg(1))), num(arg(2)))
 	case "blocks":
 		var size, n int
 		d.ScanArgs(t, "size", &size)
@@ -119,7 +120,7 @@ func (x *transcript) command(t *testing.T, d *datadriven.TestData, out *strings.
 			fmt.Fprintf(out, "%v\n", a)
 		}
 	case "epoch":
-		return x.s.AdvanceEpoch(func(l *memory.Layout) error {
+		return x.s.AdvanceEpoch(func(l *layout.Layout) error {
 			if d.HasArg("down") {
 				var b int
 				d.ScanArgs(t, "down", &b)
@@ -147,11 +148,11 @@ func printCoordinator(out *strings.Builder, c memory.Coordinator) {
 	out.WriteByte('\n')
 }
 
-func printLayout(out *strings.Builder, l *memory.Layout) {
+func printLayout(out *strings.Builder, l *layout.Layout) {
 	fmt.Fprintf(out, "epoch %d, f=%d, next coordinator %d\n", l.Epoch, l.Backups, l.NextCoordinator)
 	for i, b := range l.Blades {
 		state := ""
-		if b.State == memory.BladeDown {
+		if b.State == layout.BladeDown {
 			state = ", down"
 		}
 		fmt.Fprintf(out, "blade %d: %d segments%s\n", i, b.Used, state)
@@ -162,9 +163,9 @@ func printLayout(out *strings.Builder, l *memory.Layout) {
 		}
 		fmt.Fprintf(out, "seg %d: %v", i, s.Kind)
 		switch s.Kind {
-		case memory.KindLog:
+		case layout.KindLog:
 			fmt.Fprintf(out, " row %d", s.Row)
-		case memory.KindBlocks:
+		case layout.KindBlocks:
 			fmt.Fprintf(out, " of %d", s.Class.Size())
 		}
 		for _, r := range s.Placement.Replicas[:s.Placement.N] {

@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestLostStock: of free blocks that an allocator has in stock when all copies of their segment are lost, nobody
-// gets any: neither who takes from it when there is no room, nor who finds what it gives back when it is closed.
+// TestLostStock: of free blocks that an allocator has in stock when all copies of their segment are
+// lost, nobody gets any: neither who takes from it when there is no room, nor who finds what it
+// gives back when it is closed.
 func TestLostStock(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		b := newBed(t, 2, 2, 0)
@@ -24,7 +26,7 @@ func TestLostStock(t *testing.T) {
 		for _, x := range full {
 			other.Free(x, k)
 		}
-		check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(1); return nil }))
+		check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(1); return nil }))
 		check(t, c.Thread().Reconnect(rdma.BladeID(0)))
 		if closes {
 			check(t, other.Close(c))

@@ -8,12 +8,14 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// movers makes steps of moving copies until there is nothing to move, as package txn does, and returns how many.
+// movers makes steps of moving copies until there is nothing to move, as package txn does,
+// and returns how many.
 func movers(c *rdma.Coro, s *memory.Space) (steps int, err error) {
-	claimed := func(change func(*memory.Layout) error) error {
+	claimed := func(change func(*layout.Layout) error) error {
 		cs, err := s.Coordinators()
 		if err != nil || len(cs) == 0 {
 			return errors.Join(err, s.AdvanceEpoch(change))
@@ -47,7 +49,7 @@ func movers(c *rdma.Coro, s *memory.Space) (steps int, err error) {
 		if n, primaries := s.Unsettled(); n > 0 {
 			if !primaries {
 				err = s.AdvanceEpoch(s.Settle(false))
-			} else if err = s.AdvanceEpoch(s.Settle(false)); errors.Is(err, memory.ErrLayout) {
+			} else if err = s.AdvanceEpoch(s.Settle(false)); errors.Is(err, layout.ErrLayout) {
 				err = claimed(s.Settle(true))
 			} else {
 				err = fmt.Errorf("primaries are dropped without a claim: %w", err)
@@ -72,7 +74,7 @@ func movers(c *rdma.Coro, s *memory.Space) (steps int, err error) {
 
 // stored is what test segments have in them.
 type stored struct {
-	block, words memory.Addr
+	block, words layout.Addr
 	image, word  []byte
 }
 
@@ -82,20 +84,22 @@ func storeSome(t *testing.T, c *rdma.Coro, s *memory.Space, a *memory.Allocator,
 		x := stored{}
 		x.block, x.words = fill(t, c, s, a)
 		v := s.View()
-		x.image, x.word = bytes.Clone(read(t, c, v.At(x.block, 0), int(memory.Class(3).Size()))), bytes.Clone(read(t, c, v.At(x.words, 0), 4096))
+		x.image, x.word = bytes.Clone(read(t, c, v.At(x.block, 0), int(layout.Class(3).Size()))),
+			bytes.Clone(read(t, c, v.At(x.words, 0), 4096))
 		out = append(out, x)
 	}
 	return out
 }
 
-// kept fails unless all is there that was stored, on as many copies as there are to be, that are the same, and every place of
-// a blade that stays is in use or can be used.
+// kept fails unless all is there that was stored, on as many copies as there are to be, that are
+// the same, and every place of a blade that stays is in use or can be used.
 func kept(t *testing.T, c *rdma.Coro, s *memory.Space, all []stored) {
 	t.Helper()
 	v, l := s.View(), s.Layout()
 	check(t, l.Validate())
 	for _, x := range all {
-		if !bytes.Equal(read(t, c, v.At(x.block, 0), len(x.image)), x.image) || !bytes.Equal(read(t, c, v.At(x.words, 0), len(x.word)), x.word) {
+		if !bytes.Equal(read(t, c, v.At(x.block, 0), len(x.image)), x.image) ||
+			!bytes.Equal(read(t, c, v.At(x.words, 0), len(x.word)), x.word) {
 			t.Errorf("%v or %v is not what was stored", x.block, x.words)
 		}
 	}
@@ -105,7 +109,7 @@ func kept(t *testing.T, c *rdma.Coro, s *memory.Space, all []stored) {
 		t.Errorf("%+v", r)
 	}
 	for id := range l.Segments {
-		if p := l.Segments[id].Placement; l.Segments[id].Kind != memory.KindLog && id > 0 && int(p.N) != l.Backups+1 {
+		if p := l.Segments[id].Placement; l.Segments[id].Kind != layout.KindLog && id > 0 && int(p.N) != l.Backups+1 {
 			t.Errorf("segment %d has %d copies", id, p.N)
 		}
 	}
@@ -116,16 +120,16 @@ func kept(t *testing.T, c *rdma.Coro, s *memory.Space, all []stored) {
 		}
 	}
 	for b, room := range s.Room() {
-		if x := l.Blades[b]; x.State == memory.BladeUp {
-			if want := (x.Size-memory.HeaderArea)/testSegment - uint64(taken[b]); room.Free != want*testSegment {
+		if x := l.Blades[b]; x.State == layout.BladeUp {
+			if want := (x.Size-layout.HeaderArea)/testSegment - uint64(taken[b]); room.Free != want*testSegment {
 				t.Errorf("blade %d has room for %d segments; want %d", b, room.Free/testSegment, want)
 			}
 		}
 	}
 }
 
-// TestMove: a blade is drained, its place is filled again, copies are spread over all, and everything is there, at any number
-// of copies, with sessions and without.
+// TestMove: a blade is drained, its place is filled again, copies are spread over all, and
+// everything is there, at any number of copies, with sessions and without.
 func TestMove(t *testing.T) {
 	raced.Skip(t)
 	for _, x := range []struct{ blades, f int }{{2, 0}, {3, 1}, {4, 1}, {4, 2}} {
@@ -193,7 +197,7 @@ func TestMove(t *testing.T) {
 func TestDrainRefused(t *testing.T) {
 	s, _ := newBed(t, 2, 4, 1).open()
 	epoch := s.View().Epoch
-	if err := s.Drain(0); !errors.Is(err, memory.ErrLayout) {
+	if err := s.Drain(0); !errors.Is(err, layout.ErrLayout) {
 		t.Errorf("with one blade left for two copies: %v", err)
 	}
 	if err := s.Drain(2); !errors.Is(err, rdma.ErrBladeDown) {
@@ -215,8 +219,9 @@ func TestDrainRefused(t *testing.T) {
 	}
 }
 
-// TestCrashWhileMoving stops a process at each change of the catalog while it drains a blade, has another one take the place, and
-// spreads copies; and at verbs in between. The next process goes on, and everything is there.
+// TestCrashWhileMoving stops a process at each change of the catalog while it drains a blade, has
+// another one take the place, and spreads copies; and at verbs in between. The next process goes
+// on, and everything is there.
 func TestCrashWhileMoving(t *testing.T) {
 	raced.Skip(t)
 	for _, f := range []int{0, 1, 2} {
@@ -275,7 +280,7 @@ func TestCrashWhileMoving(t *testing.T) {
 						check(t, s.Admit(c, blade, nil))
 					}
 					must(movers(c, s))(t)
-					if err := s.Drain(1); err != nil && !errors.Is(err, memory.ErrLayout) { // blade 0 may be gone
+					if err := s.Drain(1); err != nil && !errors.Is(err, layout.ErrLayout) { // blade 0 may be gone
 						t.Fatal(err)
 					}
 					for more := true; more; { // places of before the crash, too

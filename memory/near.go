@@ -4,16 +4,18 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// An allocator that was asked for blocks on a certain blade (AllocOn) keeps the free blocks of the class by the
-// blade of their primary. Each is a stack, so a call is as cheap as Alloc, as long as the stack of its blade has
-// blocks. Whoever changes the lists as a whole puts them together first (gather).
+// An allocator that was asked for blocks on a certain blade (AllocOn) keeps the free blocks of
+// the class by the blade of their primary. Each is a stack, so a call is as cheap as Alloc, as
+// long as the stack of its blade has blocks. Whoever changes the lists as a whole puts them
+// together first (gather).
 
 // near is the free blocks of a class with their primaries on one blade.
 type near struct {
-	free []Addr
+	free []layout.Addr
 	// skip is for how many more calls nothing is looked for: there was none.
 	skip int
 }
@@ -21,13 +23,13 @@ type near struct {
 // nearSearch bounds how many blocks of the pool are looked at for some on a blade.
 const nearSearch = 4096
 
-// AllocOn is Alloc of a block whose primary is on a blade. If there is none, the primary is on another
-// blade, which the address says, or Alloc's error is returned.
-func (a *Allocator) AllocOn(c *rdma.Coro, class Class, blade rdma.BladeID) (Addr, error) {
+// AllocOn is Alloc of a block whose primary is on a blade. If there is none, the primary is on
+// another blade, which the address says, or Alloc's error is returned.
+func (a *Allocator) AllocOn(c *rdma.Coro, class layout.Class, blade rdma.BladeID) (layout.Addr, error) {
 	if a.space.Without() != 0 {
 		return a.Alloc(c, class)
 	}
-	if class < NumClasses && a.view == a.space.view.Load() {
+	if class < layout.NumClasses && a.view == a.space.view.Load() {
 		if addr, ok := a.popOn(class, blade); ok {
 			return addr, nil
 		}
@@ -36,7 +38,7 @@ func (a *Allocator) AllocOn(c *rdma.Coro, class Class, blade rdma.BladeID) (Addr
 }
 
 // popOn takes a block off the stack of a blade.
-func (a *Allocator) popOn(class Class, blade rdma.BladeID) (Addr, bool) {
+func (a *Allocator) popOn(class layout.Class, blade rdma.BladeID) (layout.Addr, bool) {
 	a.mu.Lock()
 	l := &a.lists[class]
 	if int(blade) >= len(l.near) || len(l.near[blade].free) == 0 {
@@ -55,9 +57,9 @@ func (a *Allocator) popOn(class Class, blade rdma.BladeID) (Addr, bool) {
 	return addr, true
 }
 
-func (a *Allocator) allocOnSlow(c *rdma.Coro, class Class, blade rdma.BladeID) (Addr, error) {
+func (a *Allocator) allocOnSlow(c *rdma.Coro, class layout.Class, blade rdma.BladeID) (layout.Addr, error) {
 	blades := len(a.space.Fabric().Blades())
-	if class >= NumClasses || class.Size() > a.space.opts.SegmentSize || int(blade) >= blades {
+	if class >= layout.NumClasses || class.Size() > a.space.opts.SegmentSize || int(blade) >= blades {
 		return a.Alloc(c, class)
 	}
 	a.moved()
@@ -88,9 +90,9 @@ func (a *Allocator) allocOnSlow(c *rdma.Coro, class Class, blade rdma.BladeID) (
 	return a.Alloc(c, class)
 }
 
-// lookFurther has the pool get some more of what earlier sessions have left, and if that is all, the
-// class another segment, if it is to have one.
-func (a *Allocator) lookFurther(c *rdma.Coro, class Class) error {
+// lookFurther has the pool get some more of what earlier sessions have left, and if that is all,
+// the class another segment, if it is to have one.
+func (a *Allocator) lookFurther(c *rdma.Coro, class layout.Class) error {
 	s, chunk := a.space, chunkBlocks(class)
 	s.mu.Lock()
 	has := len(s.pools[class].free)
@@ -103,7 +105,7 @@ func (a *Allocator) lookFurther(c *rdma.Coro, class Class) error {
 }
 
 // skips reports whether nothing was found on a blade a short while ago.
-func (a *Allocator) skips(class Class, blade rdma.BladeID) bool {
+func (a *Allocator) skips(class layout.Class, blade rdma.BladeID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := &a.lists[class].near[blade]
@@ -115,14 +117,14 @@ func (a *Allocator) skips(class Class, blade rdma.BladeID) bool {
 }
 
 // skip has the next calls look for nothing on a blade.
-func (a *Allocator) skip(class Class, blade rdma.BladeID) {
+func (a *Allocator) skip(class layout.Class, blade rdma.BladeID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lists[class].near[blade].skip = chunkBlocks(class)
 }
 
 // sort puts the free blocks of a class on the stacks of their blades.
-func (a *Allocator) sort(class Class, blades int) {
+func (a *Allocator) sort(class layout.Class, blades int) {
 	v := a.space.View()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,7 +143,7 @@ func (a *Allocator) sort(class Class, blades int) {
 }
 
 // popSorted takes a block off the longest of the stacks.
-func (a *Allocator) popSorted(class Class) (Addr, bool) {
+func (a *Allocator) popSorted(class layout.Class) (layout.Addr, bool) {
 	longest, most := rdma.BladeID(0), 0
 	a.mu.Lock()
 	for b := range a.lists[class].near {
@@ -174,9 +176,10 @@ func (l *blockList) count() int {
 	return n
 }
 
-// takeOn is take of blocks that have their primaries on a blade, and are in the pool, or were never used; it
-// adds a segment only if take would, too. It looks at a part of a large pool. n is 0 if it finds none.
-func (s *allocation) takeOn(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
+// takeOn is take of blocks that have their primaries on a blade, and are in the pool, or were
+// never used; it adds a segment only if take would, too. It looks at a part of a large pool. n is
+// 0 if it finds none.
+func (s *allocation) takeOn(a *Allocator, class layout.Class, want int, blade rdma.BladeID) (n int, err error) {
 	err = s.updateLight(func() (err error) {
 		n, err = s.takeOnNow(a, class, want, blade)
 		return err
@@ -185,7 +188,7 @@ func (s *allocation) takeOn(a *Allocator, class Class, want int, blade rdma.Blad
 }
 
 // takeOnNow is takeOn; the caller holds the lock, in a change.
-func (s *allocation) takeOnNow(a *Allocator, class Class, want int, blade rdma.BladeID) (n int, err error) {
+func (s *allocation) takeOnNow(a *Allocator, class layout.Class, want int, blade rdma.BladeID) (n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -193,7 +196,7 @@ func (s *allocation) takeOnNow(a *Allocator, class Class, want int, blade rdma.B
 		return 0, fmt.Errorf("%w: %d was declared dead, and is given no blocks", ErrNoCoordinator, a.owner)
 	}
 	v := s.View()
-	on := func(seg SegmentID) bool {
+	on := func(seg layout.SegmentID) bool {
 		p := v.Placement(seg)
 		return p.N > 0 && p.Replicas[0].Blade == blade
 	}
@@ -210,7 +213,7 @@ func (s *allocation) takeOnNow(a *Allocator, class Class, want int, blade rdma.B
 }
 
 // poolOn takes blocks of the pool from segments that on accepts. The caller holds the lock.
-func (s *allocation) poolOn(a *Allocator, class Class, want int, on func(SegmentID) bool) (n int) {
+func (s *allocation) poolOn(a *Allocator, class layout.Class, want int, on func(layout.SegmentID) bool) (n int) {
 	p := &s.pools[class]
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,9 +233,10 @@ func (s *allocation) poolOn(a *Allocator, class Class, want int, on func(Segment
 	return n
 }
 
-// carveOn takes blocks of an open segment. The one to be allocated first comes last. The caller holds the lock, in a change, and not that
-// of the allocator: the catalog may say that the segment is another process's, which empties lists.
-func (s *allocation) carveOn(a *Allocator, class Class, want, i int) (n int, err error) {
+// carveOn takes blocks of an open segment. The one to be allocated first comes last. The caller
+// holds the lock, in a change, and not that of the allocator: the catalog may say that the segment
+// is another process's, which empties lists.
+func (s *allocation) carveOn(a *Allocator, class layout.Class, want, i int) (n int, err error) {
 	p := &s.pools[class]
 	x := &p.open[i]
 	if end := min(x.next+uint32(want), s.blocks(class)); end > x.n {
@@ -254,7 +258,7 @@ func (s *allocation) carveOn(a *Allocator, class Class, want, i int) (n int, err
 	l := &a.lists[class]
 	n = min(want, int(x.n-x.next))
 	for k := n; k > 0; k-- {
-		l.free = append(l.free, MakeAddr(x.seg, (x.next+uint32(k)-1)*class.Size()))
+		l.free = append(l.free, layout.MakeAddr(x.seg, (x.next+uint32(k)-1)*class.Size()))
 	}
 	if x.next += uint32(n); x.next == s.blocks(class) {
 		p.open = append(p.open[:i], p.open[i+1:]...)

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestAllocOn: blocks have their primaries on the blade that was asked for, as long as there are some, also those of
-// earlier sessions and those that were given back. Then others serve. Alloc gets the rest of them, and nothing is lost.
+// TestAllocOn: blocks have their primaries on the blade that was asked for, as long as there are
+// some, also those of earlier sessions and those that were given back. Then others serve. Alloc
+// gets the rest of them, and nothing is lost.
 func TestAllocOn(t *testing.T) {
 	for _, size := range []uint32{64, 1000, 40_000} {
 		k := class(size)
@@ -20,7 +22,7 @@ func TestAllocOn(t *testing.T) {
 			s, c := b.open()
 			a := b.allocator(s, c)
 			all := segments * 3 / 2 * int(testSegment/k.Size())
-			var out []memory.Addr
+			var out []layout.Addr
 			elsewhere := 0
 			for i := range all / 8 {
 				blade := rdma.BladeID(i / 3 % 3)
@@ -64,7 +66,8 @@ func TestAllocOn(t *testing.T) {
 	}
 }
 
-// TestAllocOnFull: a blade that has nothing left is not looked at each time, and one that is none is no error.
+// TestAllocOnFull: a blade that has nothing left is not looked at each time, and one that
+// is none is no error.
 func TestAllocOnFull(t *testing.T) {
 	b := newBed(t, 2, 8, 0)
 	s, c := b.open()
@@ -72,14 +75,14 @@ func TestAllocOnFull(t *testing.T) {
 	for on, n := true, 0; on; n++ {
 		x := must(a.AllocOn(c, 3, 1))(t)
 		on = s.View().At(x, 0).Blade == 1
-		if on && n > 8*int(testSegment/memory.Class(3).Size()) {
+		if on && n > 8*int(testSegment/layout.Class(3).Size()) {
 			t.Fatal("a blade has more blocks than room")
 		}
 	}
 	if _, err := a.AllocOn(c, 3, 77); err != nil {
 		t.Errorf("blade 77: %v", err)
 	}
-	if _, err := a.AllocOn(c, memory.NumClasses, 1); !errors.Is(err, memory.ErrTooLarge) {
+	if _, err := a.AllocOn(c, layout.NumClasses, 1); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("no class: %v", err)
 	}
 }
@@ -88,7 +91,7 @@ func TestAllocOnDoesNotAllocate(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
-	var held [16]memory.Addr
+	var held [16]layout.Addr
 	cycle := func() {
 		for i := range held {
 			held[i], _ = a.AllocOn(c, 2, rdma.BladeID(i%2))
@@ -117,7 +120,8 @@ func BenchmarkAllocOn(b *testing.B) {
 	}
 }
 
-// TestAllocOnLate: the first that a process hears of having been taken for dead is when it wants memory for blocks on a certain blade.
+// TestAllocOnLate: the first that a process hears of having been taken for dead is when it wants
+// memory for blocks on a certain blade.
 func TestAllocOnLate(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 12, 1)

@@ -20,7 +20,7 @@ func FirstExtent(segmentSize uint32) uint32 {
 // ParseExtentWord returns how many granules the extent at a has, whose word in the
 // table is w. A word that is zero says that no extent starts there: 0, true. ok is
 // false for a word that was never written for this place.
-func ParseExtentWord(a Addr, w uint64) (granules uint32, ok bool) {
+func ParseExtentWord(a layout.Addr, w uint64) (granules uint32, ok bool) {
 	n := uint32(w & (1<<lengthBits - 1))
 	return n, w == 0 || n > 0 && w == extentWord(a, n)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -33,39 +34,41 @@ func TestOffline(t *testing.T) {
 		return c.Thread().Bytes(local, n)
 	}
 	for blade := range rdma.BladeID(2) {
-		for i := range memory.HeaderCopies {
-			p := read(rdma.RemoteAddr{Blade: blade, Key: v.Key(blade), Off: memory.HeaderOffset(i)}, memory.RegionHeaderSize)
-			h, blank, err := memory.ParseHeaderCopy(p, i)
+		for i := range layout.HeaderCopies {
+			p := read(rdma.RemoteAddr{Blade: blade, Key: v.Key(blade), Off: layout.HeaderOffset(i)},
+				layout.RegionHeaderSize)
+			h, blank, err := layout.ParseHeaderCopy(p, i)
 			if err != nil || blank || h != l.HeaderOf(blade) {
 				t.Errorf("blade %d, copy %d: %+v, %v, %v", blade, i, h, blank, err)
 			}
 			if !bytes.Equal(h.Encode(i), p) {
 				t.Errorf("blade %d, copy %d: encoded again it differs", blade, i)
 			}
-			if _, _, err := memory.ParseHeaderCopy(p, 1-i); !errors.Is(err, memory.ErrDamaged) {
+			if _, _, err := layout.ParseHeaderCopy(p, 1-i); !errors.Is(err, layout.ErrDamaged) {
 				t.Errorf("copy %d passes as the other: %v", i, err)
 			}
 		}
 	}
 	size, unit := s.SegmentSize(), memory.ExtentUnit(s.SegmentSize())
-	table := read(v.At(memory.MakeAddr(a.Segment(), 0), 0), memory.ExtentTable(size))
+	table := read(v.At(layout.MakeAddr(a.Segment(), 0), 0), memory.ExtentTable(size))
 	found := 0
 	for g := range uint32(len(table)) / 8 {
 		w := uint64(0)
 		for k := range 8 {
 			w |= uint64(table[8*g+uint32(k)]) << (8 * k)
 		}
-		at := memory.MakeAddr(a.Segment(), g*unit)
+		at := layout.MakeAddr(a.Segment(), g*unit)
 		n, ok := memory.ParseExtentWord(at, w)
 		if !ok {
 			t.Errorf("word %#x at %v is damaged", w, at)
 		}
 		if n > 0 {
 			found++
-			if want := s.Extents()[0]; want.Addr != at || want.Size != n*unit || at.Offset() < memory.FirstExtent(size) {
+			if want := s.Extents()[0]; want.Addr != at || want.Size != n*unit ||
+				at.Offset() < memory.FirstExtent(size) {
 				t.Errorf("extent of %d bytes at %v, want %+v", n*unit, at, want)
 			}
-			if _, ok := memory.ParseExtentWord(at+memory.Addr(unit), w); ok {
+			if _, ok := memory.ParseExtentWord(at+layout.Addr(unit), w); ok {
 				t.Errorf("word %#x is good in another place", w)
 			}
 		}

@@ -29,7 +29,10 @@ func TestOptionsValidate(t *testing.T) {
 		{memory.Options{SegmentSize: 3 << 20}, []string{"SegmentSize is 3145728"}},
 		{memory.Options{LogArea: 1}, []string{"LogArea is 1"}},
 		{memory.Options{SegmentSize: 1 << 20, LogArea: 2 << 20}, []string{"LogArea is 2097152"}},
-		{memory.Options{Backups: 9, SegmentSize: 1000, LogArea: 7}, []string{"Backups is 9", "SegmentSize is 1000", "LogArea is 7"}},
+		{
+			memory.Options{Backups: 9, SegmentSize: 1000, LogArea: 7},
+			[]string{"Backups is 9", "SegmentSize is 1000", "LogArea is 7"},
+		},
 	} {
 		err := c.o.Validate()
 		if err == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -56,15 +57,15 @@ type process struct {
 	c    *rdma.Coro
 	a    *memory.Allocator
 	id   uint32 // coordinator
-	has  []memory.Addr
-	free func(a memory.Addr) // as its transactions do
+	has  []layout.Addr
+	free func(a layout.Addr) // as its transactions do
 }
 
-func newProcess(t *testing.T, b *bed, s *memory.Space, c *rdma.Coro, k memory.Class) *process {
+func newProcess(t *testing.T, b *bed, s *memory.Space, c *rdma.Coro, k layout.Class) *process {
 	p := &process{s: s, c: c, a: b.allocator(s, c), id: must(s.NewCoordinator())(t).ID}
 	seq := uint64(0)
 	p.a.Serve(p.id)
-	p.free = func(a memory.Addr) {
+	p.free = func(a layout.Addr) {
 		seq++
 		p.a.Hold(a)
 		line := make(record.Image, record.LineSize)
@@ -82,7 +83,7 @@ func (p *process) recover(t *testing.T, by *memory.Space) {
 }
 
 // insert takes blocks and writes records there, until there is no room or there are n.
-func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.Addr]bool) {
+func (p *process) insert(t *testing.T, k layout.Class, n int, taken map[layout.Addr]bool) {
 	t.Helper()
 	for range n {
 		a, err := p.a.Alloc(p.c, k)
@@ -118,8 +119,8 @@ func (p *process) insert(t *testing.T, k memory.Class, n int, taken map[memory.A
 	}
 }
 
-// TestOwners: three processes insert and delete, each also what others have inserted. No block is given twice, and each
-// process finds what the others have freed in its segments.
+// TestOwners: three processes insert and delete, each also what others have inserted. No block is
+// given twice, and each process finds what the others have freed in its segments.
 func TestOwners(t *testing.T) {
 	const k = 20 // 3 KiB
 	for seed := range uint64(6) {
@@ -131,7 +132,7 @@ func TestOwners(t *testing.T) {
 			s, c := b.join(0)
 			ps = append(ps, newProcess(t, b, s, c, k))
 		}
-		taken := map[memory.Addr]bool{}
+		taken := map[layout.Addr]bool{}
 		for range 40 {
 			p := ps[r.IntN(len(ps))]
 			p.insert(t, k, r.IntN(100), taken)
@@ -161,8 +162,8 @@ func TestOwners(t *testing.T) {
 		}
 		room := 0
 		for _, g := range agree(t, b, ps[0].s, ps[1].s, ps[2].s).Segments {
-			if g.Kind == memory.KindBlocks {
-				room += testSegment / int(memory.Class(k).Size())
+			if g.Kind == layout.KindBlocks {
+				room += testSegment / int(layout.Class(k).Size())
 			}
 		}
 		if len(taken) != room {
@@ -172,8 +173,8 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestClocksApart: processes whose clocks have nothing to do with each other. A registration, and a lease, expire when they have
-// not changed for their term by the clock of the one that looks.
+// TestClocksApart: processes whose clocks have nothing to do with each other. A registration, and a
+// lease, expire when they have not changed for their term by the clock of the one that looks.
 func TestClocksApart(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	s, c := b.open()
@@ -233,50 +234,52 @@ func TestClocksApart(t *testing.T) {
 	agree(t, b, second, third)
 }
 
-// TestMendOfOthers: one process at a time recovers an index, and the right of one that is gone ends.
-func TestMendOfOthers(t *testing.T) {
+// TestRightOfOthers: one process at a time recovers an index, and the right of one that is gone
+// ends.
+func TestRightOfOthers(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	first, _ := b.join(10)
 	second, _ := b.join(100)
-	if !first.BeginMend(7) || first.BeginMend(7) {
+	if !first.AcquireRight(7) || first.AcquireRight(7) {
 		t.Fatal("the first process does not have the index, or twice")
 	}
-	if second.BeginMend(7) {
+	if second.AcquireRight(7) {
 		t.Fatal("two processes recover an index")
 	}
-	if !second.BeginMend(8) || !second.Mending() {
+	if !second.AcquireRight(8) || !second.RecoversIndex() {
 		t.Fatal("another index cannot be recovered")
 	}
 	agree(t, b, first, second)
-	first.EndMend(7)
-	if !second.BeginMend(7) {
+	first.ReleaseRight(7)
+	if !second.AcquireRight(7) {
 		t.Fatal("the index cannot be recovered after another process has done it")
 	}
-	second.EndMend(7)
-	second.EndMend(8)
-	if l := agree(t, b, first, second); len(l.Mends) > 0 || second.Mending() {
-		t.Errorf("rights are left: %+v", l.Mends)
+	second.ReleaseRight(7)
+	second.ReleaseRight(8)
+	if l := agree(t, b, first, second); len(l.Rights) > 0 || second.RecoversIndex() {
+		t.Errorf("rights are left: %+v", l.Rights)
 	}
-	if !first.BeginMend(9) {
+	if !first.AcquireRight(9) {
 		t.Fatal("no right")
 	}
 	*b.fabric.clock = 11
-	if second.BeginMend(9) || !second.Registered(first.Process()) {
+	if second.AcquireRight(9) || !second.Registered(first.Process()) {
 		t.Fatal("the process is registered still")
 	}
 	must(second.TakeOver(11))(t)
 	if second.Registered(first.Process()) {
 		t.Error("the process is registered no more")
 	}
-	if !second.BeginMend(9) {
+	if !second.AcquireRight(9) {
 		t.Fatal("the right of a process that is gone has not ended")
 	}
 	agree(t, b, second)
-	first.EndMend(9) // which it has no more
+	first.ReleaseRight(9) // which it has no more
 	agree(t, b, first, second)
 }
 
-// TestRightsOfProcess: what a process has in its own name, no other recoverer of it has at the same time.
+// TestRightsOfProcess: what a process has in its own name, no other recoverer of it has at the same
+// time.
 func TestRightsOfProcess(t *testing.T) {
 	b := newSharedBed(t, 2, 10, 1)
 	p, pc := b.join(100)
@@ -289,7 +292,8 @@ func TestRightsOfProcess(t *testing.T) {
 	right.End(false, 0)
 	x, y := must(p.NewCoordinator())(t), must(p.NewCoordinator())(t)
 	must(p.Claim(memory.ClaimOptions{By: p.Process(), Now: 1, Until: 1000}, x.ID))(t)
-	if _, err := p.Claim(memory.ClaimOptions{By: p.Process(), Now: 2, Until: 1000}, x.ID); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := p.Claim(memory.ClaimOptions{By: p.Process(), Now: 2, Until: 1000}, x.ID); !errors.Is(err,
+		memory.ErrClaimed) {
 		t.Errorf("a second claim of one process: %v", err)
 	}
 	// Its registration ends. It registers anew when it recovers others, for as long as before.
@@ -315,9 +319,9 @@ func TestRightsOfProcess(t *testing.T) {
 	}
 }
 
-// TestTakeOverBegins: while the epoch begins in which the segments of a late process are another one's, the late process writes a
-// record to a block that it has, by keys that are good still. An allocator of the other one does not look for free blocks there
-// before that is over.
+// TestTakeOverBegins: while the epoch begins in which the segments of a late process are another
+// one's, the late process writes a record to a block that it has, by keys that are good still. An
+// allocator of the other one does not look for free blocks there before that is over.
 func TestTakeOverBegins(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 6, 1)
@@ -326,7 +330,7 @@ func TestTakeOverBegins(t *testing.T) {
 	beside := newProcess(t, b, s, b.thread().Plain(), k)
 	s2, c2 := b.join(10)
 	second := newProcess(t, b, s2, c2, k)
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	second.insert(t, k, 50, taken)
 	for _, a := range second.has {
 		delete(taken, a)
@@ -336,7 +340,7 @@ func TestTakeOverBegins(t *testing.T) {
 	check(t, s2.CloseCoordinatorOn(c2, second.id)) // no session of its is to be recovered
 	check(t, s.Follow())
 	first.insert(t, k, 1<<20, taken) // all that it can have
-	got := make(chan []memory.Addr, 1)
+	got := make(chan []layout.Addr, 1)
 	begun := false
 	b.fabric.revoking = func(rdma.BladeID) error {
 		if begun {
@@ -344,7 +348,7 @@ func TestTakeOverBegins(t *testing.T) {
 		}
 		begun = true
 		go func() {
-			var all []memory.Addr
+			var all []layout.Addr
 			for {
 				a, err := beside.a.Alloc(beside.c, k)
 				if err != nil {
@@ -366,15 +370,16 @@ func TestTakeOverBegins(t *testing.T) {
 	}
 }
 
-// TestFreedAfterLoss: a blade is lost, so slots may lead to free blocks for as long as the database is open. What another process
-// frees is found all the same, and what had its number before the loss is not.
+// TestFreedAfterLoss: a blade is lost, so slots may lead to free blocks for as long as the
+// database is open. What another process frees is found all the same, and what had its number
+// before the loss is not.
 func TestFreedAfterLoss(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 3, 8, 1)
 	s1, c1 := b.join(0)
 	s2, c2 := b.join(0)
 	first, second := newProcess(t, b, s1, c1, k), newProcess(t, b, s2, c2, k)
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	first.insert(t, k, 1<<20, taken)
 	has := first.has
 	for _, p := range []*process{first, second} {
@@ -383,14 +388,14 @@ func TestFreedAfterLoss(t *testing.T) {
 	}
 	check(t, s1.Follow())
 	check(t, s2.Follow())
-	check(t, s1.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(2); return nil }))
+	check(t, s1.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(2); return nil }))
 	check(t, s2.Follow())
-	if !s1.Hollow() || !s2.Hollow() {
+	if !s1.Dangling() || !s2.Dangling() {
 		t.Fatal("no blade was lost")
 	}
 	first, second = newProcess(t, b, s1, c1, k), newProcess(t, b, s2, c2, k)
 	check(t, s2.Follow())
-	var freed []memory.Addr
+	var freed []layout.Addr
 	for _, a := range has {
 		if s1.View().Copies(a) > 0 && len(freed) < 40 {
 			freed = append(freed, a)
@@ -411,8 +416,9 @@ func TestFreedAfterLoss(t *testing.T) {
 	}
 }
 
-// TestTakeOver: a process that has joined dies, or is only late. When its registration has expired another one has its
-// segments: what is free in them, and not its records. The late one gives nothing of them away, and registers anew.
+// TestTakeOver: a process that has joined dies, or is only late. When its registration has expired
+// another one has its segments: what is free in them, and not its records. The late one gives
+// nothing of them away, and registers anew.
 func TestTakeOver(t *testing.T) {
 	const k = 20
 	for _, late := range []bool{false, true} {
@@ -421,7 +427,7 @@ func TestTakeOver(t *testing.T) {
 		first := newProcess(t, b, s, c, k)
 		s2, c2 := b.join(10)
 		second := newProcess(t, b, s2, c2, k)
-		taken := map[memory.Addr]bool{}
+		taken := map[layout.Addr]bool{}
 		first.insert(t, k, 150, taken)
 		second.insert(t, k, 150, taken)
 		extent := must(s2.AllocExtent(c2, 1000))(t)
@@ -450,8 +456,11 @@ func TestTakeOver(t *testing.T) {
 			t.Errorf("processes %+v", l.Processes)
 		}
 		for range 3 {
-			if x := must(s.AllocExtent(c, 1000))(t); slices.ContainsFunc(s.Extents(), func(e memory.Extent) bool { return e.Addr == extent }) {
-				t.Errorf("the segment of the extent %v is adopted, for %v, and a session of its owner is not recovered", extent, x)
+			if x := must(s.AllocExtent(c, 1000))(t); slices.ContainsFunc(s.Extents(), func(e memory.Extent) bool {
+				return e.Addr == extent
+			}) {
+				t.Errorf("the segment of the extent %v is adopted, for %v, and a session of its owner is not recovered",
+					extent, x)
 			}
 		}
 		second.recover(t, s)
@@ -461,7 +470,8 @@ func TestTakeOver(t *testing.T) {
 			}
 		}
 		if all := s.Extents(); !slices.ContainsFunc(all, func(e memory.Extent) bool { return e.Addr == extent }) {
-			t.Errorf("extents %v, and %v was allocated, in a segment that is to be adopted before one is added", all, extent)
+			t.Errorf("extents %v, and %v was allocated, in a segment that is to be adopted before one is added",
+				all, extent)
 		}
 		check(t, s.FreeAt(extent, 1000))
 		if late {
@@ -491,14 +501,16 @@ func TestTakeOver(t *testing.T) {
 		}
 		room := 0
 		for _, g := range s.Layout().Segments {
-			if g.Kind == memory.KindBlocks {
-				room += testSegment / int(memory.Class(k).Size())
+			if g.Kind == layout.KindBlocks {
+				room += testSegment / int(layout.Class(k).Size())
 			}
 		}
 		if len(taken) != room {
 			t.Errorf("late %v: %d blocks are in use of %d", late, len(taken), room)
 		}
-		if g := s.Layout(); slices.ContainsFunc(g.Segments, func(g memory.Segment) bool { return g.Kind != 0 && g.Kind != memory.KindLog && !s.IsProcess(g.Owner) }) {
+		if g := s.Layout(); slices.ContainsFunc(g.Segments, func(g layout.Segment) bool {
+			return g.Kind != 0 && g.Kind != layout.KindLog && !s.IsProcess(g.Owner)
+		}) {
 			t.Errorf("late %v: blades are full, and a segment is nobody's: %+v", late, g.Segments)
 		}
 		b.dropThreads()
@@ -514,7 +526,7 @@ func TestTakeOverAtEveryStep(t *testing.T) {
 		s2, c2 := b.join(10)
 		s3, c3 := b.join(0)
 		dead := newProcess(t, b, s2, c2, k)
-		taken := map[memory.Addr]bool{}
+		taken := map[layout.Addr]bool{}
 		dead.insert(t, k, 30, taken)
 		must(s2.AllocExtent(c2, 500))(t)
 		st := &stop{left: at}
@@ -535,16 +547,17 @@ func TestTakeOverAtEveryStep(t *testing.T) {
 		dead.recover(t, s3)
 		p := newProcess(t, b, s3, c3, k)
 		p.insert(t, k, 1<<20, taken)
-		if l = s3.Layout(); len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {
+		if l = s3.Layout(); len(taken) != blockSegments(l)*int(testSegment/layout.Class(k).Size()) {
 			t.Errorf("step %d: %d blocks are in use of those in %d segments", at, len(taken), blockSegments(l))
 		}
 		b.dropThreads()
 	}
 }
 
-// TestForeignExtents: a process gives back an extent in a segment of another one, whose coordinator is dead that has allocated it. The owner
-// finds that nothing leads to it, too, and uses its place again. The word there stays that of the extent which the owner has
-// made: else, after the owner's death, the next one would give it away.
+// TestForeignExtents: a process gives back an extent in a segment of another one, whose coordinator
+// is dead that has allocated it. The owner finds that nothing leads to it, too, and uses its place
+// again. The word there stays that of the extent which the owner has made: else, after the owner's
+// death, the next one would give it away.
 func TestForeignExtents(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	s, c := b.open()
@@ -556,12 +569,12 @@ func TestForeignExtents(t *testing.T) {
 	check(t, other.Follow())
 	check(t, must(other.Claim(memory.ClaimOptions{}, mine.ID))(t).Forget())
 	generation, _ := other.Unswept()
-	check(t, other.Fastened(generation)) // of what it has itself
+	check(t, other.LeaksFreed(generation)) // of what it has itself
 	if done, err := other.FreeExtent(s.ExtentAt(x)); done || err != nil || other.ExtentAt(x).Size > 0 {
 		t.Errorf("a process has freed an extent in the segment of another one: %v, %v", done, err)
 	}
 	check(t, s.Follow())
-	if !s.Loose() {
+	if !s.Leaked() {
 		t.Error("the owner does not look for what its dead coordinator has allocated")
 	}
 	dead := s.DeadExtents()
@@ -575,7 +588,7 @@ func TestForeignExtents(t *testing.T) {
 			check(t, x.Thread().Reconnect(b.ID))
 		}
 	}
-	again := map[memory.Addr]bool{}
+	again := map[layout.Addr]bool{}
 	for range 2 { // the blades take turns
 		again[must(s.AllocExtent(c, 3000))(t)] = true
 	}
@@ -586,12 +599,14 @@ func TestForeignExtents(t *testing.T) {
 	check(t, other.Close(oc))
 	check(t, s.Close(c))
 	s, _ = b.open()
-	if all := s.Extents(); !slices.ContainsFunc(all, func(e memory.Extent) bool { return e.Addr == x }) || len(all) != 2 {
+	if all := s.Extents(); !slices.ContainsFunc(all, func(e memory.Extent) bool { return e.Addr == x }) ||
+		len(all) != 2 {
 		t.Errorf("extents %v, and %v are used", all, again)
 	}
 }
 
-// TestRescanConfirms: a block is taken and used between two looks at its segment. It is not given away again.
+// TestRescanConfirms: a block is taken and used between two looks at its segment. It is
+// not given away again.
 func TestRescanConfirms(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 4, 1)
@@ -599,7 +614,7 @@ func TestRescanConfirms(t *testing.T) {
 	s, c := b.open()
 	s2, c2 := b.join(0)
 	first, second := newProcess(t, b, s, c, k), newProcess(t, b, s2, c2, k)
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	first.insert(t, k, 1<<20, taken)
 	check(t, s2.Follow())
 	freed := slices.Clone(first.has[:3])
@@ -610,7 +625,8 @@ func TestRescanConfirms(t *testing.T) {
 		write(t, s, c, a, line)
 	}
 	first.has = first.has[3:]
-	// While it looks through its segments, another thread of the process, which has looked before, inserts.
+	// While it looks through its segments, another thread of the process, which has
+	// looked before, inserts.
 	other := newProcess(t, b, s, b.thread().Plain(), k)
 	reads := map[uint64]int{}
 	done := false
@@ -636,7 +652,8 @@ func TestRescanConfirms(t *testing.T) {
 	}
 }
 
-// TestRescanSparesLists: what another thread of the process has on its lists is free by its header, and not found.
+// TestRescanSparesLists: what another thread of the process has on its lists is free by its
+// header, and not found.
 func TestRescanSparesLists(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 12, 1)
@@ -644,7 +661,7 @@ func TestRescanSparesLists(t *testing.T) {
 	first, other := newProcess(t, b, s, c, k), newProcess(t, b, s, b.thread().Plain(), k)
 	b.join(0)
 	check(t, s.Follow())
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	other.insert(t, k, 1, taken)
 	first.insert(t, k, 700, taken)
 	other.insert(t, k, 10, taken)
@@ -652,8 +669,8 @@ func TestRescanSparesLists(t *testing.T) {
 	other.insert(t, k, 1<<20, taken)
 }
 
-// TestClosedProcess: a process that has joined and closes leaves its segments to others at once, and no registration when it
-// has none.
+// TestClosedProcess: a process that has joined and closes leaves its segments to others at once,
+// and no registration when it has none.
 func TestClosedProcess(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 6, 1)
@@ -662,7 +679,7 @@ func TestClosedProcess(t *testing.T) {
 	check(t, s2.Close(c2))
 	s2, c2 = b.join(0)
 	second := newProcess(t, b, s2, c2, k)
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	second.insert(t, k, 50, taken)
 	check(t, s2.CloseCoordinatorOn(c2, second.id))
 	check(t, second.a.Close(c2))
@@ -676,23 +693,24 @@ func TestClosedProcess(t *testing.T) {
 	}
 	first := newProcess(t, b, s, c, k)
 	first.insert(t, k, 1<<20, taken)
-	if l := agree(t, b, s); len(l.Processes) != 1 || len(taken) != blockSegments(l)*int(testSegment/memory.Class(k).Size()) {
+	if l := agree(t, b, s); len(l.Processes) != 1 ||
+		len(taken) != blockSegments(l)*int(testSegment/layout.Class(k).Size()) {
 		t.Errorf("%d blocks are in use, registered: %+v", len(taken), l.Processes)
 	}
 }
 
 // blockSegments is how many segments of blocks there are.
-func blockSegments(l *memory.Layout) (n int) {
+func blockSegments(l *layout.Layout) (n int) {
 	for _, g := range l.Segments {
-		if g.Kind == memory.KindBlocks {
+		if g.Kind == layout.KindBlocks {
 			n++
 		}
 	}
 	return n
 }
 
-// TestRescanInVainRests: when the blades are full, and other processes have freed nothing, the segments are not looked through for each
-// block that is asked for. They are when time has passed.
+// TestRescanInVainRests: when the blades are full, and other processes have freed nothing, the
+// segments are not looked through for each block that is asked for. They are when time has passed.
 func TestRescanInVainRests(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 2, 4, 1)
@@ -700,7 +718,7 @@ func TestRescanInVainRests(t *testing.T) {
 	b.fabric.clock = &now
 	s, c := b.open()
 	p := newProcess(t, b, s, c, k)
-	p.insert(t, k, 1<<20, map[memory.Addr]bool{})
+	p.insert(t, k, 1<<20, map[layout.Addr]bool{})
 	reads := 0
 	b.fabric.before = func(w *rdma.WR) {
 		if w.Op == rdma.OpRead {

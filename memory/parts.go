@@ -21,8 +21,9 @@ import (
 // A segment of logs begins with partUnit bytes and its part does not grow. There the areas of
 // coordinators have memory as far as CoordinatorEntry.LogUsed says, and grow with it.
 
-// provide gives [from, to) of all copies of a segment memory. The caller holds the lock, in a change.
-func (s *replicas) provide(what string, p Placement, from, to uint32) error {
+// provide gives [from, to) of all copies of a segment memory. The caller holds the lock, in a
+// change.
+func (s *replicas) provide(what string, p layout.Placement, from, to uint32) error {
 	for _, r := range p.Replicas[:p.Written()] {
 		err := s.provision(r.Blade, r.Base+uint64(from), uint64(to-from))
 		switch {
@@ -31,15 +32,18 @@ func (s *replicas) provide(what string, p Placement, from, to uint32) error {
 			e.Need, e.Blade = uint64(to-from), r.Blade
 			return e
 		case err != nil:
-			return &BladeError{Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for " + what}
+			return &layout.BladeError{
+				Blade: r.Blade, Name: s.opts.bladeName(r.Blade), Err: err, What: "providing memory for " + what,
+			}
 		}
 	}
 	return nil
 }
 
-// extend gives the first n bytes of a segment memory at least, on all copies: twice as much as
-// there was, or, where that is too much, as little as is needed. The caller holds the lock, in a change.
-func (s *replicas) extend(what string, id SegmentID, n uint32) error {
+// extend gives the first n bytes of a segment memory at least, on all copies: twice as much
+// as there was, or, where that is too much, as little as is needed. The caller holds the
+// lock, in a change.
+func (s *replicas) extend(what string, id layout.SegmentID, n uint32) error {
 	l := s.layout
 	had := l.Backed(id)
 	if n <= had {
@@ -68,13 +72,14 @@ func (s *store) wholes(n uint32) uint32 {
 	return min((n+layout.PartUnit-1)&^(layout.PartUnit-1), s.layout.SegmentSize)
 }
 
-// addInParts adds a segment with memory for need bytes at least, from its start: for as much as
-// the segments of its purpose have together, so that a database of many records grows in few
-// steps; or, where that is too much, for as little as is needed. It gets a number that is vacant, if there is one of its purpose, and then
-// as much memory as the segment before had: stale addresses lead there. The caller holds the lock.
-func (s *allocation) addInParts(what string, seg Segment, need uint32) (SegmentID, error) {
+// addInParts adds a segment with memory for need bytes at least, from its start: for as much as the
+// segments of its purpose have together, so that a database of many records grows in few steps; or,
+// where that is too much, for as little as is needed. It gets a number that is vacant, if there is
+// one of its purpose, and then as much memory as the segment before had: stale addresses lead
+// there. The caller holds the lock.
+func (s *allocation) addInParts(what string, seg layout.Segment, need uint32) (layout.SegmentID, error) {
 	l := s.layout
-	vacant := SegmentID(0)
+	vacant := layout.SegmentID(0)
 	if !s.unrevoked.Load() { // else a late session may follow an address to where the segment of before was
 		vacant = l.VacantSegment(seg.Kind, seg.Class)
 	}
@@ -87,8 +92,8 @@ func (s *allocation) addInParts(what string, seg Segment, need uint32) (SegmentI
 	}
 	all := least
 	for id := 1; id < len(l.Segments) && all < l.SegmentSize; id++ {
-		if g := &l.Segments[id]; g.Kind == seg.Kind && g.Class == seg.Class && !g.Vacant {
-			all = max(all, min(all+l.Backed(SegmentID(id)), l.SegmentSize))
+		if g := &l.Segments[id]; g.Kind == seg.Kind && g.Class == seg.Class && !g.Gone() {
+			all = max(all, min(all+l.Backed(layout.SegmentID(id)), l.SegmentSize))
 		}
 	}
 	enough := l.Part(least)
@@ -106,7 +111,7 @@ func (s *allocation) addInParts(what string, seg Segment, need uint32) (SegmentI
 }
 
 // provideLogs gives what a coordinator uses of its log areas memory. The caller holds the lock.
-func (s *allocation) provideLogs(e CoordinatorEntry) error {
+func (s *allocation) provideLogs(e layout.CoordinatorEntry) error {
 	l := s.layout
 	if !s.opts.Parts {
 		return nil
@@ -114,7 +119,7 @@ func (s *allocation) provideLogs(e CoordinatorEntry) error {
 	per := l.LogsPerSegment()
 	at := e.Slot % per * l.LogArea
 	for b, id := range s.logs.rows[e.Slot/per] {
-		if id == 0 || l.Blades[b].State != BladeUp {
+		if id == 0 || l.Blades[b].State != layout.BladeUp {
 			continue
 		}
 		if err := s.provide(logsOf, l.Segments[id].Placement, at, at+l.LogUsed(e)); err != nil {

@@ -6,16 +6,17 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // backed is how many bytes of the segments of a kind have memory.
-func backed(s *memory.Space, kind memory.SegmentKind) (n uint32) {
+func backed(s *memory.Space, kind layout.SegmentKind) (n uint32) {
 	l := s.Layout()
 	for id := range l.Segments {
 		if l.Segments[id].Kind == kind {
-			n += l.Backed(memory.SegmentID(id))
+			n += l.Backed(layout.SegmentID(id))
 		}
 	}
 	return n
@@ -28,7 +29,7 @@ func TestPartsGrow(t *testing.T) {
 	b := newBed(t, 2, 40, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	for used := uint32(block); used <= 8*testSegment; used += block {
 		if used == 3*testSegment/2 {
 			s, c = b.open() // as after a crash
@@ -41,14 +42,14 @@ func TestPartsGrow(t *testing.T) {
 		taken[x] = true
 		write(t, s, c, x, image(x, record.MakeTxID(1, 1), record.Live, class(block), 0))
 		a.Used(x)
-		if got := backed(s, memory.KindBlocks); got > 2*used+4*unit {
+		if got := backed(s, layout.KindBlocks); got > 2*used+4*unit {
 			t.Fatalf("%d bytes of blocks are in use, and %d have memory", used, got)
 		}
 	}
 	if n := b.fabric.backing.calls; n > 60 {
 		t.Errorf("%d calls of Provision for %d segments", n, len(s.Layout().Segments)-1)
 	}
-	if got := backed(s, memory.KindIndex); got != 0 {
+	if got := backed(s, layout.KindIndex); got != 0 {
 		t.Errorf("%d bytes of indexes have memory, and there are none", got)
 	}
 	before := s.Layout()
@@ -59,8 +60,9 @@ func TestPartsGrow(t *testing.T) {
 	}
 }
 
-// TestPartsFull: the memory of the blades ends at any step. What needs more fails with ErrNoSpace
-// and harms nothing, and what has memory is still handed out. When there is memory again, all goes on.
+// TestPartsFull: the memory of the blades ends at any step. What needs more fails with
+// ErrNoSpace and harms nothing, and what has memory is still handed out. When there is memory
+// again, all goes on.
 func TestPartsFull(t *testing.T) {
 	raced.Skip(t)
 	const block = 4 << 10
@@ -78,7 +80,7 @@ func TestPartsFull(t *testing.T) {
 		}
 		c := b.threads[len(b.threads)-1].Plain()
 		a := b.allocator(space, c)
-		taken := map[memory.Addr]bool{}
+		taken := map[layout.Addr]bool{}
 		try := func(what string, fn func() error) {
 			t.Helper()
 			before := len(space.Layout().Segments)
@@ -158,7 +160,7 @@ func TestPartsFull(t *testing.T) {
 func TestPartsInTurn(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		b := newBed(t, 2, 40, 1)
-		taken := map[memory.Addr]bool{}
+		taken := map[layout.Addr]bool{}
 		for i := range 4 {
 			b.opts.Parts = first == (i%2 == 0)
 			s, c := b.open()
@@ -261,7 +263,7 @@ func TestPartsOfReturned(t *testing.T) {
 			check(t, s.Admit(c, 1, nil))
 			copyAll(t, c, s)
 			alike(t, c, s)
-			most := memory.HeaderArea + len(s.Layout().Segments)*64<<10
+			most := layout.HeaderArea + len(s.Layout().Segments)*64<<10
 			if got := b.fabric.backing.of(1); blank && !durable && got > most {
 				t.Errorf("%v and %v take %d bytes of the blade", block, words, got)
 			}

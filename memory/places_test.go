@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -30,8 +31,9 @@ func leavePlaces(t *testing.T, c *rdma.Coro, s *memory.Space) int {
 	return n
 }
 
-// unused fails the test unless all that the catalog calls free on a blade is zero, and returns how many places it has cleared.
-func (b *bed) unused(l *memory.Layout, blade rdma.BladeID) (clean int) {
+// unused fails the test unless all that the catalog calls free on a blade is zero, and returns how
+// many places it has cleared.
+func (b *bed) unused(l *layout.Layout, blade rdma.BladeID) (clean int) {
 	b.tb.Helper()
 	check(b.tb, l.Validate())
 	free := func(i uint32) {
@@ -49,8 +51,8 @@ func (b *bed) unused(l *memory.Layout, blade rdma.BladeID) (clean int) {
 	return clean
 }
 
-// TestPlacesOfAllProcesses: what one process has cleared another one uses, after new epochs, and after the database was opened again; and
-// what none has cleared any of them finds.
+// TestPlacesOfAllProcesses: what one process has cleared another one uses, after new epochs, and
+// after the database was opened again; and what none has cleared any of them finds.
 func TestPlacesOfAllProcesses(t *testing.T) {
 	b := newBed(t, 4, 20, 1)
 	first, c := b.open()
@@ -79,17 +81,18 @@ func TestPlacesOfAllProcesses(t *testing.T) {
 	b.dropThreads()
 	s, c := b.open()
 	a = b.allocator(s, c)
-	for k := memory.Class(10); s.Layout().Blades[3].Clean.Len() > 0; k++ {
+	for k := layout.Class(10); s.Layout().Blades[3].Clean.Len() > 0; k++ {
 		must(a.Alloc(c, k))(t)
 	}
 	if l := s.Layout(); l.Blades[3].Used != used || l.Held(3) < n {
-		t.Errorf("%d segments are on blade 3, which has used %d places, and %d before", l.Held(3), l.Blades[3].Used, used)
+		t.Errorf("%d segments are on blade 3, which has used %d places, and %d before",
+			l.Held(3), l.Blades[3].Used, used)
 	}
 	check(t, s.Layout().Validate())
 }
 
-// TestPlaceInVain: what has become of a WRITE that was to clear a place is not known. It could come after a segment is there, so the place
-// is cleared in another epoch.
+// TestPlaceInVain: what has become of a WRITE that was to clear a place is not known. It could come
+// after a segment is there, so the place is cleared in another epoch.
 func TestPlaceInVain(t *testing.T) {
 	b := newBed(t, 4, 20, 1)
 	s, c := b.open()
@@ -114,7 +117,8 @@ func TestPlaceInVain(t *testing.T) {
 	}
 }
 
-// TestPlaceOfAnotherEpoch: another process has the right to copy while this one clears a place. It does not count.
+// TestPlaceOfAnotherEpoch: another process has the right to copy while this one clears a place.
+// It does not count.
 func TestPlaceOfAnotherEpoch(t *testing.T) {
 	b := newBed(t, 4, 20, 1)
 	first, c := b.open()
@@ -138,7 +142,8 @@ func TestPlaceOfAnotherEpoch(t *testing.T) {
 	}
 	cleared, moved := false, false // all of a place, and the epoch behind that
 	b.fabric.before = func(w *rdma.WR) {
-		cleared = cleared || w.Blade == 3 && w.Op == rdma.OpRead && w.Off%testSegment == (memory.HeaderArea+testSegment-64<<10)%testSegment
+		cleared = cleared || w.Blade == 3 && w.Op == rdma.OpRead &&
+			w.Off%testSegment == (layout.HeaderArea+testSegment-64<<10)%testSegment
 	}
 	check(t, c.Thread().Reconnect(3))
 	must(first.Reclaim(c))(t) // the epoch
@@ -152,13 +157,13 @@ func TestPlaceOfAnotherEpoch(t *testing.T) {
 	if b.cat.applying = nil; !moved {
 		t.Fatal("the epoch has not moved")
 	}
-	if l := must(memory.LoadLayout(b.cat))(t); err != nil || l.Blades[3].Clean != "" {
+	if l := must(layout.LoadLayout(b.cat))(t); err != nil || l.Blades[3].Clean != "" {
 		t.Error(err, "a place counts as clean in a later epoch than that in which it was cleared")
 	}
 }
 
-// TestAdmitEndsKeys: a blade was declared dead, and it serves sessions still that have not heard of that. They can write nothing any more
-// when its places are cleared.
+// TestAdmitEndsKeys: a blade was declared dead, and it serves sessions still that have not heard of
+// that. They can write nothing any more when its places are cleared.
 func TestAdmitEndsKeys(t *testing.T) {
 	b := newBed(t, 3, 20, 1)
 	s, c := b.open()
@@ -166,13 +171,13 @@ func TestAdmitEndsKeys(t *testing.T) {
 	a := b.allocator(s, c)
 	all := storeSome(t, c, s, a, 3)
 	old := s.View().Key(1)
-	check(t, must(demise(t, s, 1))(t).Forget())
+	check(t, must(declareDead(t, s, 1))(t).Forget())
 	if !b.opens(1, old) {
 		t.Fatal("a key of before opens nothing: there is nothing to be tested")
 	}
 	looked := 0
 	b.fabric.before = func(w *rdma.WR) {
-		if w.Blade == 1 && w.Off >= memory.HeaderArea {
+		if w.Blade == 1 && w.Off >= layout.HeaderArea {
 			if looked++; b.opens(1, old) {
 				t.Fatal("a key of before opens a blade that is being cleared")
 			}
@@ -187,14 +192,15 @@ func TestAdmitEndsKeys(t *testing.T) {
 	kept(t, c, s, all)
 }
 
-// TestAdmitOfAnother: while a process is about to take in a blade that it has cleared, another one does so, uses it, and declares it dead
-// once more. What the first one has cleared is not clean any more.
+// TestAdmitOfAnother: while a process is about to take in a blade that it has cleared,
+// another one does so, uses it, and declares it dead once more. What the first one has
+// cleared is not clean any more.
 func TestAdmitOfAnother(t *testing.T) {
 	b := newBed(t, 3, 20, 1)
 	first, c := b.open()
 	must(first.NewCoordinator())(t)
 	all := storeSome(t, c, first, b.allocator(first, c), 3)
-	check(t, must(demise(t, first, 1))(t).Forget())
+	check(t, must(declareDead(t, first, 1))(t).Forget())
 	second, c2 := b.open()
 	a := b.allocator(second, c2)
 	busy, looked := false, 0
@@ -209,7 +215,7 @@ func TestAdmitOfAnother(t *testing.T) {
 		must(second.NewCoordinator())(t)
 		copyAll(t, c2, second)
 		all = append(all, storeSome(t, c2, second, a, 3)...)
-		check(t, must(demise(t, second, 1))(t).Forget())
+		check(t, must(declareDead(t, second, 1))(t).Forget())
 		return nil
 	}
 	for tries := 0; !first.View().Up(1); tries++ {
@@ -219,7 +225,7 @@ func TestAdmitOfAnother(t *testing.T) {
 		for blade := range rdma.BladeID(3) {
 			_ = c.Thread().Reconnect(blade)
 		}
-		if l := must(memory.LoadLayout(b.cat))(t); l.Blades[1].State == memory.BladeUp {
+		if l := must(layout.LoadLayout(b.cat))(t); l.Blades[1].State == layout.BladeUp {
 			for i := range l.Slots(1) {
 				if !isZero(b.peek(1, l.Base(i), testSegment)) {
 					t.Errorf("place %d of a blade that was just taken in has something in it", i)

@@ -6,35 +6,38 @@ import (
 	"maps"
 	"slices"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // pool is what a Space has of one class and allocators may take.
 type pool struct {
 	// free are blocks that were given back, or found free by a scan.
-	free []Addr
+	free []layout.Addr
 	// open are segments with blocks that were never handed out, nor will be found by a scan.
 	open []carve
 	// unseen, tails and holes are what is left to be scanned of segments of
 	// earlier sessions: see adopt.go.
 	unseen, tails, holes []*scan
 	turn                 int
-	// again are parts of segments of this process to be looked through for what others have freed; looked is
-	// the segment that was put there last: see owner.go.
+	// again are parts of segments of this process to be looked through for what others have freed;
+	// looked is the segment that was put there last: see owner.go.
 	again  []*scan
 	looked int
-	// vain is until when, on the fabric's clock, they are not all looked through once more, since nothing was found.
+	// vain is until when, on the fabric's clock, they are not all looked through once more, since
+	// nothing was found.
 	vain int64
 	// adopted is how many segments have been adopted since one was added that can be full.
 	adopted int
-	// back is when segments were withdrawn last, and hasty how often another one was needed soon: see needed.
+	// back is when segments were withdrawn last, and hasty how often another one was
+	// needed soon: see needed.
 	back  int64
 	hasty uint8
 }
 
 // carve hands out the blocks of a segment one after the other.
 type carve struct {
-	seg     SegmentID
+	seg     layout.SegmentID
 	next, n uint32 // the next one, and one past the last that has memory
 }
 
@@ -46,26 +49,26 @@ const (
 )
 
 // chunkBlocks is how many blocks of a class an allocator takes at a time.
-func chunkBlocks(class Class) int { return int(max(1, min(maxChunk, chunkBytes/class.Size()))) }
+func chunkBlocks(class layout.Class) int { return int(max(1, min(maxChunk, chunkBytes/class.Size()))) }
 
 // blocks is how many blocks of a class a segment holds.
-func (s *store) blocks(class Class) uint32 { return s.opts.SegmentSize / class.Size() }
+func (s *store) blocks(class layout.Class) uint32 { return s.opts.SegmentSize / class.Size() }
 
 // initPools notes the segments of earlier sessions.
 func (s *allocation) initPools() {
 	for i := range s.layout.Segments {
-		if seg := &s.layout.Segments[i]; seg.Kind == KindBlocks && s.mine(SegmentID(i)) && !seg.Vacant {
+		if seg := &s.layout.Segments[i]; seg.Kind == layout.KindBlocks && s.mine(layout.SegmentID(i)) && !seg.Gone() {
 			p := &s.pools[seg.Class]
-			used := s.layout.Backed(SegmentID(i)) / seg.Class.Size()
-			p.unseen = append(p.unseen, &scan{seg: SegmentID(i), class: seg.Class, end: used})
-			s.openRest(SegmentID(i))
+			used := s.layout.Backed(layout.SegmentID(i)) / seg.Class.Size()
+			p.unseen = append(p.unseen, &scan{seg: layout.SegmentID(i), class: seg.Class, end: used})
+			s.openRest(layout.SegmentID(i))
 		}
 	}
 }
 
-// openRest has the blocks of a segment handed out that have no memory yet: no session has had them. The
-// caller holds the lock, or is the only one.
-func (s *allocation) openRest(id SegmentID) {
+// openRest has the blocks of a segment handed out that have no memory yet: no session has had them.
+// The caller holds the lock, or is the only one.
+func (s *allocation) openRest(id layout.SegmentID) {
 	seg := &s.layout.Segments[id]
 	if used := s.layout.Backed(id) / seg.Class.Size(); used < s.blocks(seg.Class) && seg.Placement.N > 0 {
 		p := &s.pools[seg.Class]
@@ -73,13 +76,12 @@ func (s *allocation) openRest(id SegmentID) {
 	}
 }
 
-// take gives an allocator up to want free blocks: those that were given back or,
-// when they are few, blocks never used, each time from another of as many segments
-// as there are blades, so that all have primaries of a table's records. It adds at
-// most one segment, when there are fewer than that, and there is enough to be spread. When none may be added, or
-// there is no room, it takes what other allocators have in stock, unless it is to look ahead. err says why nothing
-// was found.
-func (s *allocation) take(a *Allocator, class Class, want int, how refilling) (n int, err error) {
+// take gives an allocator up to want free blocks: those that were given back or, when they are few,
+// blocks never used, each time from another of as many segments as there are blades, so that all
+// have primaries of a table's records. It adds at most one segment, when there are fewer than that,
+// and there is enough to be spread. When none may be added, or there is no room, it takes what
+// other allocators have in stock, unless it is to look ahead. err says why nothing was found.
+func (s *allocation) take(a *Allocator, class layout.Class, want int, how refilling) (n int, err error) {
 	added := false
 	err = s.updateLight(func() (err error) {
 		n, err = s.takeNow(a, class, want, how, &added)
@@ -89,7 +91,8 @@ func (s *allocation) take(a *Allocator, class Class, want int, how refilling) (n
 }
 
 // takeNow is take; the caller holds the lock, in a change. added: it has added a segment.
-func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling, added *bool) (n int, err error) {
+func (s *allocation) takeNow(a *Allocator, class layout.Class, want int, how refilling, added *bool) (
+	n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
@@ -115,7 +118,8 @@ func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling,
 	}
 	if n = min(want, len(p.free)); n <= want/4 && len(p.open) > 0 {
 		err = s.stock(class, want-n)
-		if errors.Is(err, ErrNoSpace) && !*added { // the disks are full that the open segments are on, and others may not be
+		// the disks are full that the open segments are on, and others may not be
+		if errors.Is(err, ErrNoSpace) && !*added {
 			if err = s.openSegment(class); err == nil {
 				*added = true
 			}
@@ -145,17 +149,19 @@ func (s *allocation) takeNow(a *Allocator, class Class, want int, how refilling,
 	return n, err
 }
 
-// present reports whether there are blocks of a class that need no change of the catalog. The caller holds the lock.
-func (s *allocation) present(class Class) bool {
+// present reports whether there are blocks of a class that need no change of the catalog. The
+// caller holds the lock.
+func (s *allocation) present(class layout.Class) bool {
 	p := &s.pools[class]
 	return len(p.free) > 0 || slices.ContainsFunc(p.open, func(c carve) bool { return c.next < c.n })
 }
 
-// openMore opens a segment of a class more to take blocks from, if there is to be one: rather one without owner that has blocks that
-// no session has had, than a new one. For each new one some are adopted that may be full, too, and looked through first. added: one was
-// opened. The caller holds the lock, in a change.
-func (s *allocation) openMore(class Class, added *bool) error {
-	p, k := &s.pools[class], spread{KindBlocks, class}
+// openMore opens a segment of a class more to take blocks from, if there is to be one: rather one
+// without owner that has blocks that no session has had, than a new one. For each new one some are
+// adopted that may be full, too, and looked through first. added: one was opened. The caller holds
+// the lock, in a change.
+func (s *allocation) openMore(class layout.Class, added *bool) error {
+	p, k := &s.pools[class], spread{layout.KindBlocks, class}
 	if id := s.adoptee(k, -1, true); id != 0 {
 		err := s.adoptSegment(id)
 		*added = err == nil
@@ -176,9 +182,9 @@ func (s *allocation) openMore(class Class, added *bool) error {
 	return nil
 }
 
-// halve takes half of what all other allocators have of a class. What the dead had is not taken: a sweep finds it.
-// The caller holds the lock.
-func (s *allocation) halve(a *Allocator, class Class) {
+// halve takes half of what all other allocators have of a class. What the dead had is not taken: a
+// sweep finds it. The caller holds the lock.
+func (s *allocation) halve(a *Allocator, class layout.Class) {
 	p := &s.pools[class]
 	for _, b := range s.allocators {
 		if b == a || !s.serving(b) {
@@ -194,8 +200,8 @@ func (s *allocation) halve(a *Allocator, class Class) {
 	}
 }
 
-// A class has segments on all blades from the beginning as long as less than a roomyPart of the room
-// for segments is taken: nobody misses it, and what is used together lies on different blades.
+// A class has segments on all blades from the beginning as long as less than a roomyPart of the
+// room for segments is taken: nobody misses it, and what is used together lies on different blades.
 const roomyPart = 4
 
 // roomy reports whether so little is taken on every blade. The caller holds the lock.
@@ -208,18 +214,18 @@ func (s *store) roomy() bool {
 	return true
 }
 
-// Else spreadBytes is how much of a segment is in use before a class has one more, to be spread over the blades, or a
-// spreadPart of it if that is less, but spreadBlocks at least: a segment of each class for each blade would be a large
-// part of small blades.
+// Else spreadBytes is how much of a segment is in use before a class has one more, to be spread
+// over the blades, or a spreadPart of it if that is less, but spreadBlocks at least: a segment of
+// each class for each blade would be a large part of small blades.
 const (
 	spreadBytes  = 256 << 10
 	spreadPart   = 16
 	spreadBlocks = 4
 )
 
-// spreads reports whether a class is to have one more segment to take blocks from: there is plenty of room, or it has
-// none, or something of all that it has is in use.
-func (s *allocation) spreads(class Class) bool {
+// spreads reports whether a class is to have one more segment to take blocks from: there is plenty
+// of room, or it has none, or something of all that it has is in use.
+func (s *allocation) spreads(class layout.Class) bool {
 	if s.roomy() {
 		return true
 	}
@@ -244,7 +250,7 @@ func (s *store) serving(a *Allocator) bool {
 
 // stock gives open segments of a class memory until there are want blocks to be carved. An error
 // says why there is none. The caller holds the lock, in a change.
-func (s *allocation) stock(class Class, want int) (err error) {
+func (s *allocation) stock(class layout.Class, want int) (err error) {
 	p, have := &s.pools[class], 0
 	for i := 0; i < len(p.open) && have < want; i++ {
 		c := p.open[i]
@@ -270,18 +276,18 @@ func (s *allocation) stock(class Class, want int) (err error) {
 }
 
 // opened is where an open segment is in the list; -1: it is not. The caller holds the lock.
-func (p *pool) opened(seg SegmentID) int {
+func (p *pool) opened(seg layout.SegmentID) int {
 	return slices.IndexFunc(p.open, func(c carve) bool { return c.seg == seg })
 }
 
 // carve takes blocks of one open segment, so that what is allocated together lies
 // together, and the next time of another. The one to be allocated first comes last.
-func (s *allocation) carve(out []Addr, class Class, want int) []Addr {
+func (s *allocation) carve(out []layout.Addr, class layout.Class, want int) []layout.Addr {
 	p, from, all := &s.pools[class], len(out), s.blocks(class)
 	for i := 0; want > 0 && i < len(p.open); {
 		c := &p.open[i]
 		for ; want > 0 && c.next < c.n; want-- {
-			out = append(out, MakeAddr(c.seg, c.next*class.Size()))
+			out = append(out, layout.MakeAddr(c.seg, c.next*class.Size()))
 			c.next++
 		}
 		if c.next == all {
@@ -298,8 +304,8 @@ func (s *allocation) carve(out []Addr, class Class, want int) []Addr {
 }
 
 // openSegment adds a segment of the class.
-func (s *allocation) openSegment(class Class) error {
-	id, err := s.addSegment(KindBlocks, class, -1, blocksOf(class), class.Size())
+func (s *allocation) openSegment(class layout.Class) error {
+	id, err := s.addSegment(layout.KindBlocks, class, -1, blocksOf(class), class.Size())
 	if err != nil {
 		return err
 	}
@@ -310,17 +316,17 @@ func (s *allocation) openSegment(class Class) error {
 }
 
 // blocksOf is what segments of a class are for.
-func blocksOf(class Class) string { return fmt.Sprintf("blocks of %d bytes", class.Size()) }
+func blocksOf(class layout.Class) string { return fmt.Sprintf("blocks of %d bytes", class.Size()) }
 
 // dropLost forgets free blocks of segments that have lost all copies, those that allocators have
 // included, from whom others may get them (spill, halve), and where
 // the primaries of index segments were. The caller holds the lock.
 func (s *allocation) dropLost() {
 	v := s.View()
-	lost := func(id SegmentID) bool { return v.Placement(id).N == 0 }
+	lost := func(id layout.SegmentID) bool { return v.Placement(id).N == 0 }
 	for class := range s.pools {
 		p := &s.pools[class]
-		p.free = keep(p.free, func(a Addr) bool { return !lost(a.Segment()) })
+		p.free = keep(p.free, func(a layout.Addr) bool { return !lost(a.Segment()) })
 		p.open = keep(p.open, func(c carve) bool { return !lost(c.seg) })
 	}
 	for _, a := range s.allocators {
@@ -328,13 +334,14 @@ func (s *allocation) dropLost() {
 		for class := range a.lists {
 			l := &a.lists[class]
 			l.gather()
-			l.free = keep(l.free, func(a Addr) bool { return !lost(a.Segment()) })
+			l.free = keep(l.free, func(a layout.Addr) bool { return !lost(a.Segment()) })
 		}
 		a.mu.Unlock()
 	}
 	leaving := len(s.leaving)
-	if maps.DeleteFunc(s.leaving, func(id SegmentID, _ withdrawn) bool { return lost(id) }); len(s.leaving) < leaving {
-		s.departures++ // lost, or gone back by a change that was in doubt: see GiveBack
+	maps.DeleteFunc(s.leaving, func(id layout.SegmentID, _ withdrawn) bool { return lost(id) })
+	if len(s.leaving) < leaving {
+		s.departures++
 		s.strays = nil
 	}
 	for _, x := range s.extents.segs {
@@ -357,7 +364,7 @@ func keep[T any](list []T, ok func(T) bool) []T {
 
 // Spare lists the blocks that were given back, and that allocators may take: none twice,
 // and each is free on all copies. It is for checks.
-func (s *allocation) Spare() (all []Addr) {
+func (s *allocation) Spare() (all []layout.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.pools {

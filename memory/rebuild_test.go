@@ -9,17 +9,18 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // content reads all of a segment's copy k.
-func content(t *testing.T, c *rdma.Coro, v *memory.View, id memory.SegmentID, k int) []byte {
+func content(t *testing.T, c *rdma.Coro, v *layout.View, id layout.SegmentID, k int) []byte {
 	t.Helper()
 	var all []byte
 	buf := must(c.Thread().Alloc(testSegment))(t)
 	defer c.Thread().Free(buf, testSegment)
 	var b rdma.Batch
-	b.Read(v.At(memory.MakeAddr(id, 0), k), buf, testSegment)
+	b.Read(v.At(layout.MakeAddr(id, 0), k), buf, testSegment)
 	check(t, c.Do(&b))
 	return append(all, c.Thread().Bytes(buf, testSegment)...)
 }
@@ -30,12 +31,12 @@ func alike(t *testing.T, c *rdma.Coro, s *memory.Space) (copies int) {
 	t.Helper()
 	v, l := s.View(), s.Layout()
 	for id := 1; id < len(l.Segments); id++ {
-		if l.Segments[id].Kind == memory.KindLog {
+		if l.Segments[id].Kind == layout.KindLog {
 			continue
 		}
 		copies += int(l.Segments[id].Placement.N)
 		for k := 1; k < int(l.Segments[id].Placement.N); k++ {
-			p, q := content(t, c, v, memory.SegmentID(id), 0), content(t, c, v, memory.SegmentID(id), k)
+			p, q := content(t, c, v, layout.SegmentID(id), 0), content(t, c, v, layout.SegmentID(id), k)
 			if !bytes.Equal(p, q) {
 				i := 0
 				for p[i] == q[i] {
@@ -52,17 +53,17 @@ func alike(t *testing.T, c *rdma.Coro, s *memory.Space) (copies int) {
 func lose(t *testing.T, b *bed, s *memory.Space, blade rdma.BladeID) {
 	t.Helper()
 	check(t, b.inner.StopBlade(blade))
-	check(t, must(demise(t, s, blade))(t).Forget())
+	check(t, must(declareDead(t, s, blade))(t).Forget())
 }
 
-// demise declares a blade dead, and claims all coordinators.
-func demise(t *testing.T, s *memory.Space, blade rdma.BladeID) (*memory.Claim, error) {
+// declareDead declares a blade dead, and claims all coordinators.
+func declareDead(t *testing.T, s *memory.Space, blade rdma.BladeID) (*memory.Claim, error) {
 	t.Helper()
 	var ids []uint32
 	for _, c := range must(s.Coordinators())(t) {
 		ids = append(ids, c.ID)
 	}
-	return s.Claim(memory.ClaimOptions{Steal: true, Change: s.Demise(blade)}, ids...)
+	return s.Claim(memory.ClaimOptions{Steal: true, Change: s.DeclareDead(blade)}, ids...)
 }
 
 // copyAll runs a copier to its end.
@@ -79,7 +80,7 @@ func copyAll(t *testing.T, c *rdma.Coro, s *memory.Space) memory.CopyProgress {
 }
 
 // fill puts something into a segment of blocks and one of an index.
-func fill(t *testing.T, c *rdma.Coro, s *memory.Space, a *memory.Allocator) (block memory.Addr, words memory.Addr) {
+func fill(t *testing.T, c *rdma.Coro, s *memory.Space, a *memory.Allocator) (block layout.Addr, words layout.Addr) {
 	t.Helper()
 	block = must(a.Alloc(c, 3))(t)
 	words = must(s.AllocExtent(c, 4096))(t)
@@ -93,7 +94,7 @@ func fill(t *testing.T, c *rdma.Coro, s *memory.Space, a *memory.Allocator) (blo
 	liveImage(c.Thread(), buf, 1<<40|2)
 	var b rdma.Batch
 	for k := range v.Written(block) {
-		b.Write(v.At(block, k), buf, memory.Class(3).Size())
+		b.Write(v.At(block, k), buf, layout.Class(3).Size())
 	}
 	for k := range v.Copies(words) {
 		b.Write(v.At(words, k), buf, 4096)
@@ -132,7 +133,8 @@ func TestRebuild(t *testing.T) {
 					if v.Up(blade) || v.UpBlades() != c.blades-1 {
 						t.Fatalf("blade %d is up: %v; %d are", blade, v.Up(blade), v.UpBlades())
 					}
-					if r := s.Redundancy(); r.Lost > 0 || r.Missing == 0 || len(r.Down) != 1 || (r.Building > 0) != (c.blades > c.backups+1) {
+					if r := s.Redundancy(); r.Lost > 0 || r.Missing == 0 || len(r.Down) != 1 ||
+						(r.Building > 0) != (c.blades > c.backups+1) {
 						t.Errorf("without blade %d: %+v", blade, r)
 					}
 					fill(t, co, s, a)
@@ -153,7 +155,8 @@ func TestRebuild(t *testing.T) {
 					if coord.Logs[blade].Size == 0 || !v.Up(blade) {
 						t.Error("no log area on a blade that is back")
 					}
-					if p := read(t, co, coord.Logs[blade].Addr, int(coord.Logs[blade].Size)); len(bytes.Trim(p, "\x00")) > 0 {
+					if p := read(t, co, coord.Logs[blade].Addr,
+						int(coord.Logs[blade].Size)); len(bytes.Trim(p, "\x00")) > 0 {
 						t.Error("the log area on a blade that is back is not clear")
 					}
 					copyAll(t, co, s)
@@ -180,7 +183,7 @@ func TestEveryCopyGone(t *testing.T) {
 	b := newBed(t, 3, 20, 1)
 	s, c := b.open()
 	a := b.allocator(s, c)
-	var blocks []memory.Addr
+	var blocks []layout.Addr
 	for range 6 {
 		x, y := fill(t, c, s, a)
 		blocks = append(blocks, x, y)
@@ -189,16 +192,16 @@ func TestEveryCopyGone(t *testing.T) {
 	// Both at once: the second one before anything could be built.
 	check(t, b.inner.StopBlade(0))
 	check(t, b.inner.StopBlade(1))
-	if _, err := demise(t, s, 0); !errors.Is(err, rdma.ErrBladeDown) {
+	if _, err := declareDead(t, s, 0); !errors.Is(err, rdma.ErrBladeDown) {
 		t.Errorf("two blades are gone, one was declared dead: %v", err)
 	}
 	if _, err := s.NewCoordinator(); !errors.Is(err, memory.ErrGated) {
 		t.Errorf("a coordinator before all is decided: %v", err)
 	}
-	if _, err := demise(t, s, 0); !errors.Is(err, memory.ErrDown) {
+	if _, err := declareDead(t, s, 0); !errors.Is(err, layout.ErrDown) {
 		t.Errorf("declared dead twice: %v", err)
 	}
-	check(t, must(demise(t, s, 1))(t).Forget())
+	check(t, must(declareDead(t, s, 1))(t).Forget())
 	lost := 0
 	for _, x := range blocks {
 		err := s.LostError(x)
@@ -208,7 +211,8 @@ func TestEveryCopyGone(t *testing.T) {
 		if err != nil {
 			lost++
 			var e *memory.LostError
-			if !errors.As(err, &e) || !errors.Is(err, memory.ErrLost) || e.Segment != x.Segment() || len(e.Blades) != 2 {
+			if !errors.As(err, &e) || !errors.Is(err, layout.ErrLost) || e.Segment != x.Segment() ||
+				len(e.Blades) != 2 {
 				t.Errorf("%v", err)
 			}
 		}
@@ -216,7 +220,7 @@ func TestEveryCopyGone(t *testing.T) {
 	if lost == 0 || lost == len(blocks) {
 		t.Errorf("%d of %d blocks are lost", lost, len(blocks))
 	}
-	if _, err := demise(t, s, 2); !errors.Is(err, memory.ErrLost) {
+	if _, err := declareDead(t, s, 2); !errors.Is(err, layout.ErrLost) {
 		t.Errorf("the last blade was declared dead: %v", err)
 	}
 	fill(t, c, s, a) // what is left takes data
@@ -240,7 +244,7 @@ func TestCopierBesideWriters(t *testing.T) {
 		}
 		var stop sync.WaitGroup
 		quit := make(chan struct{})
-		cut := map[memory.Addr]bool{} // words that were being changed
+		cut := map[layout.Addr]bool{} // words that were being changed
 		var mu sync.Mutex
 		for i := range 2 {
 			w := b.thread()
@@ -259,7 +263,7 @@ func TestCopierBesideWriters(t *testing.T) {
 		}
 		// What the last epoch has cut off in the middle is brought into order by those
 		// who recover it: the block that is locked, and words that are changed on some copies.
-		v, size := s.View(), memory.Class(3).Size()
+		v, size := s.View(), layout.Class(3).Size()
 		if g := read(t, c, v.At(block, 0), 64)[56:]; g[0]&1 != 0 {
 			level(t, c, v, block, size)
 		}
@@ -271,7 +275,7 @@ func TestCopierBesideWriters(t *testing.T) {
 }
 
 // level makes all copies of n bytes like the primary.
-func level(t *testing.T, c *rdma.Coro, v *memory.View, a memory.Addr, n uint32) {
+func level(t *testing.T, c *rdma.Coro, v *layout.View, a layout.Addr, n uint32) {
 	t.Helper()
 	buf := must(c.Thread().Alloc(int(n)))(t)
 	defer c.Thread().Free(buf, int(n))
@@ -287,10 +291,11 @@ func level(t *testing.T, c *rdma.Coro, v *memory.View, a memory.Addr, n uint32) 
 
 // writeOn replaces a record and counts words up, as transactions and indexes do, until
 // quit is closed or the epoch moves. It returns the word that it was at.
-func writeOn(t *testing.T, c *rdma.Coro, s *memory.Space, block, words memory.Addr, id uint64, quit chan struct{}) (w memory.Addr) {
+func writeOn(t *testing.T, c *rdma.Coro, s *memory.Space, block, words layout.Addr, id uint64,
+	quit chan struct{}) (w layout.Addr) {
 	th, v := c.Thread(), s.View()
 	w = words
-	size := memory.Class(3).Size()
+	size := layout.Class(3).Size()
 	buf, err := th.Alloc(int(size))
 	if err != nil {
 		t.Error(err)
@@ -355,7 +360,7 @@ func writeOn(t *testing.T, c *rdma.Coro, s *memory.Space, block, words memory.Ad
 				}
 			}
 		}
-		w = words + memory.Addr(8*(n/2%64))
+		w = words + layout.Addr(8*(n/2%64))
 		x, ok := read(v.At(w, 0))
 		if !ok {
 			return w

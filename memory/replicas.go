@@ -15,16 +15,18 @@ type replicas struct {
 	membership
 
 	primaries map[spread][]uint32 // primaries by blade, of one purpose
-	// scrubbed are, of blades that are down, the places that this process has cleared: how far Admit is.
+	// scrubbed are, of blades that are down, the places that this process has cleared: how far
+	// Admit is.
 	scrubbed map[rdma.BladeID]scrubbed
-	// unsure is the epoch in which clearing a place has failed: what was posted for that may be on its way. See Reclaim.
-	unsure Epoch
+	// unsure is the epoch in which clearing a place has failed: what was posted for that may be on
+	// its way. See Reclaim.
+	unsure layout.Epoch
 }
 
 // spread is what primaries are spread evenly over the blades for.
 type spread struct {
-	kind  SegmentKind
-	class Class
+	kind  layout.SegmentKind
+	class layout.Class
 }
 
 // scrubbed is what of a blade that is down has been cleared.

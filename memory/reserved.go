@@ -10,7 +10,7 @@ import (
 )
 
 // discarded are those whose extents this process gives back. The caller holds the lock.
-func (s *allocation) discarded() (mine []Reservation) {
+func (s *allocation) discarded() (mine []layout.Reservation) {
 	i, _ := s.layout.FindReserved(layout.PrefixDiscarded)
 	for ; i < len(s.layout.Reserved) && strings.HasPrefix(s.layout.Reserved[i].Name, layout.PrefixDiscarded); i++ {
 		if r := s.layout.Reserved[i]; s.mine(r.Addr.Segment()) && s.extents.byID[r.Addr.Segment()] != nil {
@@ -49,12 +49,14 @@ func (s *allocation) reclaim() error {
 			l.Release(r.Name)
 			x := s.extentAt(r.Addr)
 			if x.Size != granulesFor(r.Size, layout.Granule(s.opts.SegmentSize))*layout.Granule(s.opts.SegmentSize) {
-				errs = append(errs, fmt.Errorf("memory: no extent of %d bytes starts at %v, which was reserved", r.Size, r.Addr))
+				errs = append(errs, fmt.Errorf("memory: no extent of %d bytes starts at %v, which was reserved",
+					r.Size, r.Addr))
 				continue
 			}
 			given = append(given, x)
 		}
-		if err := s.commit(layout.Difference(layout.EntriesOfReserved(s.layout.Reserved), layout.EntriesOfReserved(l.Reserved))...); err != nil {
+		if err := s.commit(layout.Difference(layout.EntriesOfReserved(s.layout.Reserved),
+			layout.EntriesOfReserved(l.Reserved))...); err != nil {
 			return err
 		}
 		s.layout.Reserved = l.Reserved
@@ -68,20 +70,23 @@ func (s *allocation) reclaim() error {
 	return err
 }
 
-// ChangeReserved lets change adapt the reservations of a copy of the layout, and nothing else, and records them in the catalog in one
-// step. process is the number of this process, as Process returns it; it is registered. An error of change, or of the catalog, means
-// that nothing happened. change is called under the lock of the space, and again if another process has changed the catalog
-// meanwhile: it counts only the last time.
-func (s *allocation) ChangeReserved(change func(l *Layout, process uint32) error) error {
+// ChangeReserved lets change adapt the reservations of a copy of the layout, and nothing else, and
+// records them in the catalog in one step. process is the number of this process, as Process
+// returns it; it is registered. An error of change, or of the catalog, means that nothing happened.
+// change is called under the lock of the space, and again if another process has changed the
+// catalog meanwhile: it counts only the last time.
+func (s *allocation) ChangeReserved(change func(l *layout.Layout, process uint32) error) error {
 	return s.changeReserved(Extent{}, change)
 }
 
-// ReserveExtent is ChangeReserved for a change that reserves an extent of NewExtent. From then on the extent is not the caller's: it
-// belongs to the reservation that the catalog has of it, also if the catalog has made the change and its answer was lost. If the catalog has
-// none, the extent is given back. ErrExtentGone: another process has taken this one for dead, and had the segment since; or it has
-// discarded the reservation that an attempt of this call had made. As long as the catalog cannot be asked, the extent stays, until a later call of this
-// method, NewExtent, SettleExtents or Close.
-func (s *allocation) ReserveExtent(x Extent, change func(l *Layout, process uint32) error) error {
+// ReserveExtent is ChangeReserved for a change that reserves an extent of NewExtent. From then on
+// the extent is not the caller's: it belongs to the reservation that the catalog has of it, also if
+// the catalog has made the change and its answer was lost. If the catalog has none, the extent is
+// given back. ErrExtentGone: another process has taken this one for dead, and had the segment
+// since; or it has discarded the reservation that an attempt of this call had made. As long as the
+// catalog cannot be asked, the extent stays, until a later call of this method, NewExtent,
+// SettleExtents or Close.
+func (s *allocation) ReserveExtent(x Extent, change func(l *layout.Layout, process uint32) error) error {
 	err := s.changeReserved(x, change)
 	s.mu.Lock()
 	if err == nil { // the layout says what the catalog does
@@ -91,12 +96,14 @@ func (s *allocation) ReserveExtent(x Extent, change func(l *Layout, process uint
 	s.extents.offered = append(s.extents.offered, x)
 	s.mu.Unlock()
 	if later := s.settleOffered(); later != nil && !errors.Is(err, later) {
-		return fmt.Errorf("%w; the extent at %v stays until the catalog says whether it is reserved: %w", err, x.Addr, later)
+		return fmt.Errorf("%w; the extent at %v stays until the catalog says whether it is reserved: %w",
+			err, x.Addr, later)
 	}
 	return err
 }
 
-// settleOffered asks the catalog which extents are reserved whose reservations are in doubt, and gives back the others.
+// settleOffered asks the catalog which extents are reserved whose reservations are in doubt, and
+// gives back the others.
 func (s *allocation) settleOffered() error {
 	s.mu.Lock()
 	n := len(s.extents.offered)
@@ -119,12 +126,15 @@ func (s *allocation) settleOffered() error {
 		if err := s.freeOffered(asked...); err != nil {
 			return err
 		}
-		s.extents.offered = slices.DeleteFunc(s.extents.offered, func(x Extent) bool { return slices.Contains(asked, x) })
+		s.extents.offered = slices.DeleteFunc(s.extents.offered, func(x Extent) bool {
+			return slices.Contains(asked, x)
+		})
 		return nil
 	})
 }
 
-// freeOffered gives back those of the extents of which the layout has no reservation. The caller holds the lock.
+// freeOffered gives back those of the extents of which the layout has no reservation. The
+// caller holds the lock.
 func (s *allocation) freeOffered(offered ...Extent) error {
 	for _, x := range offered {
 		if references(s.layout, x) > 0 {
@@ -138,7 +148,7 @@ func (s *allocation) freeOffered(offered ...Extent) error {
 }
 
 // references is how many reservations have an extent, those that were discarded, too.
-func references(l *Layout, x Extent) (n int) {
+func references(l *layout.Layout, x Extent) (n int) {
 	for i := range l.Reserved {
 		if r := &l.Reserved[i]; r.Size > 0 && r.Addr == x.Addr {
 			n++
@@ -148,7 +158,7 @@ func references(l *Layout, x Extent) (n int) {
 }
 
 // changeReserved is ChangeReserved for a change that may reserve an extent.
-func (s *allocation) changeReserved(x Extent, change func(l *Layout, process uint32) error) error {
+func (s *allocation) changeReserved(x Extent, change func(l *layout.Layout, process uint32) error) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -178,8 +188,9 @@ func (s *allocation) changeReserved(x Extent, change func(l *Layout, process uin
 	})
 }
 
-// copied returns which of n bytes at an offset of an index segment a copy needs, as offsets and lengths: all but reserved extents.
-func (s *store) copied(id SegmentID, off, n uint32) [][2]uint32 {
+// copied returns which of n bytes at an offset of an index segment a copy needs, as offsets and
+// lengths: all but reserved extents.
+func (s *store) copied(id layout.SegmentID, off, n uint32) [][2]uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out, end := [][2]uint32{{off, n}}, off+n

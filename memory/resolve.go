@@ -1,31 +1,34 @@
 package memory
 
+import "txnode/memory/layout"
+
 // Resolution is the right to resolve the lock of a block whose owner is gone. Without it, two
 // sessions that have met the lock could both free the block, and the second one could free what a
 // transaction has put there since.
 type Resolution struct {
 	space *allocation
-	addr  Addr
+	addr  layout.Addr
 	by    uint32
-	// foreign: the segment had no owner when it began, and was adopted since. What was freed has not got a number of this process.
+	// foreign: the segment had no owner when it began, and was adopted since. What was freed has
+	// not got a number of this process.
 	foreign bool
 }
 
 // BeginResolve returns the right to resolve the lock of a block, for coordinator by, or 0; nil:
 // another session has it. The holder calls End.
-func (s *allocation) BeginResolve(a Addr, by uint32) *Resolution {
+func (s *allocation) BeginResolve(a layout.Addr, by uint32) *Resolution {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resolve(a, by)
 }
 
 // resolve is BeginResolve; the caller holds the lock.
-func (s *allocation) resolve(a Addr, by uint32) *Resolution {
+func (s *allocation) resolve(a layout.Addr, by uint32) *Resolution {
 	if r := s.orphans[a]; r != nil && s.outlives(r.by) {
 		return nil
 	}
 	if s.orphans == nil {
-		s.orphans = map[Addr]*Resolution{}
+		s.orphans = map[layout.Addr]*Resolution{}
 	}
 	r := &Resolution{space: s, addr: a, by: by}
 	s.orphans[a] = r
@@ -57,14 +60,15 @@ func (r *Resolution) End(freed bool, coordinator uint32) {
 		s.lookThrough(r.addr.Segment())
 		return
 	}
-	if s.mine(r.addr.Segment()) && r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next { // else it never was anybody's, or another process finds it
+	// else it never was anybody's, or another process finds it
+	if s.mine(r.addr.Segment()) && r.addr.Offset()/class.Size() < s.part(r.addr.Segment()).next {
 		p.free = append(p.free, r.addr)
 	}
 }
 
-// Taken reports whether a coordinator that is alive has the block on its way: handed out and not known to be in use, or
-// held. What the given one has does not count.
-func (s *allocation) Taken(a Addr, but uint32) bool {
+// Taken reports whether a coordinator that is alive has the block on its way: handed out and not
+// known to be in use, or held. What the given one has does not count.
+func (s *allocation) Taken(a layout.Addr, but uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.allocators {

@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// TestRestOfAll: a change of a table has an effect when every process has said that it rests behind it, and what is left of those that
-// are gone is recovered. Processes that have registered since are not waited for, and tables that are made are no such change.
+// TestRestOfAll: a change of a table has an effect when every process has said that it rests behind
+// it, and what is left of those that are gone is recovered. Processes that have registered since
+// are not waited for, and tables that are made are no such change.
 func TestRestOfAll(t *testing.T) {
 	b := newSharedBed(t, 2, 20, 1)
 	b.fabric.clock = new(int64)
@@ -20,8 +22,8 @@ func TestRestOfAll(t *testing.T) {
 			t.Errorf("process %d is to rest, and nothing has changed", s.Process())
 		}
 	}
-	var told []memory.Table
-	two.OnTables(func(t memory.Table) { told = append(told, t) })
+	var told []layout.Table
+	two.OnTables(func(t layout.Table) { told = append(told, t) })
 	table := must(one.CreateTable("words", []byte("x")))(t)
 	left := must(dead.NewCoordinatorUntil(1000))(t)
 	check(t, two.Follow())
@@ -56,7 +58,7 @@ func TestRestOfAll(t *testing.T) {
 	waits("no process rests", n, []uint32{one.Process(), two.Process(), dead.Process()}, nil)
 	rest(one)
 	check(t, two.Follow())
-	if len(told) != 1 || told[0].ID != table.ID || told[0].State != memory.TableDropping {
+	if len(told) != 1 || told[0].ID != table.ID || told[0].State != layout.TableDropping {
 		t.Errorf("it was told %+v", told)
 	}
 	check(t, two.Listen())
@@ -81,7 +83,8 @@ func TestRestOfAll(t *testing.T) {
 	check(t, one.Listen())
 	waits("asked, and all rest", n, nil, nil)
 
-	// Another change, which the process that waits learns of from others: none is taken for it that rests behind the one before.
+	// Another change, which the process that waits learns of from others: none is taken for it that
+	// rests behind the one before.
 	check(t, two.ChangeTables(memory.TableChange{ID: table.ID, Options: []byte("y")}))
 	n = must(one.Notice())(t)
 	waits("another change", n, []uint32{one.Process(), two.Process(), late.Process()}, nil)
@@ -94,7 +97,8 @@ func TestRestOfAll(t *testing.T) {
 	waits("all rest once more", n, nil, nil)
 }
 
-// TestRestUnsure: a process whose change was made, though the catalog has failed to say so, waits for all others.
+// TestRestUnsure: a process whose change was made, though the catalog has failed to say so,
+// waits for all others.
 func TestRestUnsure(t *testing.T) {
 	for _, lie := range []bool{false, true} {
 		b := newSharedBed(t, 2, 20, 1)
@@ -118,8 +122,9 @@ func TestRestUnsure(t *testing.T) {
 	}
 }
 
-// TestAskTakenBack: others have learnt of a request of which the process that made it was told that it had failed. They rest once more for the next
-// one, as of everything that they had begun before that.
+// TestAskTakenBack: others have learnt of a request of which the process that made it was told
+// that it had failed. They rest once more for the next one, as of everything that they had
+// begun before that.
 func TestAskTakenBack(t *testing.T) {
 	b := newSharedBed(t, 2, 20, 1)
 	one, _ := b.open()
@@ -159,7 +164,7 @@ func TestDropOrBackup(t *testing.T) {
 		err = s.AdvanceEpoch(change)
 		return c, err
 	}
-	if !one.BeginMend(memory.MendDrop) {
+	if !one.AcquireRight(layout.RightDrop) {
 		t.Fatal("there is no right")
 	}
 	c, err := cut(two)
@@ -168,22 +173,22 @@ func TestDropOrBackup(t *testing.T) {
 	}
 	_ = two.EndCut(c)
 	check(t, two.Follow())
-	if two.BeginMend(memory.MendDrop) {
+	if two.AcquireRight(layout.RightDrop) {
 		t.Error("two processes drop tables")
 	}
-	one.EndMend(memory.MendDrop)
+	one.ReleaseRight(layout.RightDrop)
 	if c, err = cut(two); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*memory.Space{one, two} {
-		if s.BeginMend(memory.MendDrop) {
+		if s.AcquireRight(layout.RightDrop) {
 			t.Error("a drop begins beside a backup")
-			s.EndMend(memory.MendDrop)
+			s.ReleaseRight(layout.RightDrop)
 		}
 	}
 	check(t, two.EndCut(c))
-	if !one.BeginMend(memory.MendDrop) {
+	if !one.AcquireRight(layout.RightDrop) {
 		t.Error("there is no right behind the backup")
 	}
-	one.EndMend(memory.MendDrop)
+	one.ReleaseRight(layout.RightDrop)
 }

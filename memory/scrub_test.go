@@ -17,10 +17,15 @@ func TestScrubIsDurable(t *testing.T) {
 	raced.Skip(t)
 	junk := bytes.Repeat([]byte("junk"), 64<<10/4)
 	for seed := range uint64(4) {
-		f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 4 << 20, Seed: seed, Volatile: true, Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true}})
+		f := rdmatest.New(rdmatest.Options{
+			Blades: 3, Size: 4 << 20, Seed: seed, Volatile: true,
+			Caps: rdma.Caps{Synchronous: true, Placed: true, OrderedLine: true},
+		})
 		th := must(rdma.NewThread(f, rdma.ThreadOptions{Arena: 4 << 20}))(t)
 		c := th.Plain()
-		s := must(memory.Open(c, f, &catalog.Mem{}, memory.Options{Backups: 1, SegmentSize: testSegment, LogArea: 64 << 10, Durable: true}))(t)
+		s := must(memory.Open(c, f, &catalog.Mem{}, memory.Options{
+			Backups: 1, SegmentSize: testSegment, LogArea: 64 << 10, Durable: true,
+		}))(t)
 		id := must(s.NewCoordinator())(t).ID
 		for range 6 {
 			a := must(s.AllocExtent(c, uint32(len(junk))))(t)
@@ -39,7 +44,7 @@ func TestScrubIsDurable(t *testing.T) {
 			t.Fatal("there is nothing on the blade")
 		}
 		check(t, f.StopBlade(1))
-		check(t, s.AdvanceEpoch(s.Demise(1)))
+		check(t, s.AdvanceEpoch(s.DeclareDead(1)))
 		check(t, f.RestartBlade(1, false))
 		check(t, s.Admit(c, 1, nil))
 		if bytes.Contains(f.LosePower(seed).Memory(1), []byte("junkjunk")) {

@@ -10,20 +10,23 @@ import (
 	"txnode/rdma"
 )
 
-// place chooses blades for the copies of a segment: the primary where its
-// purpose has the fewest primaries, backups in domains of their own if there is room, and where the fewest segments are; ties
-// go to the emptier blade, then around the ring of blades after the primary.
-// blade fixes the primary if it is not -1. Blades in full are passed over, and those that this process is cut off. The caller holds the lock.
-func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what string, full []rdma.BladeID) (Placement, error) {
+// place chooses blades for the copies of a segment: the primary where its purpose has the fewest
+// primaries, backups in domains of their own if there is room, and where the fewest segments are;
+// ties go to the emptier blade, then around the ring of blades after the primary. blade fixes the
+// primary if it is not -1. Blades in full are passed over, and those that this process is cut off.
+// The caller holds the lock.
+func (s *replicas) place(kind layout.SegmentKind, class layout.Class, copies, blade int, what string,
+	full []rdma.BladeID) (layout.Placement, error) {
 	l := s.layout
 	cut := s.without(l)
 	full = slices.Concat(full, cut)
 	room := func(b int) bool {
-		return (l.Stays(b) || kind == KindLog && l.Blades[b].State == BladeUp) && l.Vacancies(rdma.BladeID(b)) > 0 && !slices.Contains(full, rdma.BladeID(b))
+		return (l.Stays(b) || kind == layout.KindLog && l.Blades[b].State == layout.BladeUp) &&
+			l.Vacancies(rdma.BladeID(b)) > 0 && !slices.Contains(full, rdma.BladeID(b))
 	}
-	vacancy := func(b int) Replica {
+	vacancy := func(b int) layout.Replica {
 		base, _ := l.Vacancy(rdma.BladeID(b))
-		return Replica{Blade: rdma.BladeID(b), Base: base}
+		return layout.Replica{Blade: rdma.BladeID(b), Base: base}
 	}
 	copies = min(copies, max(l.StayingBlades(), 1)) // the others follow when there are blades for them: see rebuild.go
 	var free []int
@@ -33,10 +36,10 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 		}
 	}
 	if len(free) < copies && len(free)+len(cut) >= copies {
-		return Placement{}, s.cutOff(l)
+		return layout.Placement{}, s.cutOff(l)
 	}
 	if len(free) < copies || blade >= 0 && !room(blade) {
-		return Placement{}, s.noSpace(what, copies, nil)
+		return layout.Placement{}, s.noSpace(what, copies, nil)
 	}
 	primaries := s.primaries[spread{kind, class}]
 	if blade < 0 {
@@ -47,7 +50,7 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 			return cmp.Compare(l.Blades[a].Used, l.Blades[b].Used)
 		})
 	}
-	p := Placement{N: uint8(copies)}
+	p := layout.Placement{N: uint8(copies)}
 	p.Replicas[0] = vacancy(blade)
 	ring := func(b int) int { return (b - blade + len(l.Blades)) % len(l.Blades) }
 	slices.SortFunc(free, func(a, b int) int {
@@ -55,7 +58,7 @@ func (s *replicas) place(kind SegmentKind, class Class, copies, blade int, what 
 	})
 	for i := 1; i < copies; i++ {
 		q := p
-		q.N = uint8(i) //nolint:gosec // there are MaxReplicas
+		q.N = uint8(i) // there are MaxReplicas
 		free = slices.DeleteFunc(free, func(b int) bool { return q.On(rdma.BladeID(b)) })
 		p.Replicas[i] = vacancy(slices.MinFunc(free, func(a, b int) int { // the first of those that are best
 			return cmp.Compare(l.Beside(&q, rdma.BladeID(a)), l.Beside(&q, rdma.BladeID(b)))
@@ -77,18 +80,21 @@ func (s *replicas) noSpace(what string, copies int, backing error) *NoSpaceError
 	return e
 }
 
-// free is how many bytes a blade has in places for segments that none has. The caller holds the lock.
+// free is how many bytes a blade has in places for segments that none has. The caller holds the
+// lock.
 func (s *replicas) free(b rdma.BladeID) uint64 {
 	l := s.layout
-	return uint64(l.Vacancies(b)) * uint64(l.SegmentSize) //nolint:gosec // it is a number of places
+	return uint64(l.Vacancies(b)) * uint64(l.SegmentSize) // it is a number of places
 }
 
 // Room is how much memory a blade has, in bytes.
 type Room struct {
 	Blade rdma.BladeID
 	Size  uint64 // of the region
-	Free  uint64 // in places for segments that none has, and that can be handed out; 0 while the blade is down, or leaving
-	Down  bool   // the blade was declared dead, or its place is vacant
+	// in places for segments that none has, and that can be handed out; 0 while the blade
+	// is down, or leaving
+	Free uint64
+	Down bool // the blade was declared dead, or its place is vacant
 }
 
 // Room returns how much memory the blades have.
@@ -98,7 +104,7 @@ func (s *replicas) Room() []Room {
 	rooms := make([]Room, len(s.layout.Blades))
 	for b := range rooms {
 		x := &s.layout.Blades[b]
-		rooms[b] = Room{Blade: rdma.BladeID(b), Size: x.Size, Down: x.State == BladeDown}
+		rooms[b] = Room{Blade: rdma.BladeID(b), Size: x.Size, Down: x.State == layout.BladeDown}
 		if l := s.layout; l.Stays(b) {
 			rooms[b].Free = s.free(rdma.BladeID(b))
 		}
@@ -106,25 +112,30 @@ func (s *replicas) Room() []Room {
 	return rooms
 }
 
-// addSegments gives new segments memory, records them in the catalog in one
-// change, and publishes a view that has them. The memory comes first: a crash in
-// between leaves places that are provisioned, blank and still free. The caller
-// holds the lock; it gets the number of the first. One alone can have a number that is vacant; first 0: a new one.
-func (s *allocation) addSegments(what string, first SegmentID, segs ...Segment) (SegmentID, error) {
+// addSegments gives new segments memory, records them in the catalog in one change, and publishes a
+// view that has them. The memory comes first: a crash in between leaves places that are
+// provisioned, blank and still free. The caller holds the lock; it gets the number of the first.
+// One alone can have a number that is vacant; first 0: a new one.
+func (s *allocation) addSegments(what string, first layout.SegmentID, segs ...layout.Segment) (
+	layout.SegmentID, error) {
 	l := s.layout
 	n, again := len(l.Segments), first != 0
 	if !again {
-		first, n = SegmentID(len(l.Segments)), n+len(segs) //nolint:gosec // compared next
+		first, n = layout.SegmentID(len(l.Segments)), n+len(segs) // compared next
 	}
-	if n > MaxSegments {
-		return 0, fmt.Errorf("%w: of segments, of which a database has %d at most", ErrExhausted, MaxSegments)
+	if n > layout.MaxSegments {
+		return 0, fmt.Errorf("%w: of segments, of which a database has %d at most",
+			layout.ErrExhausted, layout.MaxSegments)
 	}
 	next := *l
 	next.Blades = slices.Clone(l.Blades)
-	var changes []Entry
+	var changes []layout.Entry
 	for i := range segs {
-		if segs[i].Kind != KindLog {
+		if segs[i].Kind != layout.KindLog {
 			segs[i].Owner = s.process
+		}
+		if again {
+			segs[i].Freed = l.Segments[first].Freed
 		}
 		seg, n := segs[i], l.SegmentSize
 		if seg.Backed != 0 {
@@ -136,7 +147,7 @@ func (s *allocation) addSegments(what string, first SegmentID, segs ...Segment) 
 		for _, r := range seg.Placement.Replicas[:seg.Placement.N] {
 			next.Take(r)
 		}
-		changes = append(changes, layout.EntryOfSegment(first+SegmentID(i), seg))
+		changes = append(changes, layout.EntryOfSegment(first+layout.SegmentID(i), seg))
 	}
 	for b := range next.Blades {
 		if next.Blades[b] != l.Blades[b] {
@@ -151,6 +162,7 @@ func (s *allocation) addSegments(what string, first SegmentID, segs ...Segment) 
 	if again {
 		s.leave(first)
 		l.Segments[first] = segs[0]
+		s.freesFrom(segs[0].Freed)
 	} else {
 		l.Segments = append(l.Segments, segs...)
 	}
@@ -161,10 +173,12 @@ func (s *allocation) addSegments(what string, first SegmentID, segs ...Segment) 
 	return first, nil
 }
 
-// addSegment places and adds one segment, with memory for need bytes at least; blade fixes the primary if it is not -1. A blade that
-// has a place and no memory for it, since its disk is full, is passed over; if no place is left, the error tells of the first such.
-// The caller holds the lock, in a change.
-func (s *allocation) addSegment(kind SegmentKind, class Class, blade int, what string, need uint32) (SegmentID, error) {
+// addSegment places and adds one segment, with memory for need bytes at least; blade fixes the
+// primary if it is not -1. A blade that has a place and no memory for it, since its disk is full,
+// is passed over; if no place is left, the error tells of the first such. The caller holds the
+// lock, in a change.
+func (s *allocation) addSegment(kind layout.SegmentKind, class layout.Class, blade int, what string,
+	need uint32) (layout.SegmentID, error) {
 	var full []rdma.BladeID
 	var first error
 	for {
@@ -175,7 +189,7 @@ func (s *allocation) addSegment(kind SegmentKind, class Class, blade int, what s
 			}
 			return 0, err
 		}
-		id, err := s.addInParts(what, Segment{Kind: kind, Class: class, Placement: p}, need)
+		id, err := s.addInParts(what, layout.Segment{Kind: kind, Class: class, Placement: p}, need)
 		var none *NoSpaceError
 		if !errors.As(err, &none) || none.Backing == nil {
 			return id, err
@@ -189,17 +203,19 @@ func (s *allocation) addSegment(kind SegmentKind, class Class, blade int, what s
 // addLogRow adds a log segment on each of some blades.
 func (s *allocation) addLogRow(on []rdma.BladeID) error {
 	l := s.layout
-	var segs []Segment
+	var segs []layout.Segment
 	backed := uint32(0)
 	if s.opts.Parts {
 		backed = l.Part(layout.PartUnit)
 	}
 	for _, b := range on {
-		p, err := s.place(KindLog, 0, 1, int(b), logsOf, nil)
+		p, err := s.place(layout.KindLog, 0, 1, int(b), logsOf, nil)
 		if err != nil {
 			return err
 		}
-		segs = append(segs, Segment{Kind: KindLog, Row: uint32(len(s.logs.rows)), Backed: backed, Placement: p})
+		segs = append(segs, layout.Segment{
+			Kind: layout.KindLog, Row: uint32(len(s.logs.rows)), Backed: backed, Placement: p,
+		})
 	}
 	first, err := s.addSegments(logsOf, 0, segs...)
 	if err != nil {
@@ -207,7 +223,7 @@ func (s *allocation) addLogRow(on []rdma.BladeID) error {
 	}
 	a, advises := s.fabric.(rdma.PageAdvisor)
 	for i := range segs {
-		s.logs.add(l, first+SegmentID(i))
+		s.logs.add(l, first+layout.SegmentID(i))
 		if r := segs[i].Placement.Replicas[0]; advises { // a coordinator uses LogStep bytes of each LogArea at first
 			a.AdviseSmall(r.Blade, r.Base, uint64(l.SegmentSize))
 		}

@@ -11,30 +11,36 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/catalogtest"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// Several spaces on one catalog and one set of blades: what one of them has changed, the others take over.
+// Several spaces on one catalog and one set of blades: what one of them has changed, the others
+// take over.
 
 // agree fails the test unless all spaces say what the catalog says, once they have followed.
-func agree(t *testing.T, b *bed, spaces ...*memory.Space) *memory.Layout {
+func agree(t *testing.T, b *bed, spaces ...*memory.Space) *layout.Layout {
 	t.Helper()
-	l := must(memory.LoadLayout(b.cat))(t)
+	l := must(layout.LoadLayout(b.cat))(t)
 	for i, s := range spaces {
 		check(t, s.Follow())
 		if !reflect.DeepEqual(l.Entries(), s.Layout().Entries()) {
 			t.Fatalf("the catalog says\n%+v, and the layout of space %d is\n%+v", l, i, s.Layout())
 		}
 		if v := s.View(); v.Epoch != l.Epoch || v.Segments() != len(l.Segments) {
-			t.Fatalf("space %d: a view of epoch %d with %d segments, of %d with %d", i, v.Epoch, v.Segments(), l.Epoch, len(l.Segments))
+			t.Fatalf("space %d: a view of epoch %d with %d segments, of %d with %d",
+				i, v.Epoch, v.Segments(), l.Epoch, len(l.Segments))
 		}
 		for blade := range rdma.BladeID(len(l.Blades)) {
-			if l.Blades[blade].State == memory.BladeUp && s.View().Key(blade) != b.key(blade) {
-				t.Fatalf("space %d: key %d of blade %d, whose oldest is %d", i, s.View().Key(blade), blade, b.key(blade))
+			if l.Blades[blade].State == layout.BladeUp && s.View().Key(blade) != b.key(blade) {
+				t.Fatalf("space %d: key %d of blade %d, whose oldest is %d",
+					i, s.View().Key(blade), blade, b.key(blade))
 			}
 		}
 		for _, c := range l.Coordinators {
-			if want := map[bool]memory.LeaseState{false: memory.LeaseLive, true: memory.LeaseClaimed}[c.Recovering]; s.Lease(c.ID, 0) != want {
+			if want := map[bool]memory.LeaseState{
+				false: memory.LeaseLive, true: memory.LeaseClaimed,
+			}[c.Recovering]; s.Lease(c.ID, 0) != want {
 				t.Fatalf("space %d: the lease of coordinator %d is %v, not %v", i, c.ID, s.Lease(c.ID, 0), want)
 			}
 		}
@@ -42,8 +48,8 @@ func agree(t *testing.T, b *bed, spaces ...*memory.Space) *memory.Layout {
 	return l
 }
 
-// TestChangedByOthers makes each change of the catalog in a space that does not know yet what another one has
-// changed.
+// TestChangedByOthers makes each change of the catalog in a space that does not know yet what
+// another one has changed.
 func TestChangedByOthers(t *testing.T) {
 	b := newBed(t, 3, 40, 1)
 	first, c := b.open()
@@ -64,13 +70,13 @@ func TestChangedByOthers(t *testing.T) {
 		}
 		agree(t, b, first, second)
 	}
-	var table memory.Table
+	var table layout.Table
 	var one, two memory.Coordinator
-	var root memory.Addr
+	var root layout.Addr
 	step("create a table", func() (err error) { table, err = first.CreateTable("mine", nil); return err })
 	step("register", func() (err error) { one, err = first.NewCoordinator(); return err })
 	step("register once more", func() (err error) { two, err = first.NewCoordinator(); return err })
-	step("grow logs", func() error { _, err := first.GrowLogs(one.ID); return ignore(err, memory.ErrLayout) })
+	step("grow logs", func() error { _, err := first.GrowLogs(one.ID); return ignore(err, layout.ErrLayout) })
 	step("allocate an extent", func() (err error) { root, err = first.AllocExtent(c, 100); return err })
 	step("set a root", func() error { return first.SetTableRoot(table.ID, root) })
 	step("allocate blocks", func() error { _, err := a.Alloc(c, 3); return err })
@@ -95,7 +101,7 @@ func TestChangedByOthers(t *testing.T) {
 	must(second.CreateTable("more", nil))(t) // of the same epoch
 	check(t, claim.Renew(300))
 	must(second.CreateTable("and more", nil))(t)
-	check(t, claim.Decide([]memory.Verdict{{Coordinator: two.ID, Last: 2, Committed: []uint64{2}}}))
+	check(t, claim.Decide([]layout.Verdict{{Coordinator: two.ID, Last: 2, Committed: []uint64{2}}}))
 	must(second.CreateTable("and yet more", nil))(t)
 	check(t, claim.Forget())
 	if l := agree(t, b, first, second); !l.Unswept {
@@ -105,7 +111,7 @@ func TestChangedByOthers(t *testing.T) {
 	if !ok {
 		t.Error("the other space has nothing to sweep")
 	}
-	step("answer", func() error { return first.Answer([]uint64{1}, two.ID) })
+	step("answer", func() error { return first.CompleteVerdict([]uint64{1}, two.ID) })
 	check(t, second.Follow())
 	if again, _ := second.Unswept(); again == generation {
 		t.Log("no coordinator has gone since")
@@ -114,9 +120,9 @@ func TestChangedByOthers(t *testing.T) {
 	step("forget the table", func() error { return first.ForgetTable(table.ID) })
 	generation, _ = first.Unswept()
 	step("swept", func() error { return first.Swept(generation) })
-	step("fastened", func() error { return first.Fastened(generation) })
+	step("fastened", func() error { return first.LeaksFreed(generation) })
 	step("take a blade down", func() error {
-		return first.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(2); return nil })
+		return first.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(2); return nil })
 	})
 	step("take it in again", func() error { return first.Admit(c, 2, nil) })
 	check(t, a.Close(c))
@@ -134,7 +140,8 @@ func ignore(err, but error) error {
 	return err
 }
 
-// TestOthersMadeItImpossible: a change that does not apply any more is an error of its own, and the space goes on.
+// TestOthersMadeItImpossible: a change that does not apply any more is an error of its own, and
+// the space goes on.
 func TestOthersMadeItImpossible(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	first, c := b.open()
@@ -165,8 +172,9 @@ func TestOthersMadeItImpossible(t *testing.T) {
 	agree(t, b, first, second)
 }
 
-// TestClaimOfAnotherProcess: two processes claim a coordinator one after the other, both in the name of no coordinator.
-// The first claim does not become valid again, whatever the first process does.
+// TestClaimOfAnotherProcess: two processes claim a coordinator one after the other, both in
+// the name of no coordinator. The first claim does not become valid again, whatever the
+// first process does.
 func TestClaimOfAnotherProcess(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	first, _ := b.open()
@@ -179,7 +187,8 @@ func TestClaimOfAnotherProcess(t *testing.T) {
 	if err := was.Forget(); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("forget under the claim before: %v", err)
 	}
-	if _, err := first.Claim(memory.ClaimOptions{Now: 210, Until: 300, Again: was, Stay: true}, x.ID); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := first.Claim(memory.ClaimOptions{Now: 210, Until: 300, Again: was, Stay: true}, x.ID); !errors.Is(err,
+		memory.ErrClaimed) {
 		t.Errorf("claim again what another process has claimed: %v", err)
 	}
 	was.Abandon(1)
@@ -190,8 +199,9 @@ func TestClaimOfAnotherProcess(t *testing.T) {
 	agree(t, b, first, second)
 }
 
-// TestEpochOfAnotherProcess: a process dies between its change of the catalog and any of its calls to blades. Another one
-// that follows begins the epoch: keys of the one before open nothing, and the view is that of the epoch.
+// TestEpochOfAnotherProcess: a process dies between its change of the catalog and any of its calls
+// to blades. Another one that follows begins the epoch: keys of the one before open nothing, and
+// the view is that of the epoch.
 func TestEpochOfAnotherProcess(t *testing.T) {
 	const blades = 3
 	for told := range blades {
@@ -233,8 +243,8 @@ func TestEpochOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestLeaseDuringEpoch: while blades are asked for memory and keys, no lock is held: others look at the layout, and leases
-// are renewed.
+// TestLeaseDuringEpoch: while blades are asked for memory and keys, no lock is held: others look at
+// the layout, and leases are renewed.
 func TestLeaseDuringEpoch(t *testing.T) {
 	b := newBed(t, 2, 40, 1)
 	s, c := b.open()
@@ -259,9 +269,9 @@ func TestLeaseDuringEpoch(t *testing.T) {
 	must(s.AllocExtent(c, 200))(t)
 	must(s.NewCoordinator())(t)
 	_, err := s.GrowLogs(x.ID)
-	check(t, ignore(err, memory.ErrLayout))
+	check(t, ignore(err, layout.ErrLayout))
 	s.Restarted(1)
-	must(s.Claim(memory.ClaimOptions{Change: s.Demise(1)}, slices.Collect(ids(s))...))(t)
+	must(s.Claim(memory.ClaimOptions{Change: s.DeclareDead(1)}, slices.Collect(ids(s))...))(t)
 	for _, what := range []string{"Grant", "Revoke", "Provision", "Blades"} {
 		if asked[what] == 0 {
 			t.Errorf("no blade was asked for %s: this test tests nothing", what)
@@ -312,8 +322,8 @@ func TestMissingHere(t *testing.T) {
 	}
 }
 
-// TestMissingUnheard: as long as a process cannot ask the catalog whether another one has added a segment, nothing is called
-// damaged.
+// TestMissingUnheard: as long as a process cannot ask the catalog whether another one has added a
+// segment, nothing is called damaged.
 func TestMissingUnheard(t *testing.T) {
 	b := newSharedBed(t, 2, 20, 1)
 	first, c := b.open()
@@ -329,12 +339,13 @@ func TestMissingUnheard(t *testing.T) {
 	if err := second.Missing(old, x); !errors.Is(err, rdma.ErrStaleKey) || !second.View().Valid(x) {
 		t.Errorf("the catalog answers: %v", err)
 	}
-	if err := second.Missing(second.View(), memory.MakeAddr(1000, 0)); err != nil {
+	if err := second.Missing(second.View(), layout.MakeAddr(1000, 0)); err != nil {
 		t.Errorf("an address in no segment: %v", err)
 	}
 }
 
-// TestUnheardCoordinator: while a process cannot ask the catalog, a coordinator that it does not know has its locks.
+// TestUnheardCoordinator: while a process cannot ask the catalog, a coordinator that it does not
+// know has its locks.
 func TestUnheardCoordinator(t *testing.T) {
 	const hour = 3_600_000_000_000
 	b := newSharedBed(t, 2, 20, 1)
@@ -362,7 +373,8 @@ func TestUnheardCoordinator(t *testing.T) {
 	check(t, second.Listen())
 	cat.Away.Store(true)
 	check(t, first.Renew(now+hour, y.ID))
-	if s, ids := second.Lease(y.ID, now+hour+hour/2), second.Expired(now+hour+hour/2); s != memory.LeaseUnknown || len(ids) > 0 {
+	if s, ids := second.Lease(y.ID, now+hour+hour/2), second.Expired(now+hour+hour/2); s != memory.LeaseUnknown ||
+		len(ids) > 0 {
 		t.Errorf("the catalog does not answer whether its process is alive: %v, expired %v", s, ids)
 	}
 	cat.Away.Store(false)
@@ -370,7 +382,8 @@ func TestUnheardCoordinator(t *testing.T) {
 	if s, ids := second.Lease(y.ID, now+hour), second.Expired(now+hour); s != memory.LeaseLive || len(ids) > 0 {
 		t.Errorf("its process is alive: %v, expired %v", s, ids)
 	}
-	if s, ids := second.Lease(y.ID, now+hour+1), second.Expired(now+hour+1); s != memory.LeaseExpired || !slices.Contains(ids, y.ID) {
+	if s, ids := second.Lease(y.ID, now+hour+1), second.Expired(now+hour+1); s != memory.LeaseExpired ||
+		!slices.Contains(ids, y.ID) {
 		t.Errorf("its process has not said so for its term: %v, expired %v", s, ids)
 	}
 	check(t, first.CloseCoordinatorOn(c, y.ID))
@@ -379,8 +392,8 @@ func TestUnheardCoordinator(t *testing.T) {
 	}
 }
 
-// TestSeveralAtRandom has three spaces change one catalog that fails, lies, is late and deaf. What they were told holds, no
-// number is given twice, and in the end all say what the catalog says.
+// TestSeveralAtRandom has three spaces change one catalog that fails, lies, is late and deaf. What
+// they were told holds, no number is given twice, and in the end all say what the catalog says.
 func TestSeveralAtRandom(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 12))
@@ -450,7 +463,8 @@ func TestSeveralAtRandom(t *testing.T) {
 				what = "claim"
 				for id := range mine[(i+1)%3] {
 					var c *memory.Claim
-					if c, err = s.Claim(memory.ClaimOptions{Steal: true, Now: int64(n), Until: int64(n + 5)}, id); err == nil {
+					if c, err = s.Claim(memory.ClaimOptions{Steal: true, Now: int64(n), Until: int64(n + 5)},
+						id); err == nil {
 						err = c.Forget()
 					}
 					if err == nil || errors.Is(err, memory.ErrNoCoordinator) {
@@ -466,7 +480,8 @@ func TestSeveralAtRandom(t *testing.T) {
 			case err == nil:
 			case f.fail || f.deaf:
 				failed++
-			case errors.Is(err, memory.ErrNoCoordinator), errors.Is(err, memory.ErrClaimed), errors.Is(err, rdma.ErrStaleKey):
+			case errors.Is(err, memory.ErrNoCoordinator), errors.Is(err, memory.ErrClaimed),
+				errors.Is(err, rdma.ErrStaleKey):
 			default:
 				t.Fatalf("seed %d, step %d: space %d: %s: %v", seed, n, i, what, err)
 			}
@@ -479,7 +494,7 @@ func TestSeveralAtRandom(t *testing.T) {
 		}
 		l := agree(t, b, spaces...)
 		for name := range tables {
-			if !slices.ContainsFunc(l.Tables, func(x memory.Table) bool { return x.Name == name }) {
+			if !slices.ContainsFunc(l.Tables, func(x layout.Table) bool { return x.Name == name }) {
 				t.Errorf("seed %d: table %q is gone", seed, name)
 			}
 		}
@@ -492,11 +507,11 @@ func TestSeveralAtRandom(t *testing.T) {
 
 // postponed is a catalog whose next change fails, and is made later.
 type postponed struct {
-	memory.Catalog
+	layout.Catalog
 	next func() // makes the change; nil: the next one is to fail
 }
 
-func (p *postponed) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (p *postponed) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if p.next == nil {
 		changes = slices.Clone(changes)
 		p.next = func() { _, _ = p.Catalog.Apply(rev, changes) }
@@ -505,8 +520,8 @@ func (p *postponed) Apply(rev memory.Revision, changes []memory.Entry) (memory.R
 	return p.Catalog.Apply(rev, changes)
 }
 
-// TestPostponedChange: a change that has failed, and of which the catalog says that it was not made, is not made later,
-// though nothing else is changed in between.
+// TestPostponedChange: a change that has failed, and of which the catalog says that it was not
+// made, is not made later, though nothing else is changed in between.
 func TestPostponedChange(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	p := &postponed{Catalog: b.cat.Catalog, next: func() {}}
@@ -516,13 +531,14 @@ func TestPostponedChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.next()
-	if l := must(memory.LoadLayout(p))(t); len(l.Tables) > 0 {
+	if l := must(layout.LoadLayout(p))(t); len(l.Tables) > 0 {
 		t.Error("the table is there, though no caller has got it")
 	}
 	must(s.CreateTable("t", nil))(t)
 }
 
-// TestRegisteredElsewhere: what another process has registered, and renewed, is known when it is asked for.
+// TestRegisteredElsewhere: what another process has registered, and renewed, is known
+// when it is asked for.
 func TestRegisteredElsewhere(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	now := int64(1)
@@ -568,8 +584,9 @@ func TestRegisteredElsewhere(t *testing.T) {
 	}
 }
 
-// TestOthersWentOn: a change of which a process was told that it has failed stays if another process has made the same, has gone on
-// from it, or may have. What no other one can have gone on from is taken back.
+// TestOthersWentOn: a change of which a process was told that it has failed stays if another
+// process has made the same, has gone on from it, or may have. What no other one can have gone on
+// from is taken back.
 func TestOthersWentOn(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	sound := b.cat
@@ -589,12 +606,12 @@ func TestOthersWentOn(t *testing.T) {
 
 	// Another process makes the same change.
 	x := must(first.NewCoordinatorUntil(10))(t)
-	verdict := memory.Verdict{Coordinator: x.ID, Last: 7, Committed: []uint64{7}}
+	verdict := layout.Verdict{Coordinator: x.ID, Last: 7, Committed: []uint64{7}}
 	was := must(first.Claim(memory.ClaimOptions{Now: 20, Until: 100}, x.ID))(t)
-	fails(false, func() error { return was.Decide([]memory.Verdict{verdict}) })
+	fails(false, func() error { return was.Decide([]layout.Verdict{verdict}) })
 	check(t, second.Follow())
 	is := must(second.Claim(memory.ClaimOptions{Now: 200, Until: 300}, x.ID))(t)
-	check(t, is.Decide([]memory.Verdict{verdict}))
+	check(t, is.Decide([]layout.Verdict{verdict}))
 	check(t, is.Forget())
 	must(first.CreateTable("t", nil))(t)
 	if v, ok := first.Verdict(x.ID); !ok || !reflect.DeepEqual(v, verdict) {
@@ -603,7 +620,7 @@ func TestOthersWentOn(t *testing.T) {
 	agree(t, b, first, second)
 
 	// The catalog does not tell whether another process has gone on from it.
-	if !first.BeginMend(1) {
+	if !first.AcquireRight(1) {
 		t.Fatal("no right to make the table")
 	}
 	root := must(first.AllocExtent(c, 256))(t)
@@ -628,8 +645,8 @@ func TestOthersWentOn(t *testing.T) {
 	}
 }
 
-// TestAskedWithoutLock: a catalog that is elsewhere is asked whether it has changed. Whoever needs the lock of the space does not wait for its
-// answer.
+// TestAskedWithoutLock: a catalog that is elsewhere is asked whether it has changed. Whoever needs
+// the lock of the space does not wait for its answer.
 func TestAskedWithoutLock(t *testing.T) {
 	b := newSharedBed(t, 2, 8, 1)
 	s, _ := b.open()
@@ -656,11 +673,11 @@ func TestAskedWithoutLock(t *testing.T) {
 
 // hangingCatalog does not answer of who is alive until it is released.
 type hangingCatalog struct {
-	memory.Catalog
+	layout.Catalog
 	asked, released chan struct{}
 }
 
-func (c *hangingCatalog) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (c *hangingCatalog) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	if b.Member != 0 {
 		c.asked <- struct{}{}
 		<-c.released
@@ -668,7 +685,8 @@ func (c *hangingCatalog) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 	return c.Catalog.KeepAlive(b)
 }
 
-// TestHangingRenewal: the catalog does not answer that it has heard that a process is alive. That holds up nothing else in the process.
+// TestHangingRenewal: the catalog does not answer that it has heard that a process is alive. That
+// holds up nothing else in the process.
 func TestHangingRenewal(t *testing.T) {
 	b := newSharedBed(t, 2, 20, 1)
 	now := int64(1000)

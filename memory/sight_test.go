@@ -13,8 +13,9 @@ import (
 	"txnode/rdma"
 )
 
-// TestSights: what processes say of a blade is in the catalog. One that hears it keeps it from being declared dead, also if it says so while that is
-// under way; when none does, it is declared dead, and what was said of it is over.
+// TestSights: what processes say of a blade is in the catalog. One that hears it keeps it from
+// being declared dead, also if it says so while that is under way; when none does, it is declared
+// dead, and what was said of it is over.
 func TestSights(t *testing.T) {
 	const blade = 1
 	b := newSharedBed(t, 3, 12, 1)
@@ -42,7 +43,7 @@ func TestSights(t *testing.T) {
 	}
 	judged(members.Unasked)
 	says(first, layout.Hears, false)
-	if l := must(memory.LoadLayout(b.cat))(t); len(l.Sights) > 0 || first.Said() {
+	if l := must(layout.LoadLayout(b.cat))(t); len(l.Sights) > 0 || first.Said() {
 		t.Errorf("nobody has asked: %+v", l.Sights)
 	}
 	says(first, layout.Silent, false)
@@ -53,24 +54,28 @@ func TestSights(t *testing.T) {
 	judged(members.Heard)
 	asked(second)
 	dead := func() error {
-		condemned, demise := first.Condemned(blade), first.Demise(blade)
-		return first.AdvanceEpoch(func(l *memory.Layout) error {
+		condemned, declareDead := first.Condemned(blade), first.DeclareDead(blade)
+		return first.AdvanceEpoch(func(l *layout.Layout) error {
 			if err := condemned(l); err != nil {
 				return err
 			}
-			return demise(l)
+			return declareDead(l)
 		})
 	}
-	if err := dead(); !errors.Is(err, memory.ErrLayout) || !first.View().Up(blade) {
+	if err := dead(); !errors.Is(err, layout.ErrLayout) || !first.View().Up(blade) {
 		t.Errorf("a blade that another process hears is declared dead: %v", err)
 	}
 	says(first, layout.Silent, true)
 	asked(second, blade)
 	says(second, layout.Troubled, false)
 	judged(members.Gone)
-	condemned, demise := first.Condemned(blade), first.Demise(blade)
-	check(t, second.See(map[rdma.BladeID]layout.Says{blade: layout.Hears}, false)) // the first one has not heard of that
-	if err := first.AdvanceEpoch(func(l *memory.Layout) error { return errors.Join(condemned(l), demise(l)) }); !errors.Is(err, memory.ErrLayout) {
+	condemned, declareDead := first.Condemned(blade), first.DeclareDead(blade)
+	// the first one has not heard of that
+	check(t, second.See(map[rdma.BladeID]layout.Says{blade: layout.Hears}, false))
+	if err := first.AdvanceEpoch(func(l *layout.Layout) error {
+		return errors.Join(condemned(l),
+			declareDead(l))
+	}); !errors.Is(err, layout.ErrLayout) {
 		t.Errorf("another process has heard the blade meanwhile: %v", err)
 	}
 	says(second, layout.Silent, false)
@@ -78,12 +83,13 @@ func TestSights(t *testing.T) {
 	check(t, dead())
 	check(t, second.Follow())
 	judged(members.Unasked)
-	if l := must(memory.LoadLayout(b.cat))(t); len(l.Sights) > 0 || l.Blades[blade].State != memory.BladeDown {
+	if l := must(layout.LoadLayout(b.cat))(t); len(l.Sights) > 0 || l.Blades[blade].State != layout.BladeDown {
 		t.Errorf("%+v is said of a blade that is down", l.Sights)
 	}
 }
 
-// TestSightEntries: entries of what members say are what was encoded, in order, and bytes that are none are refused.
+// TestSightEntries: entries of what members say are what was encoded, in order, and bytes that
+// are none are refused.
 func TestSightEntries(t *testing.T) {
 	b := newSharedBed(t, 3, 12, 1)
 	first, _ := b.join(0)
@@ -93,14 +99,17 @@ func TestSightEntries(t *testing.T) {
 	}
 	entries, rev, err := b.cat.Load()
 	check(t, err)
-	rev = must(b.cat.Apply(rev, []memory.Entry{layout.EntryOfSights(layout.Witness, nil)}))(t)
-	l := must(memory.LoadLayout(b.cat))(t)
+	rev = must(b.cat.Apply(rev, []layout.Entry{layout.EntryOfSights(layout.Witness, nil)}))(t)
+	l := must(layout.LoadLayout(b.cat))(t)
 	if !l.Witnessed || len(l.Sights) != 3 || len(layout.Difference(entries, l.Entries())) != 1 {
 		t.Errorf("witnessed %v, %+v", l.Witnessed, l.Sights)
 	}
-	for i, bad := range [][]layout.Sight{{}, {{Blade: 1, Says: 4, Round: 1}}, {{Blade: 1, Says: 1}}, {{Blade: 1, Round: 1}}, {{Blade: 2, Says: 1, Round: 1}, {Blade: 1, Says: 1, Round: 1}}} {
-		was := must(b.cat.Apply(rev, []memory.Entry{layout.EntryOfSights(first.Process(), bad)}))(t)
-		if _, err := memory.LoadLayout(b.cat); !errors.Is(err, memory.ErrDamaged) {
+	for i, bad := range [][]layout.Sight{
+		{}, {{Blade: 1, Says: 4, Round: 1}}, {{Blade: 1, Says: 1}},
+		{{Blade: 1, Round: 1}}, {{Blade: 2, Says: 1, Round: 1}, {Blade: 1, Says: 1, Round: 1}},
+	} {
+		was := must(b.cat.Apply(rev, []layout.Entry{layout.EntryOfSights(first.Process(), bad)}))(t)
+		if _, err := layout.LoadLayout(b.cat); !errors.Is(err, layout.ErrDamaged) {
 			t.Errorf("%d: %v is accepted: %v", i, bad, err)
 		}
 		rev = was
@@ -114,8 +123,9 @@ func (e unreached) Error() string           { return fmt.Sprintf("a connection: 
 func (e unreached) Is(target error) bool    { return target == rdma.ErrBladeDown }
 func (e unreached) Evidence() rdma.Evidence { return e.evidence }
 
-// TestUnreachedIsNoRefusal: a process that does not reach a blade to have its keys ended learns nothing about the blade from that, however long it takes.
-// A blade that is reached and does not end them counts as one that does not answer.
+// TestUnreachedIsNoRefusal: a process that does not reach a blade to have its keys ended learns
+// nothing about the blade from that, however long it takes. A blade that is reached and does not
+// end them counts as one that does not answer.
 func TestUnreachedIsNoRefusal(t *testing.T) {
 	const blade = 1
 	for _, e := range []rdma.Evidence{rdma.NoEvidence, rdma.Own, rdma.Silent, rdma.Refused, rdma.Alive} {
@@ -139,8 +149,10 @@ func TestUnreachedIsNoRefusal(t *testing.T) {
 	}
 }
 
-// TestClaimOutlasts: what a blade had that was declared dead for its silence is not decided before each other process knows the epoch, or is gone. One
-// that has called the blade silent, and hears it again, may read from it until then. That it is alive, or that it hears the blade, says nothing.
+// TestClaimOutlasts: what a blade had that was declared dead for its silence is not decided
+// before each other process knows the epoch, or is gone. One that has called the blade silent,
+// and hears it again, may read from it until then. That it is alive, or that it hears the
+// blade, says nothing.
 func TestClaimOutlasts(t *testing.T) {
 	const blade, hour = 1, int64(time.Hour)
 	b := newSharedBed(t, 3, 12, 1)
@@ -152,13 +164,14 @@ func TestClaimOutlasts(t *testing.T) {
 		check(t, s.See(map[rdma.BladeID]layout.Says{blade: layout.Silent}, false))
 	}
 	check(t, one.Listen())
-	condemned, demise := one.Condemned(blade), one.Demise(blade)
-	claim := must(one.Claim(memory.ClaimOptions{By: one.Process(), Now: *b.fabric.clock, Until: hour, Steal: true, Change: func(l *memory.Layout) error {
-		if err := condemned(l); err != nil {
-			return err
-		}
-		return demise(l)
-	}}, slices.Collect(ids(one))...))(t)
+	condemned, declareDead := one.Condemned(blade), one.DeclareDead(blade)
+	claim := must(one.Claim(memory.ClaimOptions{By: one.Process(), Now: *b.fabric.clock, Until: hour, Steal: true,
+		Change: func(l *layout.Layout) error {
+			if err := condemned(l); err != nil {
+				return err
+			}
+			return declareDead(l)
+		}}, slices.Collect(ids(one))...))(t)
 	decided := func(what string, want bool) {
 		t.Helper()
 		if got, err := claim.Outlasts(); got != want || err != nil {

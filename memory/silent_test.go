@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// TestSilentCatalog: the catalog is asked, in a change or to load it, and is silent. Whatever needs no answer goes on meanwhile: what is asked of
-// coordinators, leases and segments, and blocks and extents for which there is room.
+// TestSilentCatalog: the catalog is asked, in a change or to load it, and is silent. Whatever needs
+// no answer goes on meanwhile: what is asked of coordinators, leases and segments, and blocks and
+// extents for which there is room.
 func TestSilentCatalog(t *testing.T) {
 	for name, silence := range map[string]func(c *cat, hang func()){
 		"a change":   func(c *cat, hang func()) { c.applying = hang },
@@ -81,7 +83,7 @@ func TestSilentCatalog(t *testing.T) {
 			if l := agree(t, b, s, other); len(l.Tables) != 2 {
 				t.Errorf("%d tables", len(l.Tables))
 			}
-			seen := map[memory.Addr]bool{}
+			seen := map[layout.Addr]bool{}
 			for _, x := range p.has {
 				if seen[x] {
 					t.Errorf("%v was handed out twice", x)
@@ -92,15 +94,15 @@ func TestSilentCatalog(t *testing.T) {
 	}
 }
 
-// TestWithdrawnMeanwhile: while the catalog is asked for memory behind more of a segment, the segment is withdrawn, since all of its blocks were
-// freed. No block of it is handed out.
+// TestWithdrawnMeanwhile: while the catalog is asked for memory behind more of a segment, the
+// segment is withdrawn, since all of its blocks were freed. No block of it is handed out.
 func TestWithdrawnMeanwhile(t *testing.T) {
 	b := newBed(t, 1, 8, 0)
 	s, c := b.open()
 	a := b.allocator(s, c)
 	k := class(8 << 10)
-	var has []memory.Addr
-	all, left := map[memory.Addr]bool{}, false
+	var has []layout.Addr
+	all, left := map[layout.Addr]bool{}, false
 	b.cat.applying = func() {
 		if n, _ := count(s.Layout(), k); n == 0 || left || len(has) == 0 {
 			return
@@ -112,7 +114,8 @@ func TestWithdrawnMeanwhile(t *testing.T) {
 		}
 		whole, withdrawn := s.WithdrawBeside(k, func() {})
 		if left = withdrawn > 0; !left || before.Backed == 0 {
-			t.Fatalf("%d segments are whole, and %d withdrawn, of one of which %d parts have memory", whole, withdrawn, before.Backed)
+			t.Fatalf("%d segments are whole, and %d withdrawn, of one of which %d parts have memory",
+				whole, withdrawn, before.Backed)
 		}
 	}
 	for range 3 * testSegment / k.Size() {

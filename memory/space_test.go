@@ -11,6 +11,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -37,7 +38,8 @@ func TestCreateAndReopen(t *testing.T) {
 		t.Run(fmt.Sprintf("f=%d", f), func(t *testing.T) {
 			b := newBed(t, 3, 8, f)
 			s, c := b.open()
-			if s.Backups() != f || s.SegmentSize() != testSegment || s.Fabric() != rdma.Fabric(b.fabric) || s.View().Epoch != 1 {
+			if s.Backups() != f || s.SegmentSize() != testSegment || s.Fabric() != rdma.Fabric(b.fabric) ||
+				s.View().Epoch != 1 {
 				t.Errorf("f=%d, segments of %d, epoch %d", s.Backups(), s.SegmentSize(), s.View().Epoch)
 			}
 			tab := must(s.CreateTable("t", []byte("options")))(t)
@@ -98,7 +100,7 @@ func TestCopiesAreOnDistinctBlades(t *testing.T) {
 			used := make([]int, x.blades)
 			primaries := make([]int, x.blades)
 			for id := 1; id < v.Segments(); id++ {
-				p := v.Placement(memory.SegmentID(id))
+				p := v.Placement(layout.SegmentID(id))
 				if int(p.N) != x.f+1 {
 					t.Errorf("segment %d has %d copies", id, p.N)
 				}
@@ -147,12 +149,12 @@ func TestGeometryMismatch(t *testing.T) {
 	}
 	small := newBed(t, 2, 4, 1)
 	_, err := memory.Open(small.thread().Plain(), small.fabric, b.cat, good)
-	if !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "Blades 3, not 2") {
+	if !errors.Is(err, layout.ErrGeometry) || !strings.Contains(err.Error(), "Blades 3, not 2") {
 		t.Errorf("fewer blades: %v", err)
 	}
 	short := newBed(t, 3, 3, 1)
 	_, err = memory.Open(short.thread().Plain(), short.fabric, b.cat, good)
-	if !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "BladeSize of blade 0") {
+	if !errors.Is(err, layout.ErrGeometry) || !strings.Contains(err.Error(), "BladeSize of blade 0") {
 		t.Errorf("smaller blades: %v", err)
 	}
 	s, err = memory.Open(c, b.fabric, b.cat, memory.Options{Attach: true})
@@ -161,7 +163,8 @@ func TestGeometryMismatch(t *testing.T) {
 	}
 }
 
-// TestTableNames: what is wrong with a name is said of the name, and what with options of the options.
+// TestTableNames: what is wrong with a name is said of the name, and what with options of the
+// options.
 func TestTableNames(t *testing.T) {
 	s, _ := newBed(t, 1, 1, 0).open()
 	for _, x := range []struct {
@@ -170,10 +173,11 @@ func TestTableNames(t *testing.T) {
 		want    string
 	}{
 		{"", 46, "needs a name"},
-		{strings.Repeat("n", memory.MaxTableName+1), 0, "the name of a table has"},
-		{"t", memory.MaxTableOptions + 1, `the options of table "t" have`},
+		{strings.Repeat("n", layout.MaxTableName+1), 0, "the name of a table has"},
+		{"t", layout.MaxTableOptions + 1, `the options of table "t" have`},
 	} {
-		if _, err := s.CreateTable(x.name, make([]byte, x.options)); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := s.CreateTable(x.name, make([]byte, x.options)); err == nil ||
+			!strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v", x.name, err)
 		}
 	}
@@ -181,11 +185,14 @@ func TestTableNames(t *testing.T) {
 
 func TestImpossibleBlades(t *testing.T) {
 	b := newBed(t, 1, 1, 1)
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "at least 2") {
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, layout.ErrGeometry) ||
+		!strings.Contains(err.Error(), "at least 2") {
 		t.Errorf("one blade for two copies: %v", err)
 	}
 	b.opts = memory.Options{SegmentSize: 2 * testSegment}
-	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "too small") || !strings.Contains(err.Error(), fmt.Sprint(64<<10+2*testSegment)) {
+	if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts); !errors.Is(err, layout.ErrGeometry) ||
+		!strings.Contains(err.Error(), "too small") ||
+		!strings.Contains(err.Error(), fmt.Sprint(64<<10+2*testSegment)) {
 		t.Errorf("a blade smaller than a segment: %v", err)
 	}
 	if e, _, _ := b.cat.Load(); len(e) != 0 {
@@ -196,7 +203,7 @@ func TestImpossibleBlades(t *testing.T) {
 func TestAttachNeedsDatabase(t *testing.T) {
 	b := newBed(t, 1, 1, 0)
 	for _, o := range []memory.Options{{Attach: true}, {ReadOnly: true}} {
-		if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, memory.ErrNotFormatted) {
+		if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, layout.ErrNotFormatted) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -247,20 +254,20 @@ func TestDamagedHeader(t *testing.T) {
 	b.opts.BladeNames = []string{"first.region", "second.region"}
 	s, c := b.open()
 	check(t, s.Close(c))
-	good := b.peek(1, 0, memory.RegionHeaderSize)
-	for bit := range memory.RegionHeaderSize * 8 {
+	good := b.peek(1, 0, layout.RegionHeaderSize)
+	for bit := range layout.RegionHeaderSize * 8 {
 		for _, both := range []bool{false, true} {
 			b.dropThreads()
-			for i := range memory.HeaderCopies {
-				off := uint64(i * memory.HeaderStride)
-				p := b.peek(1, off, memory.RegionHeaderSize)
+			for i := range layout.HeaderCopies {
+				off := uint64(i * layout.HeaderStride)
+				p := b.peek(1, off, layout.RegionHeaderSize)
 				if i == 0 || both {
 					p[bit/8] ^= 1 << (bit % 8)
 				}
 				b.poke(1, off, p)
 			}
 			s, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts)
-			var be *memory.BladeError
+			var be *layout.BladeError
 			switch {
 			case both && err == nil:
 				t.Errorf("bit %d flipped in both copies: opens", bit)
@@ -270,15 +277,15 @@ func TestDamagedHeader(t *testing.T) {
 				t.Errorf("bit %d flipped in one copy: %v", bit, err)
 			}
 			if err == nil {
-				if got := b.peek(1, 0, memory.RegionHeaderSize); string(got) != string(good) {
+				if got := b.peek(1, 0, layout.RegionHeaderSize); string(got) != string(good) {
 					t.Errorf("bit %d flipped in one copy: not repaired", bit)
 				}
 				check(t, s.Close(b.thread().Plain()))
 				continue
 			}
-			for i := range memory.HeaderCopies { // repair by hand
-				off := uint64(i * memory.HeaderStride)
-				p := b.peek(1, off, memory.RegionHeaderSize)
+			for i := range layout.HeaderCopies { // repair by hand
+				off := uint64(i * layout.HeaderStride)
+				p := b.peek(1, off, layout.RegionHeaderSize)
 				p[bit/8] ^= 1 << (bit % 8)
 				b.poke(1, off, p)
 			}
@@ -289,7 +296,7 @@ func TestDamagedHeader(t *testing.T) {
 func TestForeignBlades(t *testing.T) {
 	make1 := func(uuid byte) *bed {
 		b := newBed(t, 2, 2, 1)
-		b.opts.UUID = memory.UUID{uuid}
+		b.opts.UUID = layout.UUID{uuid}
 		s, c := b.open()
 		check(t, s.Close(c))
 		return b
@@ -301,7 +308,7 @@ func TestForeignBlades(t *testing.T) {
 	for _, x := range []struct {
 		name   string
 		blades *bed
-		cat    memory.Catalog
+		cat    layout.Catalog
 		want   string
 	}{
 		{"another database's", theirs, ours.cat, "belongs to database"},
@@ -311,19 +318,19 @@ func TestForeignBlades(t *testing.T) {
 		{"garbage", garbage, ours.cat, "does not start with a region header"},
 	} {
 		_, err := memory.Open(x.blades.thread().Plain(), x.blades.fabric, x.cat, ours.opts)
-		if !errors.Is(err, memory.ErrForeign) || !strings.Contains(err.Error(), x.want) {
+		if !errors.Is(err, layout.ErrForeign) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
 	// Two blades of one database in the wrong order.
 	a, z := ours.peek(0, 0, 64), ours.peek(1, 0, 64)
-	a2, z2 := ours.peek(0, memory.HeaderStride, 64), ours.peek(1, memory.HeaderStride, 64)
+	a2, z2 := ours.peek(0, layout.HeaderStride, 64), ours.peek(1, layout.HeaderStride, 64)
 	ours.poke(0, 0, z)
 	ours.poke(1, 0, a)
-	ours.poke(0, memory.HeaderStride, z2)
-	ours.poke(1, memory.HeaderStride, a2)
+	ours.poke(0, layout.HeaderStride, z2)
+	ours.poke(1, layout.HeaderStride, a2)
 	_, err := memory.Open(ours.thread().Plain(), ours.fabric, ours.cat, ours.opts)
-	if !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "that of blade 1 of 2, not 0") {
+	if !errors.Is(err, layout.ErrGeometry) || !strings.Contains(err.Error(), "that of blade 1 of 2, not 0") {
 		t.Errorf("swapped blades: %v", err)
 	}
 }
@@ -339,7 +346,7 @@ func TestOldCatalog(t *testing.T) {
 	check(t, s.Close(c))
 	rewrite(t, b.cat, old)
 	_, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, b.opts)
-	if !errors.Is(err, memory.ErrGeometry) || !strings.Contains(err.Error(), "old copy") {
+	if !errors.Is(err, layout.ErrGeometry) || !strings.Contains(err.Error(), "old copy") {
 		t.Errorf("%v", err)
 	}
 }
@@ -354,18 +361,20 @@ func TestBladesGrow(t *testing.T) {
 	g := newBed(t, 2, 6, 1)
 	g.cat = b.cat
 	for blade := range rdma.BladeID(2) {
-		for off := uint64(0); off < memory.HeaderArea+2*testSegment; off += 64 << 10 {
+		for off := uint64(0); off < layout.HeaderArea+2*testSegment; off += 64 << 10 {
 			g.poke(blade, off, b.peek(blade, off, 64<<10))
 			g.dropThreads()
 		}
 	}
 	s, c = g.open()
 	l := s.Layout()
-	if l.Blades[0].Size != memory.HeaderArea+6*testSegment {
+	if l.Blades[0].Size != layout.HeaderArea+6*testSegment {
 		t.Errorf("blade 0 has %d bytes", l.Blades[0].Size)
 	}
-	h, err := memory.ParseRegionHeader(g.peek(1, 0, 8192))
-	if want := (memory.RegionHeader{Blade: 1, Blades: 2, Backups: 1, SegmentSize: testSegment, Epoch: 2, UUID: l.UUID, Size: l.Blades[1].Size}); err != nil || h != want {
+	h, err := layout.ParseRegionHeader(g.peek(1, 0, 8192))
+	if want := (layout.RegionHeader{
+		Blade: 1, Blades: 2, Backups: 1, SegmentSize: testSegment, Epoch: 2, UUID: l.UUID, Size: l.Blades[1].Size,
+	}); err != nil || h != want {
 		t.Errorf("header %+v, %v", h, err)
 	}
 	if got := read(t, c, s.View().At(x, 1), 8); string(got) != "content." {
@@ -399,7 +408,7 @@ func TestCatalogFails(t *testing.T) {
 		if (err == nil) != lie || (errCoordinator == nil) != lie || (errEpoch == nil) != lie {
 			t.Errorf("lie %v: %v, %v, %v", lie, err, errCoordinator, errEpoch)
 		}
-		if len(tabs) != want || len(coords) != want || s.View().Epoch != memory.Epoch(1+want) {
+		if len(tabs) != want || len(coords) != want || s.View().Epoch != layout.Epoch(1+want) {
 			t.Errorf("lie %v: %d tables, %d coordinators, epoch %d", lie, len(tabs), len(coords), s.View().Epoch)
 		}
 	}
@@ -460,7 +469,7 @@ func TestCatalogUnreachable(t *testing.T) {
 		}
 		b.cat.fail, b.cat.deaf = false, false
 		check(t, s.AdvanceEpoch(nil))
-		if l, err := memory.LoadLayout(b.cat); err != nil || !reflect.DeepEqual(l, s.Layout()) {
+		if l, err := layout.LoadLayout(b.cat); err != nil || !reflect.DeepEqual(l, s.Layout()) {
 			t.Fatalf("seed %d: the catalog says, %v,\n%+v, and the layout is\n%+v", seed, err, l, s.Layout())
 		}
 		if failed == 0 {
@@ -475,14 +484,15 @@ func TestTables(t *testing.T) {
 	if _, err := s.CreateTable("", nil); err == nil {
 		t.Error("a table without a name")
 	}
-	if _, err := s.CreateTable(strings.Repeat("x", memory.MaxTableName+1), nil); err == nil {
+	if _, err := s.CreateTable(strings.Repeat("x", layout.MaxTableName+1), nil); err == nil {
 		t.Error("a table with a long name")
 	}
-	if _, err := s.CreateTable("x", make([]byte, memory.MaxTableOptions+1)); err == nil {
+	if _, err := s.CreateTable("x", make([]byte, layout.MaxTableOptions+1)); err == nil {
 		t.Error("a table with long options")
 	}
-	tab := must(s.CreateTable(strings.Repeat("x", memory.MaxTableName), make([]byte, memory.MaxTableOptions)))(t)
-	if again := must(s.CreateTable(tab.Name, nil))(t); again.ID != tab.ID || len(again.Options) > 0 { // it has no root yet
+	tab := must(s.CreateTable(strings.Repeat("x", layout.MaxTableName), make([]byte, layout.MaxTableOptions)))(t)
+	// it has no root yet
+	if again := must(s.CreateTable(tab.Name, nil))(t); again.ID != tab.ID || len(again.Options) > 0 {
 		t.Errorf("the same name: %v", again)
 	}
 	check(t, s.Close(c))
@@ -498,7 +508,9 @@ func TestTables(t *testing.T) {
 	}
 	x := must(s.AllocExtent(c, 64))(t)
 	block := must(b.allocator(s, c).Alloc(c, 0))(t)
-	for _, root := range []memory.Addr{block, 1<<50 | x, memory.MakeAddr(9, 0), memory.MakeAddr(x.Segment(), testSegment)} {
+	for _, root := range []layout.Addr{
+		block, 1<<50 | x, layout.MakeAddr(9, 0), layout.MakeAddr(x.Segment(), testSegment),
+	} {
 		if err := s.SetTableRoot(1, root); err == nil {
 			t.Errorf("root %v is accepted", root)
 		}
@@ -514,8 +526,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestCatalogInDoubtUnchanged: a change that changes nothing, as when somebody who recovers claims again
-// what he has claimed, is late: it is refused like any other.
+// TestCatalogInDoubtUnchanged: a change that changes nothing, as when somebody who recovers claims
+// again what he has claimed, is late: it is refused like any other.
 func TestCatalogInDoubtUnchanged(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		b := newBed(t, 2, 8, 1)
@@ -534,8 +546,9 @@ func TestCatalogInDoubtUnchanged(t *testing.T) {
 	}
 }
 
-// TestReadOnlyBesideEpoch: another process begins an epoch after one that opens the database to read has asked the catalog, and before it
-// looks at the regions: it asks again, and does not take the catalog for an old copy, or the keys for lost ones.
+// TestReadOnlyBesideEpoch: another process begins an epoch after one that opens the database to
+// read has asked the catalog, and before it looks at the regions: it asks again, and does not take
+// the catalog for an old copy, or the keys for lost ones.
 func TestReadOnlyBesideEpoch(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		b := newBed(t, 2, 4, 1)
@@ -546,7 +559,7 @@ func TestReadOnlyBesideEpoch(t *testing.T) {
 		ro.ReadOnly = true
 		beside := &cat{Catalog: b.cat, loaded: func() {
 			if began++; began == 1 {
-				check(t, errors.Join(s.AdvanceEpoch(s.Demise(1)), s.Admit(c, 1, nil)))
+				check(t, errors.Join(s.AdvanceEpoch(s.DeclareDead(1)), s.Admit(c, 1, nil)))
 			}
 		}}
 		r, err := memory.Open(b.thread().Plain(), b.fabric, beside, ro)
@@ -554,7 +567,8 @@ func TestReadOnlyBesideEpoch(t *testing.T) {
 			t.Fatalf("shared %v: %v", shared, err)
 		}
 		if r.View().Epoch != s.View().Epoch || began != 2 {
-			t.Errorf("shared %v: epoch %d, not %d; the catalog was asked %d times", shared, r.View().Epoch, s.View().Epoch, began)
+			t.Errorf("shared %v: epoch %d, not %d; the catalog was asked %d times",
+				shared, r.View().Epoch, s.View().Epoch, began)
 		}
 		check(t, s.Close(c))
 	}

@@ -35,8 +35,9 @@ func (b *bed) bringBack(blade rdma.BladeID, region []byte) {
 	}
 }
 
-// staleBed is a shared database of three blades that was used, closed, and used again, until a moment at which copies of its regions were
-// made. Then more is written, and it is closed or its process dies.
+// staleBed is a shared database of three blades that was used, closed, and used again, until
+// a moment at which copies of its regions were made. Then more is written, and it is closed
+// or its process dies.
 type staleBed struct {
 	*bed
 	s      *memory.Space
@@ -99,31 +100,33 @@ func (b *staleBed) begin(t *testing.T) {
 	check(t, b.s.EndAlone())
 }
 
-// TestOldRegion: a blade comes with a copy of its region of before. Whenever that was made, the blade counts as lost, and is taken in blank, since
-// all that it had is on others. The newest regions are taken as they are.
+// TestOldRegion: a blade comes with a copy of its region of before. Whenever that was made, the
+// blade counts as lost, and is taken in blank, since all that it had is on others. The newest
+// regions are taken as they are.
 func TestOldRegion(t *testing.T) {
 	for _, when := range staleMoments {
 		t.Run(when, func(t *testing.T) {
 			b := newStaleBed(t, 1, when)
 			newest := b.regionOf(1)
 			b.bringBack(1, b.copies[1])
-			was := must(memory.LoadLayout(b.cat))(t)
+			was := must(layout.LoadLayout(b.cat))(t)
 			o := b.opts
 			o.ReadOnly, o.Attach = true, true
-			if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, memory.ErrStale) {
+			if _, err := memory.Open(b.thread().Plain(), b.fabric, b.cat, o); !errors.Is(err, layout.ErrStale) {
 				t.Errorf("read-only: %v", err)
 			}
 			s, c, err := b.tryOpen(0)
 			check(t, err)
-			stale, ok := errors.AsType[*memory.StaleError](b.buried)
+			stale, ok := errors.AsType[*layout.StaleError](b.buried)
 			if !ok || stale.Blade != 1 || stale.Has >= stale.Knows || stale.Knows != was.Blades[1].Told {
 				t.Errorf("buried: %v, and the catalog has %d", b.buried, was.Blades[1].Told)
 			}
-			if l := s.Layout(); l.Blades[1].State != memory.BladeDown || l.Redundancy().Lost > 0 {
+			if l := s.Layout(); l.Blades[1].State != layout.BladeDown || l.Redundancy().Lost > 0 {
 				t.Errorf("%+v, %+v", l.Blades[1], l.Redundancy())
 			}
 			check(t, s.Admit(c, 1, nil))
-			if got, knows := layout.ToldIn(b.peek(1, 0, 128)), s.Layout().Blades[1].Told; knows == 0 || got < knows || knows <= stale.Has {
+			if got, knows := layout.ToldIn(b.peek(1, 0, 128)), s.Layout().Blades[1].Told; knows == 0 || got < knows ||
+				knows <= stale.Has {
 				t.Errorf("taken in again, it was told of revision %d, and the catalog knows of %d", got, knows)
 			}
 			check(t, s.EndAlone())
@@ -131,7 +134,7 @@ func TestOldRegion(t *testing.T) {
 			b.dropThreads()
 			b.bringBack(1, newest) // that of before it counted as lost
 			b.buried = nil
-			if _, _, err = b.tryOpen(0); err != nil || !errors.Is(b.buried, memory.ErrStale) {
+			if _, _, err = b.tryOpen(0); err != nil || !errors.Is(b.buried, layout.ErrStale) {
 				t.Errorf("what the blade had before it was taken in: %v, buried %v", err, b.buried)
 			}
 		})
@@ -148,11 +151,12 @@ func TestOldRegion(t *testing.T) {
 	}
 }
 
-// TestOldRegionsOfAll: the last copies of segments are on blades that come with old regions. The database is not opened, and nothing
-// changes, until the newest are back, or an operator takes the old ones for the newest, or gives them up.
+// TestOldRegionsOfAll: the last copies of segments are on blades that come with old regions. The
+// database is not opened, and nothing changes, until the newest are back, or an operator takes the
+// old ones for the newest, or gives them up.
 func TestOldRegionsOfAll(t *testing.T) {
 	const when = "while it is used"
-	open := func(b *staleBed) (*memory.Layout, error) {
+	open := func(b *staleBed) (*layout.Layout, error) {
 		s, _, err := b.tryOpen(0)
 		if err != nil {
 			return nil, err
@@ -162,7 +166,10 @@ func TestOldRegionsOfAll(t *testing.T) {
 	for name, x := range map[string]struct {
 		backups int
 		blades  []rdma.BladeID
-	}{"one without backups": {0, []rdma.BladeID{1}}, "two": {1, []rdma.BladeID{0, 2}}, "all": {1, []rdma.BladeID{0, 1, 2}}} {
+	}{
+		"one without backups": {0, []rdma.BladeID{1}}, "two": {1, []rdma.BladeID{0, 2}},
+		"all": {1, []rdma.BladeID{0, 1, 2}},
+	} {
 		for _, then := range []string{"the newest", "trusted", "given up"} {
 			if then == "given up" && len(x.blades) == 3 {
 				continue // no blade would be left
@@ -174,8 +181,9 @@ func TestOldRegionsOfAll(t *testing.T) {
 					newest[blade] = b.regionOf(blade)
 					b.bringBack(blade, b.copies[blade])
 				}
-				rev, was := must(b.cat.Revision())(t), must(memory.LoadLayout(b.cat))(t)
-				if _, err := open(b); !errors.Is(err, memory.ErrStale) || !strings.Contains(err.Error(), "--trust") || b.buried != nil {
+				rev, was := must(b.cat.Revision())(t), must(layout.LoadLayout(b.cat))(t)
+				if _, err := open(b); !errors.Is(err, layout.ErrStale) || !strings.Contains(err.Error(), "--trust") ||
+					b.buried != nil {
 					t.Errorf("opened: %v, buried %v", err, b.buried)
 				}
 				if now := must(b.cat.Revision())(t); now != rev {
@@ -188,7 +196,7 @@ func TestOldRegionsOfAll(t *testing.T) {
 						b.bringBack(blade, region)
 					}
 				case "trusted":
-					check(t, memory.Trust(b.cat, was, nil, x.blades...))
+					check(t, layout.Trust(b.cat, was, nil, x.blades...))
 				case "given up":
 					b.opts.GiveUp = true
 				}
@@ -196,7 +204,8 @@ func TestOldRegionsOfAll(t *testing.T) {
 				check(t, err)
 				lost := then == "given up"
 				for i := range l.Blades {
-					if down := l.Blades[i].State == memory.BladeDown; down != (lost && slices.Contains(x.blades, rdma.BladeID(i))) {
+					if down := l.Blades[i].State == layout.BladeDown; down != (lost &&
+						slices.Contains(x.blades, rdma.BladeID(i))) {
 						t.Errorf("blade %d is down: %v", i, down)
 					}
 				}
@@ -208,7 +217,8 @@ func TestOldRegionsOfAll(t *testing.T) {
 	}
 }
 
-// TestRegionsWithoutStamp: a database whose catalog does not know of what its blades were told, of an earlier release, is believed once.
+// TestRegionsWithoutStamp: a database whose catalog does not know of what its blades were told, of
+// an earlier release, is believed once.
 func TestRegionsWithoutStamp(t *testing.T) {
 	b := newStaleBed(t, 1, "at rest")
 	newest := b.regionOf(1)
@@ -227,13 +237,13 @@ func TestRegionsWithoutStamp(t *testing.T) {
 	check(t, s.Close(c))
 	b.dropThreads()
 	b.bringBack(1, newest)
-	if _, _, err := b.tryOpen(0); err != nil || !errors.Is(b.buried, memory.ErrStale) {
+	if _, _, err := b.tryOpen(0); err != nil || !errors.Is(b.buried, layout.ErrStale) {
 		t.Errorf("with one: %v, buried %v", err, b.buried)
 	}
 }
 
-// TestStampFlushed: the catalog knows of what a blade was told only after the blade has flushed its word: after a loss of power the newest region
-// is not taken for an old copy.
+// TestStampFlushed: the catalog knows of what a blade was told only after the blade has flushed its
+// word: after a loss of power the newest region is not taken for an old copy.
 func TestStampFlushed(t *testing.T) {
 	b := newSharedBed(t, 2, 4, 1)
 	flushed := map[rdma.BladeID]bool{}
@@ -256,9 +266,10 @@ func TestStampFlushed(t *testing.T) {
 	}
 }
 
-// TestUnflushedRegion: the host of a blade has restarted before its region was on the disk, which its server has noted in it. The blade counts as lost
-// if all that it had is on others; if no copy is sure, the database is not opened until an operator trusts one. In a database that is not shared,
-// what is promised was flushed. When the blade was told of something since, all is as ever.
+// TestUnflushedRegion: the host of a blade has restarted before its region was on the disk, which
+// its server has noted in it. The blade counts as lost if all that it had is on others; if no copy
+// is sure, the database is not opened until an operator trusts one. In a database that is not
+// shared, what is promised was flushed. When the blade was told of something since, all is as ever.
 func TestUnflushedRegion(t *testing.T) {
 	doubt := func(b *staleBed, blades ...rdma.BladeID) {
 		for _, blade := range blades {
@@ -275,16 +286,18 @@ func TestUnflushedRegion(t *testing.T) {
 		}
 		doubt(b, doubted...)
 		if trusted {
-			if _, _, err := b.tryOpen(0); !errors.Is(err, memory.ErrStale) || !strings.Contains(err.Error(), "its host has restarted") {
+			if _, _, err := b.tryOpen(0); !errors.Is(err, layout.ErrStale) ||
+				!strings.Contains(err.Error(), "its host has restarted") {
 				t.Errorf("none is sure: %v", err)
 			}
 			b.dropThreads()
-			check(t, memory.Trust(b.cat, nil, nil, doubted...))
+			check(t, layout.Trust(b.cat, nil, nil, doubted...))
 		}
 		s, c, err := b.tryOpen(0)
 		check(t, err)
-		stale, _ := errors.AsType[*memory.StaleError](b.buried)
-		if trusted != (b.buried == nil) || stale != nil && (stale.Blade != 1 || !stale.Unflushed || stale.Has < stale.Knows) || s.Layout().Redundancy().Lost > 0 {
+		stale, _ := errors.AsType[*layout.StaleError](b.buried)
+		if trusted != (b.buried == nil) || stale != nil && (stale.Blade != 1 || !stale.Unflushed ||
+			stale.Has < stale.Knows) || s.Layout().Redundancy().Lost > 0 {
 			t.Errorf("trusted %v: buried %v, %+v", trusted, b.buried, s.Layout().Redundancy())
 		}
 		if !trusted {

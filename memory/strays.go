@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"txnode/memory/internal/blockline"
+	"txnode/memory/layout"
 )
 
 // A stray is a block that is free and that nobody has: no slot leads to it, it is in
@@ -33,7 +34,7 @@ import (
 
 // FreeBlock is a block that was found free and unlocked.
 type FreeBlock struct {
-	Addr    Addr
+	Addr    layout.Addr
 	Version uint64 // the version word; 0: it was never used
 }
 
@@ -60,7 +61,7 @@ func (s *allocation) ClaimStrays(found []FreeBlock) *Strays {
 	// What was handed out stays so, and what has been looked for does not come to be due.
 	var sifted []FreeBlock
 	var x *Strays
-	var owned []Addr
+	var owned []layout.Addr
 	for ok := false; !ok; {
 		sifted = sifted[:0]
 		departures := s.departed()
@@ -83,7 +84,7 @@ func (s *allocation) ClaimStrays(found []FreeBlock) *Strays {
 const siftPart = 4096
 
 // room makes room for all that somebody has, and a little more.
-func (s *allocation) room() []Addr {
+func (s *allocation) room() []layout.Addr {
 	s.mu.Lock()
 	n := 1024
 	for class := range s.pools {
@@ -91,7 +92,7 @@ func (s *allocation) room() []Addr {
 	}
 	n += 256 * len(s.allocators)
 	s.mu.Unlock()
-	owned := make([]Addr, n+n/8)
+	owned := make([]layout.Addr, n+n/8)
 	clear(owned) // so that its pages are there
 	return owned[:0]
 }
@@ -103,8 +104,9 @@ func (s *allocation) departed() uint64 {
 	return s.departures
 }
 
-// claimStrays is the moment of ClaimStrays: it notes what allocators and resolutions have. ok: no segment has left the pools since departures was noted.
-func (s *allocation) claimStrays(owned []Addr, departures uint64) (x *Strays, all []Addr, ok bool) {
+// claimStrays is the moment of ClaimStrays: it notes what allocators and resolutions have. ok: no
+// segment has left the pools since departures was noted.
+func (s *allocation) claimStrays(owned []layout.Addr, departures uint64) (x *Strays, all []layout.Addr, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.departures != departures {
@@ -132,7 +134,7 @@ func (x *Strays) Return(ok []bool) (n int, void bool) {
 	s := x.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.strays != x || s.losses != x.losses || s.Gated() || s.writable() != nil {
+	if s.strays != x || s.losses != x.losses || s.FailoverPending() || s.writable() != nil {
 		return 0, true
 	}
 	s.strays = nil
@@ -149,7 +151,7 @@ func (x *Strays) Return(ok []bool) (n int, void bool) {
 
 // Resolve returns the right to free a block that is a stray on the copies on which it is not free,
 // for coordinator by, or 0; nil: there was a later claim.
-func (x *Strays) Resolve(a Addr, by uint32) *Resolution {
+func (x *Strays) Resolve(a layout.Addr, by uint32) *Resolution {
 	s := x.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,9 +203,9 @@ func (s *store) outlives(owner uint32) bool {
 	return err == nil || s.layout.Process(owner) != nil
 }
 
-// Sift returns those of the free blocks, which a walk has found, that are in segments of this process, and were
-// handed out or found by a search for free blocks of earlier sessions. The others can be very many, and need not be asked
-// for.
+// Sift returns those of the free blocks, which a walk has found, that are in segments of this
+// process, and were handed out or found by a search for free blocks of earlier sessions. The others
+// can be very many, and need not be asked for.
 func (s *allocation) Sift(found []FreeBlock) []FreeBlock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +218,8 @@ func (s *allocation) sift(found []FreeBlock) []FreeBlock {
 	var x part
 	for _, f := range found {
 		seg := f.Addr.Segment()
-		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != KindBlocks || s.layout.Segments[seg].Vacant || !s.mine(seg) {
+		if int(seg) >= len(s.layout.Segments) || s.layout.Segments[seg].Kind != layout.KindBlocks ||
+			s.layout.Segments[seg].Gone() || !s.mine(seg) {
 			continue // another process finds it, or it is none any more
 		}
 		if _, leaving := s.leaving[seg]; leaving {
@@ -242,13 +245,13 @@ func (s *allocation) sift(found []FreeBlock) []FreeBlock {
 
 // part is what of a segment nobody has looked at.
 type part struct {
-	seg       SegmentID
-	class     Class
+	seg       layout.SegmentID
+	class     layout.Class
 	next      uint32 // the first block that was never handed out
 	unscanned []*scan
 }
 
-func (s *allocation) part(seg SegmentID) part {
+func (s *allocation) part(seg layout.SegmentID) part {
 	x := part{seg: seg, class: s.layout.Segments[seg].Class, next: math.MaxUint32}
 	p := &s.pools[x.class]
 	for i := range p.open {
@@ -278,9 +281,9 @@ func (s *allocation) unowned(found []FreeBlock) []FreeBlock {
 	return without(s.sift(found), s.owned(nil))
 }
 
-// owned appends what a pool has, or an allocator, or, as the last ones, who resolves a lock. The caller holds
-// the lock.
-func (s *allocation) owned(out []Addr) []Addr {
+// owned appends what a pool has, or an allocator, or, as the last ones, who resolves a lock. The
+// caller holds the lock.
+func (s *allocation) owned(out []layout.Addr) []layout.Addr {
 	for class := range s.pools {
 		out = append(out, s.pools[class].free...)
 	}
@@ -290,7 +293,7 @@ func (s *allocation) owned(out []Addr) []Addr {
 			a.lists[class].gather()
 			out = append(out, a.lists[class].free...)
 		}
-		out = append(out, a.out.list...)
+		out = a.out.appendTo(out)
 		a.mu.Unlock()
 	}
 	for a, r := range s.orphans {
@@ -304,18 +307,18 @@ func (s *allocation) owned(out []Addr) []Addr {
 }
 
 // without returns those of the blocks that are not among the others.
-func without(found []FreeBlock, others []Addr) []FreeBlock {
-	at := map[SegmentID][]uint64{} // a bit for each place where a block can begin
-	bit := func(bits []uint64, a Addr) (word, mask uint64) {
-		i := uint64(a.Offset() / BlockAlign)
+func without(found []FreeBlock, others []layout.Addr) []FreeBlock {
+	at := map[layout.SegmentID][]uint64{} // a bit for each place where a block can begin
+	bit := func(bits []uint64, a layout.Addr) (word, mask uint64) {
+		i := uint64(a.Offset() / layout.BlockAlign)
 		if i/64 >= uint64(len(bits)) {
 			return 0, 0
 		}
 		return i / 64, 1 << (i % 64)
 	}
 	var bits []uint64
-	last := SegmentID(0)
-	of := func(a Addr) []uint64 {
+	last := layout.SegmentID(0)
+	of := func(a layout.Addr) []uint64 {
 		if seg := a.Segment(); seg != last {
 			last, bits = seg, at[seg]
 		}
@@ -323,7 +326,7 @@ func without(found []FreeBlock, others []Addr) []FreeBlock {
 	}
 	for _, f := range found {
 		b := of(f.Addr)
-		if need := int(f.Addr.Offset()/BlockAlign/64) + 1; need > len(b) {
+		if need := int(f.Addr.Offset()/layout.BlockAlign/64) + 1; need > len(b) {
 			b = append(b, make([]uint64, need-len(b))...)
 			at[last], bits = b, b
 		}
@@ -349,11 +352,11 @@ func without(found []FreeBlock, others []Addr) []FreeBlock {
 // Unowned lists blocks that are not where they should be, for checks when no session is at work.
 // The blocks are all free and unlocked. Listed are those that no live coordinator and no pool has,
 // and those that are in pools or with coordinators more than once.
-func (s *allocation) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Addr) {
+func (s *allocation) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []layout.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen := map[Addr]bool{}
-	count := func(list []Addr) {
+	seen := map[layout.Addr]bool{}
+	count := func(list []layout.Addr) {
 		for _, a := range list {
 			if a != 0 && seen[a] {
 				twice = append(twice, a)
@@ -372,14 +375,14 @@ func (s *allocation) Unowned(found []FreeBlock) (nobodys []FreeBlock, twice []Ad
 			a.lists[class].gather()
 			count(a.lists[class].free)
 		}
-		count(a.out.list)
+		count(a.out.appendTo(nil))
 		a.mu.Unlock()
 	}
 	for class := range s.pools {
 		count(s.pools[class].free)
 		for _, c := range s.pools[class].open {
 			for k := c.next; k < c.n; k++ {
-				count([]Addr{MakeAddr(c.seg, k*Class(class).Size())})
+				count([]layout.Addr{layout.MakeAddr(c.seg, k*layout.Class(class).Size())})
 			}
 		}
 	}

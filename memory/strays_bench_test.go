@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // BenchmarkClaimStrays: how long it takes to find that of so many free blocks in pools
@@ -16,8 +17,8 @@ func BenchmarkClaimStrays(b *testing.B) {
 			bed := newBed(b, 2, 1200, 1)
 			s, c := bed.open()
 			a := bed.allocator(s, c)
-			const k = memory.Class(0)
-			var mine []memory.Addr
+			const k = layout.Class(0)
+			var mine []layout.Addr
 			for len(mine) < n {
 				mine = append(mine, must(a.Alloc(c, k))(b))
 			}

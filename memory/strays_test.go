@@ -8,19 +8,20 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // blanks lists all blocks of a class as a walk would that finds none in use: what is in
 // use is the caller's to leave out.
-func blanks(s *memory.Space, k memory.Class, used ...memory.Addr) (out []memory.FreeBlock) {
+func blanks(s *memory.Space, k layout.Class, used ...layout.Addr) (out []memory.FreeBlock) {
 	l := s.Layout()
 	for id := range l.Segments {
-		if g := &l.Segments[id]; g.Kind != memory.KindBlocks || g.Class != k {
+		if g := &l.Segments[id]; g.Kind != layout.KindBlocks || g.Class != k {
 			continue
 		}
 		for i := range l.SegmentSize / k.Size() {
-			if a := memory.MakeAddr(memory.SegmentID(id), i*k.Size()); !slices.Contains(used, a) {
+			if a := layout.MakeAddr(layout.SegmentID(id), i*k.Size()); !slices.Contains(used, a) {
 				out = append(out, memory.FreeBlock{Addr: a})
 			}
 		}
@@ -38,7 +39,7 @@ func all(x *memory.Strays) []bool {
 }
 
 // conserved demands that every block of a class that is not in use is there once.
-func conserved(t *testing.T, s *memory.Space, k memory.Class, used ...memory.Addr) {
+func conserved(t *testing.T, s *memory.Space, k layout.Class, used ...layout.Addr) {
 	t.Helper()
 	nobodys, twice := s.Unowned(blanks(s, k, used...))
 	if len(nobodys) > 0 || len(twice) > 0 {
@@ -47,7 +48,7 @@ func conserved(t *testing.T, s *memory.Space, k memory.Class, used ...memory.Add
 }
 
 // session is an allocator of a coordinator, with some blocks.
-func (b *bed) session(s *memory.Space, k memory.Class) (*memory.Allocator, uint32) {
+func (b *bed) session(s *memory.Space, k layout.Class) (*memory.Allocator, uint32) {
 	b.tb.Helper()
 	c := b.thread().Plain()
 	a := b.allocator(s, c)
@@ -66,7 +67,7 @@ func die(t *testing.T, s *memory.Space, id uint32) {
 // TestStrays: what a dead coordinator had comes back, all of it and nothing else, and
 // once; and the dead one can do nothing with it when it wakes up.
 func TestStrays(t *testing.T) {
-	const k = memory.Class(2)
+	const k = layout.Class(2)
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()
 	live, _ := b.session(s, k)
@@ -86,7 +87,7 @@ func TestStrays(t *testing.T) {
 	if x := s.ClaimStrays(blanks(s, k, used)); x != nil {
 		t.Fatalf("while transactions are undecided %d blocks are nobody's", len(x.Blocks))
 	}
-	if _, err := dead.Alloc(c, memory.Class(4)); !errors.Is(err, memory.ErrNoCoordinator) {
+	if _, err := dead.Alloc(c, layout.Class(4)); !errors.Is(err, memory.ErrNoCoordinator) {
 		t.Errorf("one that was declared dead is given blocks: %v", err)
 	}
 	check(t, claim.Forget())
@@ -129,7 +130,7 @@ func TestStrays(t *testing.T) {
 // TestAbandoned: what a session gives up that goes on as another coordinator is found by
 // a sweep, which is due then.
 func TestAbandoned(t *testing.T) {
-	const k = memory.Class(2)
+	const k = layout.Class(2)
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()
 	a, id := b.session(s, k)
@@ -161,7 +162,7 @@ func TestAbandoned(t *testing.T) {
 // TestResolution: one at a time resolves a lock, those of coordinators that are gone do
 // not count, and what they have freed is not given back by them.
 func TestResolution(t *testing.T) {
-	const k = memory.Class(2)
+	const k = layout.Class(2)
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()
 	a, id := b.session(s, k)
@@ -190,7 +191,7 @@ func TestResolution(t *testing.T) {
 // TestScanOfTheDead: a part of a segment that the dead was looking through is looked
 // through by others.
 func TestScanOfTheDead(t *testing.T) {
-	const k = memory.Class(2)
+	const k = layout.Class(2)
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()
 	first := b.allocator(s, c)
@@ -218,12 +219,12 @@ func TestScanOfTheDead(t *testing.T) {
 // moment, sweeps find what the dead had. No block is ever anybody's twice, and when all is
 // over none is missing. What would be headers on the blades is a map.
 func TestStraysBesideAllocators(t *testing.T) {
-	const k, workers = memory.Class(2), 4
+	const k, workers = layout.Class(2), 4
 	b := newBed(t, 3, 10, 1)
 	s, _ := b.open()
 	var mu, deaths sync.Mutex
-	version := map[memory.Addr]uint64{} // of blocks that were used; odd: it is in use
-	bump := func(a memory.Addr, odd uint64) {
+	version := map[layout.Addr]uint64{} // of blocks that were used; odd: it is in use
+	bump := func(a layout.Addr, odd uint64) {
 		mu.Lock()
 		defer mu.Unlock()
 		if version[a]&1 == odd {
@@ -283,7 +284,7 @@ func TestStraysBesideAllocators(t *testing.T) {
 			a.Serve(id)
 		}
 		join()
-		var used []memory.Addr
+		var used []layout.Addr
 		for range 6000 {
 			x, err := a.Alloc(c, k)
 			if err != nil {
@@ -349,8 +350,8 @@ func TestStraysBesideAllocators(t *testing.T) {
 	}
 }
 
-// TestAbandonWithoutCatalog: what an allocator has on its way is given up when the catalog does not say that a sweep
-// is due for it. It is asked again, and says so.
+// TestAbandonWithoutCatalog: what an allocator has on its way is given up when the catalog does not
+// say that a sweep is due for it. It is asked again, and says so.
 func TestAbandonWithoutCatalog(t *testing.T) {
 	b := newBed(t, 2, 8, 1)
 	s, c := b.open()

@@ -4,10 +4,11 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// TestBeginSweep: one process sweeps for all, and which one that is the catalog says. The others wait for it, and sweep what they
-// owe afterwards.
+// TestBeginSweep: one process sweeps for all, and which one that is the catalog says. The others
+// wait for it, and sweep what they owe afterwards.
 func TestBeginSweep(t *testing.T) {
 	const term = 100
 	b := newSharedBed(t, 2, 8, 1)
@@ -16,7 +17,7 @@ func TestBeginSweep(t *testing.T) {
 	clock := b.fabric.clock
 	all := []*memory.Space{p, q}
 	// is demands what processes are to sweep, and which one has the right.
-	is := func(what string, mender *memory.Space, want ...memory.Sweeping) {
+	is := func(what string, holder *memory.Space, want ...memory.Sweeping) {
 		t.Helper()
 		for i, s := range all {
 			check(t, s.Follow())
@@ -25,11 +26,13 @@ func TestBeginSweep(t *testing.T) {
 			}
 		}
 		number := uint32(0)
-		if mender != nil {
-			number = mender.Process()
+		if holder != nil {
+			number = holder.Process()
 		}
-		if l := must(memory.LoadLayout(b.cat))(t); l.Mender(memory.MendSweep) != number || mender != nil && !l.Unswept {
-			t.Errorf("%s: process %d has the right, and not %d; unswept %v", what, l.Mender(memory.MendSweep), number, l.Unswept)
+		if l := must(layout.LoadLayout(b.cat))(t); l.Holder(layout.RightSweep) != number ||
+			holder != nil && !l.Unswept {
+			t.Errorf("%s: process %d has the right, and not %d; unswept %v",
+				what, l.Holder(layout.RightSweep), number, l.Unswept)
 		}
 	}
 	swept := func(s *memory.Space) {
@@ -51,7 +54,7 @@ func TestBeginSweep(t *testing.T) {
 		t.Error("what another process sweeps is not due, or is owed")
 	}
 	check(t, p.Renew(*clock+term))
-	is("the mender has renewed its registration", p, everything, nothing)
+	is("the holder has renewed its registration", p, everything, nothing)
 	swept(p)
 	is("swept", nil, nothing, own)
 	if !q.OwesSweep() || p.OwesSweep() {
@@ -79,17 +82,17 @@ func TestBeginSweep(t *testing.T) {
 	is("it has failed before the other one sweeps", p, everything, everything)
 	swept(p)
 	is("that one has come to its end", nil, nothing, everything)
-	if !q.Torn(*clock) {
+	if !q.HalfDone(*clock) {
 		t.Error("what it has left in indexes is taken for done, as the other sweep is over")
 	}
 	generation, _ = q.Unswept()
 	q.SweptIndexes(generation)
 	swept(q)
-	if is("it has swept, too", nil, nothing, nothing); q.Torn(*clock) {
+	if is("it has swept, too", nil, nothing, nothing); q.HalfDone(*clock) {
 		t.Error("indexes are taken to be half-changed")
 	}
 
-	// The mender does not come to an end, though it lives.
+	// The holder does not come to an end, though it lives.
 	die(t, p, must(p.NewCoordinator())(t).ID)
 	*clock += 10
 	is("waiting", p, everything, nothing)
@@ -100,7 +103,7 @@ func TestBeginSweep(t *testing.T) {
 		is("waiting on", p, everything, nothing)
 	}
 	*clock++
-	for _, s := range all { // the mender asks first
+	for _, s := range all { // the holder asks first
 		check(t, s.Follow())
 		s.BeginSweep(*clock)
 	}
@@ -108,7 +111,7 @@ func TestBeginSweep(t *testing.T) {
 	swept(p) // it has come to its end all the same
 	is("both have swept", nil, nothing, nothing)
 
-	// The mender dies.
+	// The holder dies.
 	die(t, p, must(p.NewCoordinator())(t).ID)
 	check(t, q.Listen())
 	*clock += term/2 + 1
@@ -118,7 +121,7 @@ func TestBeginSweep(t *testing.T) {
 		t.Fatalf("%d registrations have ended", n)
 	}
 	all = all[1:]
-	is("the mender is gone", q, everything)
+	is("the holder is gone", q, everything)
 	check(t, q.Renew(*clock+term))
 	check(t, p.Renew(*clock+term)) // it registers anew
 	all = []*memory.Space{p, q}
@@ -128,12 +131,12 @@ func TestBeginSweep(t *testing.T) {
 	generation, _ = p.Unswept()
 	p.SweptOwn(generation)
 
-	// The mender closes the database, and no process has the right.
+	// The holder closes the database, and no process has the right.
 	die(t, p, must(p.NewCoordinator())(t).ID)
 	check(t, q.Follow())
 	check(t, p.Close(b.thread().Plain()))
-	if l := must(memory.LoadLayout(b.cat))(t); l.Mender(memory.MendSweep) != 0 || !l.Unswept {
-		t.Errorf("closed: process %d has the right, unswept %v", l.Mender(memory.MendSweep), l.Unswept)
+	if l := must(layout.LoadLayout(b.cat))(t); l.Holder(layout.RightSweep) != 0 || !l.Unswept {
+		t.Errorf("closed: process %d has the right, unswept %v", l.Holder(layout.RightSweep), l.Unswept)
 	}
 	all = all[1:]
 	b.cat.fail = true
@@ -146,8 +149,8 @@ func TestBeginSweep(t *testing.T) {
 	is("in the end", nil, nothing)
 }
 
-// TestJoinedWhileHollow: a process joins while slots may lead to free blocks, and another one sweeps. Afterwards the first one adopts a segment that
-// has no owner, and uses what is free there.
+// TestJoinedWhileHollow: a process joins while slots may lead to free blocks, and another one
+// sweeps. Afterwards the first one adopts a segment that has no owner, and uses what is free there.
 func TestJoinedWhileHollow(t *testing.T) {
 	const k = 20
 	b := newSharedBed(t, 3, 4, 1)
@@ -155,7 +158,7 @@ func TestJoinedWhileHollow(t *testing.T) {
 	freeing := newProcess(t, b, s, c, k)
 	gone, gc := b.join(0)
 	dead := newProcess(t, b, gone, gc, k)
-	taken := map[memory.Addr]bool{}
+	taken := map[layout.Addr]bool{}
 	dead.insert(t, k, 1<<20, taken)
 	n := 0
 	check(t, s.Follow())
@@ -172,12 +175,12 @@ func TestJoinedWhileHollow(t *testing.T) {
 	check(t, s.CloseCoordinatorOn(c, freeing.id))
 	check(t, freeing.a.Close(c))
 	check(t, s.Follow())
-	check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(2); return nil }))
+	check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(2); return nil }))
 	must(s.TakeOver(2))(t)
 	late, lc := b.join(0)
 	check(t, s.Follow())
 	generation, due := s.Unswept()
-	if !due || !late.Hollow() {
+	if !due || !late.Dangling() {
 		t.Fatal("nothing is to be swept after a loss")
 	}
 	check(t, s.Swept(generation))
@@ -190,7 +193,7 @@ func TestJoinedWhileHollow(t *testing.T) {
 }
 
 // has reports whether a copy of a block is on a blade.
-func has(v *memory.View, a memory.Addr, blade int) bool {
+func has(v *layout.View, a layout.Addr, blade int) bool {
 	for i := range v.Copies(a) {
 		if int(v.At(a, i).Blade) == blade {
 			return true

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -26,7 +27,7 @@ const syncChunk = 8 << 10
 // not change any more.
 //
 // Copies that are being built are never written to in another way. a and n are multiples of 8.
-func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
+func SyncWords(c *rdma.Coro, v *layout.View, a layout.Addr, n uint32) error {
 	_, err := syncWords(c, v, a, n, forever)
 	return err
 }
@@ -34,8 +35,9 @@ func SyncWords(c *rdma.Coro, v *View, a Addr, n uint32) error {
 // forever: until the words are equal.
 const forever = math.MaxInt
 
-// syncWords is SyncWords that gives up, false, when some of the words were not equal after so many tries.
-func syncWords(c *rdma.Coro, v *View, a Addr, n uint32, tries int) (done bool, err error) {
+// syncWords is SyncWords that gives up, false, when some of the words were not equal
+// after so many tries.
+func syncWords(c *rdma.Coro, v *layout.View, a layout.Addr, n uint32, tries int) (done bool, err error) {
 	if v.Written(a) == v.Copies(a) || n == 0 {
 		return true, nil
 	}
@@ -49,7 +51,8 @@ func syncWords(c *rdma.Coro, v *View, a Addr, n uint32, tries int) (done bool, e
 	var batch rdma.Batch
 	for k := v.Copies(a); k < v.Written(a); k++ {
 		for o := uint32(0); o < n; o += chunk {
-			if done, err := syncRange(c, v, a+Addr(o), min(chunk, n-o), 0, k, tries, buf, &batch); !done || err != nil {
+			done, err := syncRange(c, v, a+layout.Addr(o), min(chunk, n-o), 0, k, tries, buf, &batch)
+			if !done || err != nil {
 				return false, err
 			}
 		}
@@ -59,7 +62,8 @@ func syncWords(c *rdma.Coro, v *View, a Addr, n uint32, tries int) (done bool, e
 
 // syncRange is syncWords for what fits the buffer and one copy; it takes what another copy has,
 // for syncWords the primary.
-func syncRange(c *rdma.Coro, v *View, a Addr, n uint32, from, copyNo, most int, buf uint32, b *rdma.Batch) (done bool, err error) {
+func syncRange(c *rdma.Coro, v *layout.View, a layout.Addr, n uint32, from, copyNo, most int, buf uint32,
+	b *rdma.Batch) (done bool, err error) {
 	t := c.Thread()
 	for tries := range most {
 		b.Reset()

@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// TestDropTable: the states of a table, which last, and the name, which is free from the first step on.
+// TestDropTable: the states of a table, which last, and the name, which is free from the first step
+// on.
 func TestDropTable(t *testing.T) {
 	b := newBed(t, 2, 4, 1)
 	s, c := b.open()
@@ -38,16 +40,19 @@ func TestDropTable(t *testing.T) {
 	}
 	// Changes of several tables are all there, or none.
 	none := []memory.TableChange{{ID: second.ID, Options: []byte("other")}, {ID: first.ID, Drop: true}}
-	if err := s.ChangeTables(none...); !errors.Is(err, memory.ErrNoTable) || string(must(s.Tables())(t)[1].Options) != "new" {
+	if err := s.ChangeTables(none...); !errors.Is(err, memory.ErrNoTable) ||
+		string(must(s.Tables())(t)[1].Options) != "new" {
 		t.Errorf("a change of a table that is there, and of one that is not: %v", err)
 	}
 	third := must(s.CreateTable("t", nil))(t)
-	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != memory.TableDropped || ts[1].State != memory.TableDropping || ts[2].State != memory.TableLive || ts[2].ID != third.ID {
+	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != layout.TableDropped ||
+		ts[1].State != layout.TableDropping || ts[2].State != layout.TableLive || ts[2].ID != third.ID {
 		t.Errorf("%+v", ts)
 	}
 	check(t, s.Close(c))
 	s, _ = b.open()
-	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != memory.TableDropped || ts[1].State != memory.TableDropping || ts[2].State != memory.TableLive {
+	if ts := must(s.Tables())(t); len(ts) != 3 || ts[0].State != layout.TableDropped ||
+		ts[1].State != layout.TableDropping || ts[2].State != layout.TableLive {
 		t.Errorf("opened again: %+v", ts)
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestTenure: others end the registration of a process. Its threads get no view of the epoch in which that was, those that have posted nothing before
-// included, also when the process registers anew: they begin anew before. The thread of a session goes on as long as its coordinator lives, but not
-// under a right of before.
+// TestTenure: others end the registration of a process. Its threads get no view of the epoch in
+// which that was, those that have posted nothing before included, also when the process registers
+// anew: they begin anew before. The thread of a session goes on as long as its coordinator lives,
+// but not under a right of before.
 func TestTenure(t *testing.T) {
 	b := newSharedBed(t, 3, 10, 1)
 	s, c := b.join(100)
@@ -36,7 +38,7 @@ func TestTenure(t *testing.T) {
 	co := must(s.NewCoordinator())(t)
 	session := b.thread()
 	s.Join(session, co.ID)
-	if !s.BeginMend(7) {
+	if !s.AcquireRight(7) {
 		t.Fatal("no right")
 	}
 	under := func(when string, th *rdma.Thread, want bool) {
@@ -66,7 +68,7 @@ func TestTenure(t *testing.T) {
 		under("the session, under a right that was ended", session, false)
 		goes("the session, when it is done with that", session, true)
 		under("under a right that was ended", c.Thread(), false)
-		if s.HasMend(7) {
+		if s.HasRight(7) {
 			t.Error("it has the right of before")
 		}
 		if err := s.Stands(was); !errors.Is(err, memory.ErrEnded) || !errors.Is(err, rdma.ErrStaleKey) {
@@ -92,8 +94,9 @@ func TestTenure(t *testing.T) {
 	}
 }
 
-// TestRightsInChanges: others end the registration of a process that has a right. What it does under the right then is not in the catalog, whether it has
-// heard of that or not, or has registered anew.
+// TestRightsInChanges: others end the registration of a process that has a right. What it
+// does under the right then is not in the catalog, whether it has heard of that or not, or
+// has registered anew.
 func TestRightsInChanges(t *testing.T) {
 	change := func(x memory.TableChange) func(s *memory.Space, c *rdma.Coro) error {
 		return func(s *memory.Space, _ *rdma.Coro) error { return s.ChangeTables(x) }
@@ -105,17 +108,42 @@ func TestRightsInChanges(t *testing.T) {
 		errors []error
 		act    func(s *memory.Space, c *rdma.Coro) error
 	}{
-		{"drop", memory.MendAlone, []error{memory.ErrShared, memory.ErrEnded}, change(memory.TableChange{ID: 1, Drop: true})},
-		{"options", memory.MendAlone, []error{memory.ErrShared, memory.ErrEnded}, change(memory.TableChange{ID: 1, Options: []byte("x")})},
-		{"create", memory.MendAlone, []error{memory.ErrShared, memory.ErrEnded}, create},
-		{"alone within", memory.MendAlone, []error{memory.ErrShared, memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error { return s.BeginAlone() }},
-		{"root", 1, []error{memory.ErrTableExists}, func(s *memory.Space, c *rdma.Coro) error { return s.SetTableRoot(1, must(s.AllocExtent(c, 256))(t)) }},
+		{
+			"drop", layout.RightAlone, []error{memory.ErrShared, memory.ErrEnded},
+			change(memory.TableChange{ID: 1, Drop: true}),
+		},
+		{
+			"options", layout.RightAlone, []error{memory.ErrShared, memory.ErrEnded},
+			change(memory.TableChange{ID: 1, Options: []byte("x")}),
+		},
+		{"create", layout.RightAlone, []error{memory.ErrShared, memory.ErrEnded}, create},
+		{
+			"alone within", layout.RightAlone, []error{memory.ErrShared, memory.ErrEnded},
+			func(s *memory.Space, _ *rdma.Coro) error { return s.BeginAlone() },
+		},
+		{"root", 1, []error{memory.ErrTableExists}, func(s *memory.Space, c *rdma.Coro) error {
+			return s.SetTableRoot(1, must(s.AllocExtent(c, 256))(t))
+		}},
 		{"unmade", 1, []error{memory.ErrTableExists}, change(memory.TableChange{ID: 1, Drop: true, Unmade: true})},
 		{"forget", 1, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error { return s.ForgetTable(1) }},
-		{"build", memory.MendCopies, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error { _, err := s.Build(); return err }},
-		{"spread", memory.MendCopies, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error { _, err := s.Spread(); return err }},
-		{"settle", memory.MendCopies, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error { return s.AdvanceEpoch(s.Settle(false)) }},
-		{"admit", memory.MendCopies, []error{memory.ErrEnded}, func(s *memory.Space, c *rdma.Coro) error { return s.Admit(c, 2, nil) }},
+		{
+			"nodes", 1, []error{memory.ErrEnded},
+			change(memory.TableChange{ID: 1, Root: layout.MakeAddr(1, 0), Nodes: 4}),
+		},
+		{"build", layout.RightCopies, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error {
+			_, err := s.Build()
+			return err
+		}},
+		{"spread", layout.RightCopies, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error {
+			_, err := s.Spread()
+			return err
+		}},
+		{"settle", layout.RightCopies, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error {
+			return s.AdvanceEpoch(s.Settle(false))
+		}},
+		{"admit", layout.RightCopies, []error{memory.ErrEnded}, func(s *memory.Space, c *rdma.Coro) error {
+			return s.Admit(c, 2, nil)
+		}},
 	} {
 		for k, way := range []string{"it has not heard of it", "it has heard of it", "it has registered anew"} {
 			if testing.Short() && (i+k)%3 > 0 {
@@ -125,7 +153,7 @@ func TestRightsInChanges(t *testing.T) {
 			s, c := b.join(10_000_000)
 			must(s.CreateTable("t", nil))(t)
 			var other *memory.Space
-			if x.of == memory.MendAlone {
+			if x.of == layout.RightAlone {
 				check(t, s.BeginAlone())
 				var err error
 				other, _, err = b.tryOpen(0) // which waits until the registration has ended
@@ -133,10 +161,10 @@ func TestRightsInChanges(t *testing.T) {
 				check(t, other.EndAlone())
 			} else {
 				other, _ = b.join(0)
-				if check(t, s.Follow()); !s.BeginMend(x.of) {
+				if check(t, s.Follow()); !s.AcquireRight(x.of) {
 					t.Fatal("no right")
 				}
-				check(t, other.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(2); return nil }))
+				check(t, other.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(2); return nil }))
 				check(t, s.Follow())
 				if n := must(other.TakeOver(10_000_001))(t); n != 1 {
 					t.Fatalf("%d registrations were ended", n)
@@ -152,25 +180,26 @@ func TestRightsInChanges(t *testing.T) {
 			for blade := range 2 {
 				check(t, c.Thread().Reconnect(rdma.BladeID(blade)))
 			}
-			before := must(memory.LoadLayout(b.cat))(t)
+			before := must(layout.LoadLayout(b.cat))(t)
 			err := x.act(s, c)
 			for _, want := range x.errors {
 				if !errors.Is(err, want) {
 					t.Errorf("%s, %s: %v", x.name, way, err)
 				}
 			}
-			after := must(memory.LoadLayout(b.cat))(t)
-			if !reflect.DeepEqual(before.Tables, after.Tables) || before.Blades[2].State != after.Blades[2].State || before.Epoch != after.Epoch {
+			after := must(layout.LoadLayout(b.cat))(t)
+			if !reflect.DeepEqual(before.Tables, after.Tables) || before.Blades[2].State != after.Blades[2].State ||
+				before.Epoch != after.Epoch {
 				t.Errorf("%s, %s: the catalog was changed from %+v to %+v", x.name, way, before, after)
 			}
-			if x.of == memory.MendAlone {
+			if x.of == layout.RightAlone {
 				if err := s.EndAlone(); !errors.Is(err, memory.ErrShared) {
 					t.Errorf("%s, %s: alone to the end: %v", x.name, way, err)
 				}
 				check(t, s.ChangeTables(memory.TableChange{ID: 1, Options: []byte("y")})) // without a right
 			} else {
-				s.EndMend(x.of)
-				if !s.BeginMend(x.of) {
+				s.ReleaseRight(x.of)
+				if !s.AcquireRight(x.of) {
 					t.Errorf("%s, %s: it does not get the right anew", x.name, way)
 				}
 			}

@@ -10,29 +10,31 @@ import (
 	"txnode/rdma"
 )
 
-// A catalog must not go back: it would hand out room twice, and miss tables. So whatever takes part remembers the latest revision that it
-// has seen of it, and refuses an earlier one:
+// A catalog must not go back: it would hand out room twice, and miss tables. So whatever takes part
+// remembers the latest revision that it has seen of it, and refuses an earlier one:
 //
 //	a process     store.rev; see store.load and store.newer
-//	a blade       a word behind its header, in its file if it has one: see Tell. Every opening compares it, so that processes that
+//	a blade       a word behind its header, in its file if it has one: see Tell. Every opening
+//	              compares it, so that processes that
 //	              have seen nothing yet are warned, too
 //
 // No blade is told of a revision before the catalog has it on its disk.
 
-// distrust notes that the catalog cannot be used any more if an error says so, and returns the error. The caller holds the lock.
+// distrust notes that the catalog cannot be used any more if an error says so, and returns the
+// error. The caller holds the lock.
 func (s *store) distrust(err error) error {
-	if errors.Is(err, ErrForeign) && s.closed == nil && s.view.Load() != nil {
+	if errors.Is(err, layout.ErrForeign) && s.closed == nil && s.view.Load() != nil {
 		s.closed = err
 	}
 	return err
 }
 
-// load loads the entries of the catalog, which is not behind the revision that is known. The caller holds the lock, which is not held
-// meanwhile, and has the turn.
-func (s *store) load() (entries []Entry, rev Revision, err error) {
+// load loads the entries of the catalog, which is not behind the revision that is known. The caller
+// holds the lock, which is not held meanwhile, and has the turn.
+func (s *store) load() (entries []layout.Entry, rev layout.Revision, err error) {
 	s.called(func() { entries, rev, err = s.cat.Load() })
 	if err == nil {
-		err = Behind(s.cat.Name(), rev, s.rev)
+		err = layout.Behind(s.cat.Name(), rev, s.rev)
 	}
 	return entries, rev, s.distrust(err)
 }
@@ -43,20 +45,22 @@ const (
 	toldAt     = layout.HeaderCopies * layout.RegionHeaderSize
 )
 
-// readHeader reads both copies of a region's header into a buffer of headerRoom bytes, one after the other, and what the
-// blade was told of behind them.
+// readHeader reads both copies of a region's header into a buffer of headerRoom bytes, one after
+// the other, and what the blade was told of behind them.
 func readHeader(c *rdma.Coro, b rdma.BladeID, key rdma.Key, buf uint32) error {
 	var batch rdma.Batch
-	for i := range HeaderCopies {
-		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: HeaderOffset(i)}, buf+uint32(i)*RegionHeaderSize, RegionHeaderSize)
+	for i := range layout.HeaderCopies {
+		batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: layout.HeaderOffset(i)},
+			buf+uint32(i)*layout.RegionHeaderSize, layout.RegionHeaderSize)
 	}
 	batch.Read(rdma.RemoteAddr{Blade: b, Key: key, Off: layout.ToldOffset}, buf+toldAt, 16) // and DoubtOffset
 	return c.Do(&batch)
 }
 
-// compareTold compares the catalog with what a blade was told of, which readHeader has read: a *BehindError, with the name of the
-// blade. The catalog is asked afterwards, since another process may have told the blade of a change meanwhile.
-func (s *store) compareTold(c *rdma.Coro, b rdma.BladeID, rev Revision, buf uint32) error {
+// compareTold compares the catalog with what a blade was told of, which readHeader has read: a
+// *BehindError, with the name of the blade. The catalog is asked afterwards, since another process
+// may have told the blade of a change meanwhile.
+func (s *store) compareTold(c *rdma.Coro, b rdma.BladeID, rev layout.Revision, buf uint32) error {
 	told, _ := layout.ParseTold(binary.LittleEndian.Uint64(c.Thread().Bytes(buf+toldAt, 8)))
 	if told <= rev {
 		return nil
@@ -65,16 +69,19 @@ func (s *store) compareTold(c *rdma.Coro, b rdma.BladeID, rev Revision, buf uint
 	if err != nil {
 		return s.unheard(err)
 	}
-	if err := Behind(s.cat.Name(), now, told); err != nil {
-		return &BladeError{Blade: b, Name: s.opts.bladeName(b), Err: err, What: "it was told of a later revision"}
+	if err := layout.Behind(s.cat.Name(), now, told); err != nil {
+		return &layout.BladeError{
+			Blade: b, Name: s.opts.bladeName(b), Err: err, What: "it was told of a later revision",
+		}
 	}
 	return nil
 }
 
-// Tell has the blades that are up remember at which revision the catalog is, as far as this process knows: no opening takes an earlier
-// one for the catalog. A word that is damaged is replaced. It costs nothing if there is no other revision than the last time. In a shared
-// database it also stamps the blades (Stamp), if no process has done so for stampEveryNs. It belongs to c, and takes the lock.
-func (s *store) Tell(c *rdma.Coro) error {
+// Tell has the blades that are up remember at which revision the catalog is, as far as this process
+// knows: no opening takes an earlier one for the catalog. A word that is damaged is replaced. It
+// costs nothing if there is no other revision than the last time. In a shared database it also
+// stamps the blades (Stamp), if it is time: stampEveryNs. It belongs to c, and takes the lock.
+func (s *membership) Tell(c *rdma.Coro) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
@@ -101,14 +108,18 @@ type telling struct {
 	done        bool
 }
 
-// tellAll tells all blades that are up, and that the thread uses, of a revision; durable: so that they know of it after a loss of power.
-func (s *store) tellAll(c *rdma.Coro, rev Revision, durable bool) ([]telling, error) {
+// tellAll tells all blades that are up, and that the thread uses, of a revision; durable: so that
+// they know of it after a loss of power.
+func (s *store) tellAll(c *rdma.Coro, rev layout.Revision, durable bool) ([]telling, error) {
 	v, barred := s.View(), c.Thread().Barred()
 	s.mu.Lock()
 	l, all := s.layout, make([]telling, 0, v.Blades())
 	for b := range v.Blades() {
 		if id := rdma.BladeID(b); v.Up(id) && v.Key(id) != 0 && barred&rdma.BladeBit(id) == 0 {
-			all = append(all, telling{at: rdma.RemoteAddr{Blade: id, Key: v.Key(id), Off: layout.ToldOffset}, incarnation: l.Blades[b].Incarnation})
+			all = append(all, telling{
+				at:          rdma.RemoteAddr{Blade: id, Key: v.Key(id), Off: layout.ToldOffset},
+				incarnation: l.Blades[b].Incarnation,
+			})
 		}
 	}
 	s.mu.Unlock()
@@ -125,7 +136,7 @@ func (s *store) tellAll(c *rdma.Coro, rev Revision, durable bool) ([]telling, er
 }
 
 // tell tells blades of a revision, and reports whether all know of it, or of a later one.
-func tell(c *rdma.Coro, all []telling, rev Revision, durable bool) (whole bool, err error) {
+func tell(c *rdma.Coro, all []telling, rev layout.Revision, durable bool) (whole bool, err error) {
 	var batch rdma.Batch
 	for tries := range maxTells { // each time that it fails a later revision may be there
 		batch.Reset()
@@ -178,25 +189,29 @@ func tell(c *rdma.Coro, all []telling, rev Revision, durable bool) (whole bool, 
 // maxTells bounds how often in a row a word of a blade changes while it is told of a revision.
 const maxTells = 10
 
-// Nor must a blade go back: the file of a blade of an hour ago lacks what was committed since. So the catalog remembers in turn of which
-// revision each blade was told (Blade.Told), and a region that was told of an earlier one is an old copy (Layout.Stale).
+// Nor must a blade go back: the file of a blade of an hour ago lacks what was committed since. So
+// the catalog remembers in turn of which revision each blade was told (Blade.Told), and a region
+// that was told of an earlier one is an old copy (Layout.Stale).
 //
-// Invariant: Blade.Told of a blade that is up <= the revision in its word, also after a loss of power. The blade is told first, and flushes
-// its word; then the catalog has it. So the newest region is never taken for an old one.
+// Invariant: Blade.Told of a blade that is up <= the revision in its word, also after a loss of
+// power. The blade is told first, and flushes its word; then the catalog has it. So the newest
+// region is never taken for an old one.
 //
-// Claim: a copy of a region that was made before a call of Stamp is an old copy after it. Stamp notes of each blade the revision
-// had before it tells the blade anything. The word only grows, so the copy has at most had. Stamp returns nil when the catalog has
-// Blade.Told > had. If all of that were the same revision, nothing has changed in the catalog since the blades were told; then the first
-// round of Stamp changes the catalog, and the second one has a later revision.
+// Claim: a copy of a region that was made before a call of Stamp is an old copy after it. Stamp
+// notes of each blade the revision had before it tells the blade anything. The word only grows, so
+// the copy has at most had. Stamp returns nil when the catalog has Blade.Told > had. If all of that
+// were the same revision, nothing has changed in the catalog since the blades were told; then the
+// first round of Stamp changes the catalog, and the second one has a later revision.
 //
-// A session writes nothing before the Stamp of its Space's opening. So what is not noticed is a copy of a region, made while sessions were at work, if no Stamp was
-// made after it: they are made by Close, and in a shared database every stampEveryNs. It takes a copy that was made in the last seconds before all
-// processes died without closing the database.
+// A session writes nothing before the Stamp of its Space's opening. So what is not noticed is a
+// copy of a region, made while sessions were at work, if no Stamp was made after it: they are made
+// by Close, and in a shared database every stampEveryNs. It takes a copy that was made in the last
+// seconds before all processes died without closing the database.
 
-// Stamp has an old copy of each blade that is up be known as one, if it was made before the call: see above. It makes one change of the catalog, or
-// two. It belongs to c, and takes the lock.
-func (s *store) Stamp(c *rdma.Coro) error {
-	var had map[rdma.BladeID]Revision
+// Stamp has an old copy of each blade that is up be known as one, if it was made before the call:
+// see above. It makes one change of the catalog, or two. It belongs to c, and takes the lock.
+func (s *membership) Stamp(c *rdma.Coro) error {
+	var had map[rdma.BladeID]layout.Revision
 	for range maxStamps {
 		s.mu.Lock()
 		rev := s.rev
@@ -206,12 +221,14 @@ func (s *store) Stamp(c *rdma.Coro) error {
 			return err
 		}
 		if had == nil {
-			had = map[rdma.BladeID]Revision{}
+			had = map[rdma.BladeID]layout.Revision{}
 			for i := range all {
 				had[all[i].at.Blade] = all[i].had
 			}
 		}
-		if err := s.updateAs(&update{turn: true, unwaiting: true}, func() error { return s.noteTold(all) }); err != nil {
+		if err := s.updateAs(&update{
+			turn: true, unwaiting: true,
+		}, func() error { return s.noteTold(all) }); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(all, func(x telling) bool { return x.done && x.is <= had[x.at.Blade] }) {
@@ -224,16 +241,17 @@ func (s *store) Stamp(c *rdma.Coro) error {
 // maxStamps: one for the catalog to have a revision that no blade was told of.
 const maxStamps = 2
 
-// noteTold changes the catalog so that it has of what blades were told, if they are those still. The caller holds the lock, in a change.
+// noteTold changes the catalog so that it has of what blades were told, if they are those still.
+// The caller holds the lock, in a change.
 func (s *store) noteTold(all []telling) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	var changes []Entry
+	var changes []layout.Entry
 	next := slices.Clone(s.layout.Blades)
 	for i := range all {
 		x, b := &all[i], &next[all[i].at.Blade]
-		if !x.done || b.State != BladeUp || b.Incarnation != x.incarnation {
+		if !x.done || b.State != layout.BladeUp || b.Incarnation != x.incarnation {
 			continue
 		}
 		b.Told = max(b.Told, x.is)
@@ -249,15 +267,21 @@ func (s *store) noteTold(all []telling) error {
 	return nil
 }
 
-// stampEveryNs is for how long no process stamps the blades of a shared database, at most, while one has it open.
-const stampEveryNs = int64(5_000_000_000)
+// stampEveryNs is for how long no process stamps the blades of a shared database while one has it
+// open. The process that was registered first stamps them before, after stampFirstNs: else many
+// would at once, and all processes follow each stamp.
+const (
+	stampEveryNs = int64(5_000_000_000)
+	stampFirstNs = int64(3_000_000_000)
+)
 
-// stampDue reports whether no process has stamped the blades for stampEveryNs, as far as this one has seen. The caller holds the lock.
-func (s *store) stampDue() bool {
+// stampDue reports whether this process is to stamp the blades: see stampEveryNs. The
+// caller holds the lock.
+func (s *membership) stampDue() bool {
 	if !s.opts.Shared || s.closed != nil {
 		return false
 	}
-	last := Revision(0)
+	last := layout.Revision(0)
 	for i := range s.layout.Blades {
 		last = max(last, s.layout.Blades[i].Told)
 	}
@@ -265,5 +289,9 @@ func (s *store) stampDue() bool {
 		s.stamped.last, s.stamped.at = last, max(now, 1)
 		return false
 	}
-	return s.fabric.Now()-s.stamped.at >= stampEveryNs
+	every := stampEveryNs
+	if all := s.layout.Processes; len(all) > 0 && all[0].ID == s.process {
+		every = stampFirstNs
+	}
+	return s.fabric.Now()-s.stamped.at >= every
 }

@@ -18,8 +18,9 @@ func refuse(blade rdma.BladeID) func(rdma.BladeID) error {
 	}
 }
 
-// TestKeysOfTheLate: a process is taken for dead, and a blade does not end its keys. What it has there is given to no other
-// process before that is repeated: by the process that has made the epoch, or by one that follows.
+// TestKeysOfTheLate: a process is taken for dead, and a blade does not end its keys. What it has
+// there is given to no other process before that is repeated: by the process that has made the
+// epoch, or by one that follows.
 func TestKeysOfTheLate(t *testing.T) {
 	const blade = 1
 	for _, maker := range []bool{true, false} {
@@ -30,7 +31,7 @@ func TestKeysOfTheLate(t *testing.T) {
 		x := must(late.AllocExtent(c3, 1000))(t)
 		check(t, s.Follow())
 		check(t, s2.Follow())
-		if !late.BeginMend(7) {
+		if !late.AcquireRight(7) {
 			t.Fatal("the right to recover an index is not free")
 		}
 		old := late.View().Key(blade)
@@ -56,7 +57,7 @@ func TestKeysOfTheLate(t *testing.T) {
 			if s.Owns(x) {
 				t.Fatal("a segment is adopted, and the key of its owner before opens a blade")
 			}
-			if s.BeginMend(7) {
+			if s.AcquireRight(7) {
 				t.Fatal("a right of a process is taken, and its key opens a blade")
 			}
 			if err := s.BeginAlone(); !errors.Is(err, rdma.ErrBladeDown) {
@@ -79,10 +80,10 @@ func TestKeysOfTheLate(t *testing.T) {
 		for range 40 {
 			must(s.AllocExtent(c, 20_000))(t)
 		}
-		if !s.Owns(x) || !s.BeginMend(7) {
+		if !s.Owns(x) || !s.AcquireRight(7) {
 			t.Error("what the process had is not given away")
 		}
-		s.EndMend(7)
+		s.ReleaseRight(7)
 		must(s2.TakeOver(11))(t)
 		if s2.Deserted(11) {
 			t.Error("the other process finds something to be taken over")
@@ -92,8 +93,8 @@ func TestKeysOfTheLate(t *testing.T) {
 	}
 }
 
-// TestBladeWithoutKey: a blade grants no key for an epoch, and those before open it. Another epoch is begun as soon as it
-// does, by any process, and none while it does not.
+// TestBladeWithoutKey: a blade grants no key for an epoch, and those before open it. Another epoch
+// is begun as soon as it does, by any process, and none while it does not.
 func TestBladeWithoutKey(t *testing.T) {
 	const blade = 1
 	b := newSharedBed(t, 2, 12, 1)
@@ -116,15 +117,18 @@ func TestBladeWithoutKey(t *testing.T) {
 	}
 	b.fabric.granting = nil
 	must(s2.TakeOver(0))(t)
-	if e := s2.View().Epoch; e != old.Epoch+2 || b.opens(blade, old.Key(blade)) || !b.opens(blade, s2.View().Key(blade)) || s2.Deserted(0) {
-		t.Errorf("epoch %d after %d; the key of the first one opens the blade: %v", e, old.Epoch, b.opens(blade, old.Key(blade)))
+	if e := s2.View().Epoch; e != old.Epoch+2 || b.opens(blade, old.Key(blade)) ||
+		!b.opens(blade, s2.View().Key(blade)) || s2.Deserted(0) {
+		t.Errorf("epoch %d after %d; the key of the first one opens the blade: %v",
+			e, old.Epoch, b.opens(blade, old.Key(blade)))
 	}
 	must(s.TakeOver(0))(t)
 	agree(t, b, s, s2)
 }
 
-// TestCopiesBesideOldKeys: copies begin to be built, or are dropped, in an epoch that a blade does not begin. Nothing is copied from what
-// sessions of before may still write to, and no place is cleared that they may write to, before the blade has ended their keys.
+// TestCopiesBesideOldKeys: copies begin to be built, or are dropped, in an epoch that a blade does
+// not begin. Nothing is copied from what sessions of before may still write to, and no place is
+// cleared that they may write to, before the blade has ended their keys.
 func TestCopiesBesideOldKeys(t *testing.T) {
 	b := newBed(t, 4, 20, 1)
 	s, c := b.open()
@@ -135,7 +139,10 @@ func TestCopiesBesideOldKeys(t *testing.T) {
 		step   func(k *memory.Copier) error
 	}{
 		{func() error { return s.Drain(3) }, func(k *memory.Copier) error { _, err := k.Step(c); return err }},
-		{func() error { return s.AdvanceEpoch(nil) }, func(*memory.Copier) error { _, err := s.Reclaim(c); return err }},
+		{func() error { return s.AdvanceEpoch(nil) }, func(*memory.Copier) error {
+			_, err := s.Reclaim(c)
+			return err
+		}},
 	} {
 		old := s.View().Key(0)
 		b.fabric.revoking = refuse(0)
@@ -162,8 +169,9 @@ func TestCopiesBesideOldKeys(t *testing.T) {
 	kept(t, c, s, all)
 }
 
-// TestRefusal: a blade that executes verbs does not end keys. After a while it counts as one that does not answer, and what waits for
-// it goes on without it, unless it has the last copy of a segment.
+// TestRefusal: a blade that executes verbs does not end keys. After a while it counts as one
+// that does not answer, and what waits for it goes on without it, unless it has the last
+// copy of a segment.
 func TestRefusal(t *testing.T) {
 	const blade, second = 1, int64(1e9)
 	for _, last := range []bool{false, true} {
@@ -176,7 +184,7 @@ func TestRefusal(t *testing.T) {
 			must(s.AllocExtent(c, s.MaxExtent()))(t)
 		}
 		if last {
-			check(t, s.AdvanceEpoch(s.Demise(2)))
+			check(t, s.AdvanceEpoch(s.DeclareDead(2)))
 		}
 		b.fabric.revoking = refuse(blade)
 		refused := func() error { return s.Refusal(blade, *b.fabric.clock) }
@@ -195,9 +203,10 @@ func TestRefusal(t *testing.T) {
 		if last {
 			b.fabric.revoking = nil // it has come to itself
 		} else {
-			check(t, s.AdvanceEpoch(s.Demise(blade)))
+			check(t, s.AdvanceEpoch(s.DeclareDead(blade)))
 		}
-		if n, err := s.TakeOver(2 * second); n != 0 || err != nil || s.Deserted(2*second) || len(s.Layout().Processes) != 1 {
+		if n, err := s.TakeOver(2 * second); n != 0 || err != nil || s.Deserted(2*second) ||
+			len(s.Layout().Processes) != 1 {
 			t.Errorf("%d were ended: %v; registered are %+v", n, err, s.Layout().Processes)
 		}
 		if refused() != nil {
@@ -206,8 +215,9 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestUnfenced: a blade has ended keys, and a client that one of them has let in is in the middle of a verb. What has to come after late verbs
-// waits for it, for as long as it takes, and the blade does not count as one that does not answer.
+// TestUnfenced: a blade has ended keys, and a client that one of them has let in is in the middle
+// of a verb. What has to come after late verbs waits for it, for as long as it takes, and the blade
+// does not count as one that does not answer.
 func TestUnfenced(t *testing.T) {
 	const second = int64(1e9)
 	b := newSharedBed(t, 3, 12, 1)
@@ -221,7 +231,8 @@ func TestUnfenced(t *testing.T) {
 		return nil
 	}
 	for *b.fabric.clock = 11; *b.fabric.clock < 100*second; *b.fabric.clock += second {
-		if _, err := s.TakeOver(*b.fabric.clock); !errors.Is(err, memory.ErrUnrevoked) || !errors.Is(err, rdma.ErrUnfenced) {
+		if _, err := s.TakeOver(*b.fabric.clock); !errors.Is(err, memory.ErrUnrevoked) ||
+			!errors.Is(err, rdma.ErrUnfenced) {
 			t.Fatalf("after %d ns: %v", *b.fabric.clock, err)
 		}
 		if err := s.Refusal(1, *b.fabric.clock); err != nil {
@@ -234,7 +245,8 @@ func TestUnfenced(t *testing.T) {
 	}
 }
 
-// TestEpochsInVain: a blade knows no key that it has granted. Two processes try to begin an epoch again and again, and make few.
+// TestEpochsInVain: a blade knows no key that it has granted. Two processes try to begin an epoch
+// again and again, and make few.
 func TestEpochsInVain(t *testing.T) {
 	b := newSharedBed(t, 2, 12, 1)
 	s, _ := b.join(0)

@@ -6,33 +6,43 @@ import (
 	"txnode/memory/layout"
 )
 
-// bereft notes the loss of a blade with which nobody was declared dead, since no coordinator
+// noteLocksLost notes the loss of a blade with which nobody was declared dead, since no coordinator
 // was open: nobody is forgotten later. What dead ones have left, and no sweep has come to,
 // may have been on the blade all the same. The caller holds the lock.
-func (s *membership) bereft() {
-	s.hollow = true
+func (s *membership) noteLocksLost() {
+	s.dangling = true
 	s.losses++
 	s.sweeps++
 	s.owing = true
-	s.torn.Store(true)
+	s.halfDone.Store(true)
 }
 
 // What is to be swept is swept by one of the processes that have joined. The other ones wait:
 //
-//	locks, deleted records and half-done     are on the blades, and any process can finish them or take them back. The one that has the right of
-//	changes that dead coordinators left      MendSweep does. It gets the right with the change of the catalog that makes the sweep
-//	                                         due, and loses it with the one that ends the sweep, or its registration
-//	strays                                   are in segments of a process, which alone can tell that no allocator has them. It sweeps
-//	                                         these itself, when the other sweep is over. It owes that when a coordinator of its own is
-//	                                         gone, or one is that it has recovered, or tried to, since recovery frees blocks; and when it
-//	                                         has adopted a segment, or a blade was lost. Of no other death it has strays: only its own
-//	                                         allocators hand out its blocks, and those that another process frees are found in another
+//	locks, deleted records and half-done     are on the blades, and any process can finish them or
+//	                                         take them back. The one that has the right of
+//	changes that dead coordinators left      RightSweep does. It gets the right with the change of
+//	                                         the catalog that makes the sweep
+//	                                         due, and loses it with the one that ends the sweep,
+//	                                         or its registration
+//	strays                                   are in segments of a process, which alone can tell
+//	                                         that no allocator has them. It sweeps
+//	                                         these itself, when the other sweep is over. It owes
+//	                                         that when a coordinator of its own is
+//	                                         gone, or one is that it has recovered, or tried to,
+//	                                         since recovery frees blocks; and when it
+//	                                         has adopted a segment, or a blade was lost. Of no
+//	                                         other death it has strays: only its own
+//	                                         allocators hand out its blocks, and those that
+//	                                         another process frees are found in another
 //	                                         way (rescan)
-//	locks in the name of a process           that failed while it recovered or swept are known to be left over to that process alone.
-//	                                         So it sweeps all, also while another process has the right
+//	locks in the name of a process           that failed while it recovered or swept are known to
+//	                                         be left over to that process alone.
+//	                                         So it sweeps all, also while another process has the
+//	                                         right
 //
-// The right only saves work. Two processes that sweep do each other no harm, so one that has waited for long takes the right over, and the
-// one that had it may come to its end all the same.
+// The right only saves work. Two processes that sweep do each other no harm, so one that has waited
+// for long takes the right over, and the one that had it may come to its end all the same.
 
 // Sweeping is what a process is to sweep.
 type Sweeping uint8
@@ -44,15 +54,17 @@ const (
 	SweepAll
 )
 
-// A process lets another one sweep for all for sweepPatience times the term of its own registration, as long as that of the other one lasts; and
-// for sweepPatienceNs if registrations last for ever.
+// A process lets another one sweep for all for sweepPatience times the term of its own
+// registration, as long as that of the other one lasts; and for sweepPatienceNs if
+// registrations last for ever.
 const (
 	sweepPatience   = 8
 	sweepPatienceNs = int64(80_000_000_000)
 )
 
-// BeginSweep says what this process is to sweep at a time of the fabric's clock. It may take the right of MendSweep, which is a change
-// of the catalog. If the catalog cannot be changed, nothing is to be swept now. Safe for concurrent use.
+// BeginSweep says what this process is to sweep at a time of the fabric's clock. It may take the
+// right of RightSweep, which is a change of the catalog. If the catalog cannot be changed, nothing
+// is to be swept now. Safe for concurrent use.
 func (s *allocation) BeginSweep(now int64) Sweeping {
 	s.mu.Lock()
 	due, take := s.sweepDue(now)
@@ -70,11 +82,11 @@ func (s *allocation) BeginSweep(now int64) Sweeping {
 		if due, take = s.sweepDue(now); !take {
 			return nil
 		}
-		m := Mend{Of: MendSweep, Process: s.process}
-		if err := s.commit(layout.EntryOfMend(m)); err != nil {
+		m := layout.Right{Of: layout.RightSweep, Process: s.process}
+		if err := s.commit(layout.EntryOfRight(m)); err != nil {
 			return err
 		}
-		s.layout.SetMend(m)
+		s.layout.SetRight(m)
 		return nil
 	}) != nil {
 		return SweepNothing
@@ -82,14 +94,15 @@ func (s *allocation) BeginSweep(now int64) Sweeping {
 	return due
 }
 
-// sweepDue is what is to be swept at a time; take: the right to do so is to be taken before. The caller holds the lock.
+// sweepDue is what is to be swept at a time; take: the right to do so is to be taken before. The
+// caller holds the lock.
 func (s *membership) sweepDue(now int64) (due Sweeping, take bool) {
 	l := s.layout
-	mender := l.Mender(MendSweep)
+	holder := l.Holder(layout.RightSweep)
 	switch {
 	case !l.Unswept && !s.owing && !s.failing:
 		return SweepNothing, false
-	case !s.opts.Shared || s.failing || l.Unswept && l.Process(s.process) != nil && mender == s.process:
+	case !s.opts.Shared || s.failing || l.Unswept && l.Process(s.process) != nil && holder == s.process:
 		return SweepAll, false
 	case !l.Unswept:
 		for i := range l.Coordinators {
@@ -98,14 +111,14 @@ func (s *membership) sweepDue(now int64) (due Sweeping, take bool) {
 			}
 		}
 		return SweepOwn, false
-	case mender == 0:
+	case holder == 0:
 		return SweepAll, true
-	case s.waits.mender != mender:
-		s.waits.mender, s.waits.since = mender, now
+	case s.waits.holder != holder:
+		s.waits.holder, s.waits.since = holder, now
 	case now-s.waits.since > s.sweepPatience():
 		return SweepAll, true
 	}
-	if s.owing && l.Spared { // the other sweep is over, but for what is damaged
+	if s.owing && l.OnlyDamage { // the other sweep is over, but for what is damaged
 		return SweepAll, false
 	}
 	return SweepNothing, false
@@ -118,36 +131,40 @@ func (s *membership) sweepPatience() int64 {
 	return sweepPatienceNs
 }
 
-// mendsSweep has this process have the right of MendSweep in l, whose coordinators it has recovered, or processes ended, unless another process
-// has it, or this one is cut off a blade. It returns the entry for the catalog, if there is one. The caller holds the lock.
-func (s *membership) mendsSweep(l *Layout) []Entry {
-	if !s.opts.Shared || l.Process(s.process) == nil || l.Mender(MendSweep) != 0 || len(s.without(l)) > 0 {
+// takeSweep has this process have the right of RightSweep in l, whose coordinators it has
+// recovered, or processes ended, unless another process has it, or this one is cut off a blade. It
+// returns the entry for the catalog, if there is one. The caller holds the lock.
+func (s *membership) takeSweep(l *layout.Layout) []layout.Entry {
+	if !s.opts.Shared || l.Process(s.process) == nil || l.Holder(layout.RightSweep) != 0 || len(s.without(l)) > 0 {
 		return nil
 	}
-	m := Mend{Of: MendSweep, Process: s.process}
-	l.SetMend(m)
-	return []Entry{layout.EntryOfMend(m)}
+	m := layout.Right{Of: layout.RightSweep, Process: s.process}
+	l.SetRight(m)
+	return []layout.Entry{layout.EntryOfRight(m)}
 }
 
-// OweSweep says that there may be strays in segments of this process: it sweeps these when no other sweep is due. all: it has failed while
-// it resolved locks under its own number, and sweeps everything.
+// OweSweep says that there may be strays in segments of this process: it sweeps these when no
+// other sweep is due. all: it has failed while it resolved locks under its own number, and
+// sweeps everything.
 func (s *membership) OweSweep(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owing, s.failing = true, s.failing || all
 	if all {
-		s.torn.Store(true)
+		s.halfDone.Store(true)
 	}
 }
 
-// OwesSweep reports whether this process has to sweep segments of its own, and no other sweep is due.
+// OwesSweep reports whether this process has to sweep segments of its own, and no other sweep is
+// due.
 func (s *membership) OwesSweep() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.layout.Unswept && (s.owing || s.failing)
 }
 
-// SweptOwn notes that a sweep of the segments of this process is over which began when Unswept returned the number.
+// SweptOwn notes that a sweep of the segments of this process is over which began when Unswept
+// returned the number.
 func (s *membership) SweptOwn(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,26 +181,26 @@ func (s *membership) Unswept() (generation uint64, ok bool) {
 	return s.sweeps, s.layout.Unswept || s.owing || s.failing
 }
 
-// Hollow reports whether slots of an index may lead to free blocks. They do when a blade is lost: a
-// placeholder is on the primary alone, and its block is free on the copy that takes over, while its slot
-// stays. Hollow is true from the loss of a blade on, and from Open if one was lost before and no sweep has
-// come to its end since. It stays true then until the database is closed, though a sweep ends: sessions of
-// that time may leave such slots behind later.
-func (s *membership) Hollow() bool {
+// Dangling reports whether slots of an index may lead to free blocks. They do when a blade is lost:
+// a placeholder is on the primary alone, and its block is free on the copy that takes over, while
+// its slot stays. Dangling is true from the loss of a blade on, and from Open if one was lost
+// before and no sweep has come to its end since. It stays true then until the database is closed,
+// though a sweep ends: sessions of that time may leave such slots behind later.
+func (s *membership) Dangling() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hollow
+	return s.dangling
 }
 
-// Single reports whether a block has never had another copy that was read: there are no backups, and no primary was
-// replaced by a copy that was built for it (Hollow).
-func (s *membership) Single() bool { return s.opts.Backups == 0 && !s.Hollow() }
+// Single reports whether a block has never had another copy that was read: there are no backups,
+// and no primary was replaced by a copy that was built for it (Dangling).
+func (s *membership) Single() bool { return s.opts.Backups == 0 && !s.Dangling() }
 
-// Torn reports whether changes of indexes may be half-done whose clients are gone: a
+// HalfDone reports whether changes of indexes may be half-done whose clients are gone: a
 // coordinator was forgotten since the indexes were swept last, or may be declared dead
 // at the time given. It takes no lock.
-func (s *membership) Torn(now int64) bool {
-	if s.torn.Load() {
+func (s *membership) HalfDone(now int64) bool {
+	if s.halfDone.Load() {
 		return true
 	}
 	r := s.regs.Load()
@@ -201,7 +218,7 @@ func (s *membership) SweptIndexes(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sweeps == generation {
-		s.torn.Store(false)
+		s.halfDone.Store(false)
 	}
 }
 
@@ -210,10 +227,10 @@ func (s *membership) sweepAgain() error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	if !s.layout.Unswept || s.layout.Spared {
+	if !s.layout.Unswept || s.layout.OnlyDamage {
 		l := s.layout.Clone()
-		l.Unswept, l.Hollow, l.Spared = true, s.hollow, false
-		if err := s.commit(append(s.mendsSweep(l), layout.EntryOfSweep(s.hollow, false))...); err != nil {
+		l.Unswept, l.Dangling, l.OnlyDamage = true, s.dangling, false
+		if err := s.commit(append(s.takeSweep(l), layout.EntryOfSweep(s.dangling, false))...); err != nil {
 			return err
 		}
 		s.layout = l
@@ -235,23 +252,23 @@ func (s *membership) Swept(generation uint64) error {
 		if s.owing, s.failing = false, false; !s.layout.Unswept {
 			return nil
 		}
-		changes := []Entry{{Key: layout.KeySweep}}
-		if s.layout.Mender(MendSweep) != 0 {
-			changes = append(changes, Entry{Key: layout.KeyOf(layout.PrefixMend, MendSweep)})
+		changes := []layout.Entry{{Key: layout.KeySweep}}
+		if s.layout.Holder(layout.RightSweep) != 0 {
+			changes = append(changes, layout.Entry{Key: layout.KeyOf(layout.PrefixRight, layout.RightSweep)})
 		}
 		if err := s.commit(changes...); err != nil {
 			return err
 		}
-		s.layout.DropMend(MendSweep)
-		s.layout.Unswept, s.layout.Hollow, s.layout.Spared = false, false, false
+		s.layout.DropRight(layout.RightSweep)
+		s.layout.Unswept, s.layout.Dangling, s.layout.OnlyDamage = false, false, false
 		s.withheld = false
 		return nil
 	})
 }
 
-// SweptBeside notes that a sweep which began when Unswept returned the number has left nothing but
-// what is damaged. Another one is due.
-func (s *membership) SweptBeside(generation uint64) error {
+// SweptButDamage notes that a sweep which began when Unswept returned the number has left nothing
+// but what is damaged. Another one is due.
+func (s *membership) SweptButDamage(generation uint64) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -260,13 +277,13 @@ func (s *membership) SweptBeside(generation uint64) error {
 		if s.sweeps != generation {
 			return nil
 		}
-		if s.owing, s.failing = false, false; !l.Unswept || l.Spared {
+		if s.owing, s.failing = false, false; !l.Unswept || l.OnlyDamage {
 			return nil
 		}
-		if err := s.commit(layout.EntryOfSweep(l.Hollow, true)); err != nil {
+		if err := s.commit(layout.EntryOfSweep(l.Dangling, true)); err != nil {
 			return err
 		}
-		l.Spared = true
+		l.OnlyDamage = true
 		return nil
 	})
 }
@@ -278,28 +295,28 @@ func (s *store) Tidy() bool {
 	return s.tidy()
 }
 
-func (s *store) tidy() bool { return !s.layout.Unswept || s.layout.Spared }
+func (s *store) tidy() bool { return !s.layout.Unswept || s.layout.OnlyDamage }
 
-// Spared reports whether all that is to be swept is what is damaged.
-func (s *store) Spared() bool {
+// OnlyDamage reports whether all that is to be swept is what is damaged.
+func (s *store) OnlyDamage() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.Spared
+	return s.layout.OnlyDamage
 }
 
-// Loose reports whether extents may be allocated that nothing leads to: a coordinator
-// has died since Fastened was called last, in any process, or since it was in this one, which alone knows the extents of its own, or this
-// process has adopted a segment of extents.
-func (s *membership) Loose() bool {
+// Leaked reports whether extents may be allocated that nothing leads to: a coordinator has died
+// since LeaksFreed was called last, in any process, or since it was in this one, which alone knows
+// the extents of its own, or this process has adopted a segment of extents.
+func (s *membership) Leaked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.layout.Loose || s.loose != s.fastened
+	return s.layout.Leaked || s.leaked != s.freed
 }
 
-// Fastened notes that nothing is left of the extents that Loose is about. generation is what
+// LeaksFreed notes that nothing is left of the extents that Leaked is about. generation is what
 // Unswept returned before the extents were looked for. If coordinators have died since, nothing
 // changes.
-func (s *membership) Fastened(generation uint64) error {
+func (s *membership) LeaksFreed(generation uint64) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
 			return err
@@ -307,21 +324,21 @@ func (s *membership) Fastened(generation uint64) error {
 		if s.sweeps != generation {
 			return nil
 		}
-		if s.fastened = s.listed; !s.layout.Loose {
+		if s.freed = s.listed; !s.layout.Leaked {
 			return nil
 		}
-		if err := s.commit(Entry{Key: layout.KeyLoose}); err != nil {
+		if err := s.commit(layout.Entry{Key: layout.KeyLeaked}); err != nil {
 			return err
 		}
-		s.layout.Loose = false
+		s.layout.Leaked = false
 		return nil
 	})
 }
 
-// orphaned reports whether coordinators are gone, since an earlier layout, that were this process's, or that it has recovered, or tried to. The
-// caller holds the lock.
-func (s *membership) orphaned(old *Layout) bool {
-	return slices.ContainsFunc(old.Coordinators, func(c CoordinatorEntry) bool {
+// orphaned reports whether coordinators are gone, since an earlier layout, that were this
+// process's, or that it has recovered, or tried to. The caller holds the lock.
+func (s *membership) orphaned(old *layout.Layout) bool {
+	return slices.ContainsFunc(old.Coordinators, func(c layout.CoordinatorEntry) bool {
 		_, claimed := s.claimed[c.ID]
 		return (c.Process == s.process || claimed) && s.layout.Coordinator(c.ID) == nil
 	})

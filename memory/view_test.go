@@ -3,20 +3,20 @@ package memory_test
 import (
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 func TestView(t *testing.T) {
-	v := memory.NewView(7,
-		[]memory.Placement{
+	v := layout.NewView(7,
+		[]layout.Placement{
 			{},
-			{N: 2, Replicas: [3]memory.Replica{{Blade: 1, Base: 0x1000}, {Blade: 0, Base: 0x2000}}},
+			{N: 2, Replicas: [3]layout.Replica{{Blade: 1, Base: 0x1000}, {Blade: 0, Base: 0x2000}}},
 			{},
-			{N: 1, Replicas: [3]memory.Replica{{Blade: 0, Base: 0x3000}}},
+			{N: 1, Replicas: [3]layout.Replica{{Blade: 0, Base: 0x3000}}},
 		},
 		[]rdma.Key{10, 11})
-	a := memory.MakeAddr(1, 0x40)
+	a := layout.MakeAddr(1, 0x40)
 	if v.Epoch != 7 || v.Segments() != 4 || v.Blades() != 2 || v.Copies(a) != 2 || v.Key(1) != 11 {
 		t.Errorf("view %+v", v)
 	}
@@ -26,21 +26,21 @@ func TestView(t *testing.T) {
 	if got := v.At(a, 1); got != (rdma.RemoteAddr{Blade: 0, Key: 10, Off: 0x2040}) {
 		t.Errorf("backup at %+v", got)
 	}
-	for a, want := range map[memory.Addr]bool{
-		memory.MakeAddr(1, 0):     true,
-		memory.MakeAddr(3, 64):    true,
+	for a, want := range map[layout.Addr]bool{
+		layout.MakeAddr(1, 0):     true,
+		layout.MakeAddr(3, 64):    true,
 		0:                         false,
-		memory.MakeAddr(2, 0):     false,
-		memory.MakeAddr(4, 0):     false,
+		layout.MakeAddr(2, 0):     false,
+		layout.MakeAddr(4, 0):     false,
 		1<<63 | 1<<26:             false,
 		1<<48 | 1<<26:             false,
-		memory.Addr(^uint64(0)):   false,
-		memory.MakeAddr(1<<21, 0): false,
+		layout.Addr(^uint64(0)):   false,
+		layout.MakeAddr(1<<21, 0): false,
 	} {
 		if v.Valid(a) != want {
 			t.Errorf("Valid(%#x) is %v", uint64(a), !want)
 		}
-		if copies := v.Copies(a); !want && a>>memory.AddrBits == 0 && copies != 0 {
+		if copies := v.Copies(a); !want && a>>layout.AddrBits == 0 && copies != 0 {
 			t.Errorf("Copies(%#x) is %d", uint64(a), copies)
 		}
 	}
@@ -54,9 +54,9 @@ func TestViewKnowsWhereSegmentsEnd(t *testing.T) {
 	s, c := b.open()
 	a := must(s.AllocExtent(c, 100))(t)
 	v := s.View()
-	end := memory.MakeAddr(a.Segment(), testSegment)
+	end := layout.MakeAddr(a.Segment(), testSegment)
 	for _, x := range []struct {
-		a    memory.Addr
+		a    layout.Addr
 		n    uint32
 		want bool
 	}{
@@ -65,8 +65,8 @@ func TestViewKnowsWhereSegmentsEnd(t *testing.T) {
 		{end - 64, 1<<32 - 1, false},
 		{end, 0, false},
 		{end, 64, false},
-		{memory.MakeAddr(a.Segment(), 0), testSegment, true},
-		{memory.MakeAddr(a.Segment(), 0), testSegment + 1, false},
+		{layout.MakeAddr(a.Segment(), 0), testSegment, true},
+		{layout.MakeAddr(a.Segment(), 0), testSegment + 1, false},
 	} {
 		if v.Contains(x.a, x.n) != x.want {
 			t.Errorf("Contains(%v, %d) is %v", x.a, x.n, !x.want)

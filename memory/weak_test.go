@@ -8,6 +8,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -21,12 +22,16 @@ func TestWeakFabric(t *testing.T) {
 	raced.Skip(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			f := rdmatest.New(rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 12*testSegment, Seed: seed, SpreadNs: 10_000})
+			f := rdmatest.New(rdmatest.Options{
+				Blades: 3, Size: layout.HeaderArea + 12*testSegment, Seed: seed, SpreadNs: 10_000,
+			})
 			cat := &catalog.Mem{}
 			o := memory.Options{Backups: 1, SegmentSize: testSegment, LogArea: testLog}
 			var threads []*rdma.Thread
 			thread := func() *rdma.Thread {
-				th := must(rdma.NewThread(f, rdma.ThreadOptions{Arena: 1 << 20, Index: len(threads), Techniques: rdma.AllTechniques}))(t)
+				th := must(rdma.NewThread(f, rdma.ThreadOptions{
+					Arena: 1 << 20, Index: len(threads), Techniques: rdma.AllTechniques,
+				}))(t)
 				threads = append(threads, th)
 				return th
 			}
@@ -34,17 +39,17 @@ func TestWeakFabric(t *testing.T) {
 			for range workers {
 				thread()
 			}
-			extents := map[memory.Addr]bool{}
-			blocks := map[memory.Addr]bool{}
+			extents := map[layout.Addr]bool{}
+			blocks := map[layout.Addr]bool{}
 			for range 2 { // the second time there is something to adopt
 				main := thread().Plain()
 				s := must(memory.Open(main, f, cat, o))(t)
-				mail := make([][]memory.Addr, workers) // extents that another thread is to use
+				mail := make([][]layout.Addr, workers) // extents that another thread is to use
 				f.Run(workers, func(i int) {
 					a := must(s.NewAllocator(threads[i]))(t)
 					coord := must(s.NewCoordinator())(t)
 					threads[i].Run(coros, func(c *rdma.Coro) {
-						weakWorker(t, s, c, a, coord, func(x memory.Addr, taken bool) {
+						weakWorker(t, s, c, a, coord, func(x layout.Addr, taken bool) {
 							if taken && extents[x] {
 								t.Errorf("extent %v is handed out twice", x)
 							}
@@ -53,13 +58,13 @@ func TestWeakFabric(t *testing.T) {
 							}
 							to := (i + 1) % workers
 							mail[to] = append(mail[to], x)
-						}, func() (x memory.Addr, ok bool) {
+						}, func() (x layout.Addr, ok bool) {
 							if n := len(mail[i]); n > 0 {
 								x, mail[i] = mail[i][n-1], mail[i][:n-1]
 								return x, true
 							}
 							return 0, false
-						}, func(x memory.Addr, taken bool) {
+						}, func(x layout.Addr, taken bool) {
 							if taken && blocks[x] {
 								t.Errorf("block %v is handed out twice", x)
 							}
@@ -84,7 +89,7 @@ func TestWeakFabric(t *testing.T) {
 // put notes who has an extent, and passes it to another thread, where get gets
 // it; use notes who has a block.
 func weakWorker(t *testing.T, s *memory.Space, c *rdma.Coro, a *memory.Allocator, coord memory.Coordinator,
-	put func(memory.Addr, bool), get func() (memory.Addr, bool), use func(memory.Addr, bool)) {
+	put func(layout.Addr, bool), get func() (layout.Addr, bool), use func(layout.Addr, bool)) {
 	th := c.Thread()
 	buf := must(th.Alloc(64))(t)
 	var batch rdma.Batch
@@ -123,7 +128,7 @@ func weakWorker(t *testing.T, s *memory.Space, c *rdma.Coro, a *memory.Allocator
 			}
 		}
 		for range 20 {
-			const k = memory.Class(20)
+			const k = layout.Class(20)
 			b, err := a.Alloc(c, k)
 			if errors.Is(err, memory.ErrNoSpace) {
 				continue

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -15,7 +16,8 @@ const zeroBatch = 16
 // areas, and memory that was never touched stays untouched. blindly: it does not look, since what
 // is zero in memory may be something else on the disk. before, unless it is nil, is called before
 // something is written: where nothing is there may be no memory.
-func clearAreas(c *rdma.Coro, v *View, areas []LogArea, blindly bool, before func(a rdma.RemoteAddr, n uint32) error) error {
+func clearAreas(c *rdma.Coro, v *layout.View, areas []LogArea, blindly bool,
+	before func(a rdma.RemoteAddr, n uint32) error) error {
 	t := c.Thread()
 	zero, err := t.Alloc(zeroChunk)
 	if err != nil {
@@ -59,7 +61,7 @@ func clearAreas(c *rdma.Coro, v *View, areas []LogArea, blindly bool, before fun
 }
 
 // clearExtent makes n bytes at a zero, on every replica, without looking.
-func clearExtent(c *rdma.Coro, v *View, a Addr, n uint32, durable bool) error {
+func clearExtent(c *rdma.Coro, v *layout.View, a layout.Addr, n uint32, durable bool) error {
 	t := c.Thread()
 	zero, err := t.Alloc(int(min(n, zeroChunk)))
 	if err != nil {
@@ -70,7 +72,7 @@ func clearExtent(c *rdma.Coro, v *View, a Addr, n uint32, durable bool) error {
 	var batch rdma.Batch
 	for i := range v.Copies(a) {
 		for off := uint32(0); off < n; off += zeroChunk {
-			at, k := v.At(a+Addr(off), i), min(zeroChunk, n-off)
+			at, k := v.At(a+layout.Addr(off), i), min(zeroChunk, n-off)
 			batch.Write(at, zero, k)
 			if durable {
 				batch.Flush(at, k)

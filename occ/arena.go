@@ -59,7 +59,8 @@ func (tx *Tx) tooLarge(n int) error {
 	t := tx.s.thread
 	return &TooLargeError{
 		What: "transaction", Got: t.ArenaNeeded(n), Limit: t.ArenaSize(),
-		Remedy: "the coroutines of a thread share an Arena, and pieces of it are rounded up to powers of two: raise Arena, or touch less in one transaction",
+		Remedy: "the coroutines of a thread share an Arena, and pieces of it are rounded up to powers of two: raise " +
+			"Arena, or touch less in one transaction",
 	}
 }
 

@@ -32,8 +32,9 @@ func TestBackupsOfInserts(t *testing.T) {
 	}
 }
 
-// TestBackupsOnTheirWay: the image of a transaction under way may be on a backup, or be missing there,
-// before or after it is on the primary. Who reads it alone from a backup is told nothing that is not so.
+// TestBackupsOnTheirWay: the image of a transaction under way may be on a backup, or be
+// missing there, before or after it is on the primary. Who reads it alone from a backup is
+// told nothing that is not so.
 func TestBackupsOnTheirWay(t *testing.T) {
 	for _, p := range policies {
 		b := newBed(t, 3, 2, occ.Options{Policy: p, ReadBackups: true})

@@ -7,13 +7,14 @@ import (
 	"txnode/memory/record"
 )
 
-// A loop meets each record once, as it was at the loop's first step: what its transaction writes from then on is not part of
-// the walk. Else a loop that moves records forward would come to them again, and what it meets would depend on how far it
-// reads ahead.
+// A loop meets each record once, as it was at the loop's first step: what its transaction writes
+// from then on is not part of the walk. Else a loop that moves records forward would come to them
+// again, and what it meets would depend on how far it reads ahead.
 //
-// Nothing is copied at the first step. A write notes what its key was before, if a scan is open that may come to the
-// key and has begun since the last such note. So a transaction whose loops do not write pays nothing, and one whose loops do
-// keeps each value that it replaces once for each loop around the write.
+// Nothing is copied at the first step. A write notes what its key was before, if a scan is open
+// that may come to the key and has begun since the last such note. So a transaction whose loops do
+// not write pays nothing, and one whose loops do keeps each value that it replaces once for each
+// loop around the write.
 
 // before is what an item was when a write replaced that.
 type before struct {
@@ -62,8 +63,8 @@ func (tx *Tx) note(i int) {
 	tx.notes.list = append(tx.notes.list, b)
 }
 
-// wrote returns what the transaction had written to item i at the first step of the scan: live is false if it had deleted
-// it. ok is false if it had written nothing.
+// wrote returns what the transaction had written to item i at the first step of the scan: live is
+// false if it had deleted it. ok is false if it had written nothing.
 func (s *Scan) wrote(i int) (value []byte, live, ok bool) {
 	tx := s.tx
 	it := &tx.items[i]
@@ -81,8 +82,9 @@ func (s *Scan) wrote(i int) (value []byte, live, ok bool) {
 	return value, live, true
 }
 
-// Read returns the value of item i, which has been executed, at the first step of the scan; live is false if it had none.
-// The error is ErrCorrupt: the transaction has replaced a record that could not be read.
+// Read returns the value of item i, which has been executed, at the first step of the scan; live
+// is false if it had none. The error is ErrCorrupt: the transaction has replaced a record that
+// could not be read.
 func (s *Scan) Read(i int) (value []byte, live bool, err error) {
 	if value, live, ok := s.wrote(i); ok {
 		return value, live, nil
@@ -103,14 +105,15 @@ func (s *Scan) Read(i int) (value []byte, live bool, err error) {
 // Beside has [Scan.Read] know the items of another table, too.
 func (s *Scan) Beside(t *Table) { s.beside = t }
 
-// Loose has the transaction not depend on what the scan, of an ordered table, reads. It still meets each key that has a value
-// from its first step to its end, since the leaves tile the range. Of other keys it says nothing. The caller makes sure by
-// other means that the keys it looks for stay as they are. Only what it reads ahead takes memory.
-func (s *Scan) Loose() { s.loose = true }
+// SkipValidation has the transaction not depend on what the scan, of an ordered table, reads. It
+// still meets each key that has a value from its first step to its end, since the leaves tile the
+// range. Of other keys it says nothing. The caller makes sure by other means that the keys it looks
+// for stay as they are. Only what it reads ahead takes memory.
+func (s *Scan) SkipValidation() { s.unvalidated = true }
 
 // shed forgets the evidence of a scan that is loose.
 func (s *Scan) shed() {
-	if s.loose {
+	if s.unvalidated {
 		s.found, s.o.leaves, s.seen = s.found[:0], s.o.leaves[:0], nil
 	}
 }

@@ -18,7 +18,8 @@ func BenchmarkTransactions(b *testing.B) {
 		}{{"read1", 1, 0}, {"read2", 2, 0}, {"write1", 0, 1}, {"read1-write1", 1, 1}, {"write3", 0, 3}} {
 			b.Run(p.String()+"/"+n.name, func(b *testing.B) {
 				const keys = 100_000
-				bd := newBedSized(b, 2, memory.Options{Backups: 1, SegmentSize: 16 << 20, LogArea: 64 << 10}, occ.Options{Policy: p})
+				bd := newBedSized(b, 2, memory.Options{Backups: 1, SegmentSize: 16 << 20, LogArea: 64 << 10},
+					occ.Options{Policy: p})
 				_, tx := bd.session()
 				var key, value [8]byte
 				for k := range uint64(keys) {

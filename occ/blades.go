@@ -3,7 +3,7 @@ package occ
 import (
 	"math/bits"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -22,14 +22,15 @@ func (tx *Tx) backups(it *item) int {
 
 // logCopies is to how many blades the log record goes at least: f+1, as long as so many
 // are up.
-func (tx *Tx) logCopies(v *memory.View) int {
+func (tx *Tx) logCopies(v *layout.View) int {
 	return min(tx.s.eng.space.Backups()+1, v.UpBlades())
 }
 
-// logBlades are those that the log record goes to: every blade that gets a backup image,
-// in front of it, and others until there are want copies. One that is leaving is among them only if
-// it has what is written, or too few stay. A blade without a log area of the session is none of them: see logsFirst.
-func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
+// logBlades are those that the log record goes to: every blade that gets a backup image, in
+// front of it, and others until there are want copies. One that is leaving is among them only if
+// it has what is written, or too few stay. A blade without a log area of the session is none of
+// them: see logsFirst.
+func (tx *Tx) logBlades(v *layout.View, want int) bladeSet {
 	on := tx.s.ring.on
 	logs, homes := tx.behind&on, tx.homes&on
 	if all := logs | homes; all.len() == want {
@@ -39,23 +40,25 @@ func (tx *Tx) logBlades(v *memory.View, want int) bladeSet {
 		logs.add(homes.take())
 	}
 	for k := 0; logs.len() < want; k++ {
-		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); on.has(x) && (v.Stays(x) || k >= v.Blades() && v.Up(x)) {
+		if x := rdma.BladeID((int(tx.s.coord.ID) + k) % v.Blades()); on.has(x) &&
+			(v.Stays(x) || k >= v.Blades() && v.Up(x)) {
 			logs.add(x)
 		}
 	}
 	return logs
 }
 
-// logsFirst reports whether the log record must be on all of its blades before an image goes to a backup: some backup has no log area of the
-// session in which the record could be in front of the image. Then a recoverer that finds the image finds the record on f+1 others.
+// logsFirst reports whether the log record must be on all of its blades before an image goes to a
+// backup: some backup has no log area of the session in which the record could be in front of the
+// image. Then a recoverer that finds the image finds the record on f+1 others.
 func (tx *Tx) logsFirst() bool { return tx.behind&^tx.s.ring.on != 0 }
 
-// bladeSet is a set of blades with less than memory.MaxBlades: one bit each.
+// bladeSet is a set of blades with less than layout.MaxBlades: one bit each.
 type bladeSet uint64
 
-func (s *bladeSet) add(b rdma.BladeID) { *s |= 1 << (b % memory.MaxBlades) }
+func (s *bladeSet) add(b rdma.BladeID) { *s |= 1 << (b % layout.MaxBlades) }
 
-func (s bladeSet) has(b rdma.BladeID) bool { return s>>(b%memory.MaxBlades)&1 != 0 }
+func (s bladeSet) has(b rdma.BladeID) bool { return s>>(b%layout.MaxBlades)&1 != 0 }
 
 func (s bladeSet) len() int { return bits.OnesCount64(uint64(s)) }
 

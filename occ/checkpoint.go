@@ -10,6 +10,7 @@ import (
 
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -39,7 +40,7 @@ type durability struct {
 	flushing atomic.Bool   // somebody flushes, and has what follows
 	spare    []logRange
 	joined   []logRange
-	view     *memory.View
+	view     *layout.View
 	runs     [][][2]uint64 // memory.Space.LogRuns of each blade when view was the newest
 }
 
@@ -130,11 +131,13 @@ func (s *Session) releaseCovered() bool {
 	return n > 0
 }
 
-// stalledError: a checkpoint does not come to its end before somebody is recovered. It is ErrConflict.
+// stalledError: a checkpoint does not come to its end before somebody is recovered. It is
+// ErrConflict.
 type stalledError struct{ dead []uint32 }
 
 func (stalledError) Error() string {
-	return ErrConflict.Error() + ": log space is needed, and a checkpoint waits for a transaction whose coordinator has died, until that is recovered"
+	return ErrConflict.Error() + ": log space is needed, and a checkpoint waits for a transaction whose coordinator " +
+		"has died, until that is recovered"
 }
 
 func (stalledError) Unwrap() error { return ErrConflict }
@@ -150,8 +153,9 @@ func (s *Session) number() uint32 {
 	return s.coord.ID
 }
 
-// stuck reports whether a checkpoint that the session makes, or nil, waits for the session itself: it was broken in the
-// middle of a commit of another coroutine, which is decided when it rejoins, and it rejoins when this one has done.
+// stuck reports whether a checkpoint that the session makes, or nil, waits for the session itself:
+// it was broken in the middle of a commit of another coroutine, which is decided when it rejoins,
+// and it rejoins when this one has done.
 func (s *Session) stuck() bool {
 	if s == nil || s.broken == nil {
 		return false
@@ -160,15 +164,15 @@ func (s *Session) stuck() bool {
 	return !x.closed.Load() && (x.n[0].Load() != 0 || x.n[1].Load() != 0)
 }
 
-// condemn returns the session's coordinator for a recovery that is to recover it with others. If that fails, the claim
-// is the session's own, and Rejoin goes on with it.
+// condemn returns the session's coordinator for a recovery that is to recover it with others. If
+// that fails, the claim is the session's own, and Rejoin goes on with it.
 func (s *Session) condemn() uint32 {
 	s.tried = s.coord.ID
 	return s.coord.ID
 }
 
-// checkpoint makes a checkpoint, or waits a little for whoever makes one, for a session, or nil. It does not wait for
-// the dead, nor for the session itself: that is a stalledError.
+// checkpoint makes a checkpoint, or waits a little for whoever makes one, for a session, or nil. It
+// does not wait for the dead, nor for the session itself: that is a stalledError.
 func (e *Engine) checkpoint(c *rdma.Coro, s *Session) error {
 	d := &e.durable
 	if s.stuck() { // and whoever makes one may be waiting for it
@@ -194,10 +198,11 @@ func (e *Engine) checkpoint(c *rdma.Coro, s *Session) error {
 			return stalledError{dead}
 		}
 		if now > end {
-			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session to come to rest, or be recovered", ErrConflict)
+			return fmt.Errorf("%w: log space is needed, and a checkpoint waits for transactions of another session "+
+				"to come to rest, or be recovered", ErrConflict)
 		}
 	}
-	if err := e.space.FlushSegments(c, memory.KindBlocks); err != nil {
+	if err := e.space.FlushSegments(c, layout.KindBlocks); err != nil {
 		return err
 	}
 	if err := e.space.SetCheckpoint(old + 1); err != nil {
@@ -222,8 +227,8 @@ func (e *Engine) checkpointAll(c *rdma.Coro, s *Session) error {
 	return nil
 }
 
-// lastCheckpoint is checkpointAll for a session that is being closed: who has died and is in its way is recovered. When
-// the session was declared dead itself, that is ErrNoCoordinator.
+// lastCheckpoint is checkpointAll for a session that is being closed: who has died and is in its
+// way is recovered. When the session was declared dead itself, that is ErrNoCoordinator.
 func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	for tries := 0; ; tries++ {
 		err := s.eng.checkpointAll(c, s)
@@ -242,9 +247,9 @@ func (s *Session) lastCheckpoint(c *rdma.Coro) error {
 	}
 }
 
-// checkpointOf is checkpointAll for who has recovered coordinators: their transactions
-// are at rest, though their sessions could not say so. Others that have died, and are in the way, can be recovered with
-// them: that is a stalledError.
+// checkpointOf is checkpointAll for who has recovered coordinators: their transactions are at rest,
+// though their sessions could not say so. Others that have died, and are in the way, can be
+// recovered with them: that is a stalledError.
 func (e *Engine) checkpointOf(c *rdma.Coro, s *Session, ids []uint32) error {
 	e.mu.Lock()
 	for _, x := range e.commits {
@@ -256,8 +261,8 @@ func (e *Engine) checkpointOf(c *rdma.Coro, s *Session, ids []uint32) error {
 	return e.checkpointAll(c, s)
 }
 
-// atRest reports whether every transaction of a generation has installed its images, and else of whom, but by, those
-// that have not are who may be declared dead now.
+// atRest reports whether every transaction of a generation has installed its images, and else of
+// whom, but by, those that have not are who may be declared dead now.
 func (e *Engine) atRest(generation, by uint32, now int64) (quiet bool, dead []uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -391,7 +396,7 @@ func (d *durability) together(s *memory.Space, ranges []logRange) []logRange {
 }
 
 // flushRanges flushes ranges on blades that are up.
-func flushRanges(c *rdma.Coro, v *memory.View, ranges []logRange) error {
+func flushRanges(c *rdma.Coro, v *layout.View, ranges []logRange) error {
 	var b rdma.Batch
 	for i, r := range ranges {
 		if v.Up(r.blade) {

@@ -14,6 +14,9 @@ func (tx *Tx) Commit() error {
 		return ErrDone
 	}
 	err := tx.commit()
+	if err == nil && tx.edits {
+		tx.publishedNodes()
+	}
 	tx.settle()
 	if err != nil && tx.keeps != 0 {
 		return tx.unkept(err)
@@ -99,7 +102,7 @@ func (tx *Tx) prepare() error {
 		return tx.keep() // everything written is locked
 	}
 	if tx.outgrown {
-		if err := tx.replant(); err != nil {
+		if err := tx.reinsertOutgrown(); err != nil {
 			return err
 		}
 	}

@@ -73,12 +73,19 @@ func (tx *Tx) freeQuery(it *item) {
 	it.query = nil
 }
 
-// Forsake records a transaction that has not ended as one of unknown outcome: its
+// Abandon records a transaction that has not ended as one of unknown outcome: its
 // thread is gone, as a simulated one that was stopped, and nobody will ever be told.
-func (tx *Tx) Forsake() {
+func (tx *Tx) Abandon() {
 	if tx.open() && tx.hist != nil {
 		tx.report(history.Unknown)
 	}
+}
+
+// undecided concludes a transaction of which an error leaves open whether it has committed.
+func (tx *Tx) undecided(err error) error {
+	err = tx.unknown(err)
+	tx.conclude(history.Unknown)
+	return err
 }
 
 // report writes the transaction's operations to the history.
@@ -92,20 +99,31 @@ func (tx *Tx) report(outcome history.Outcome) {
 		}
 		read := it.seen()
 		h.Op(read)
-		switch it.write {
-		case writePut:
-			h.Op(history.Op{Key: read.Key, Position: read.Position, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Write})
-		case writeDelete:
-			h.Op(history.Op{Key: read.Key, Position: read.Position, Version: history.Version(tx.id), Prev: read.Version, Kind: history.Delete})
-		}
+		tx.reportWrite(h, it, read)
 	}
 	h.End(uint64(tx.id), tx.start, tx.clock(), outcome)
+}
+
+// reportWrite writes what the transaction does to an item, of which it has seen read.
+func (tx *Tx) reportWrite(h *history.Session, it *item, read history.Op) {
+	var kind history.Kind
+	switch it.write {
+	case writePut:
+		kind = history.Write
+	case writeDelete:
+		kind = history.Delete
+	default:
+		return
+	}
+	h.Op(history.Op{
+		Key: read.Key, Position: read.Position, Version: history.Version(tx.id), Prev: read.Version, Kind: kind,
+	})
 }
 
 // reportScans writes what the scans have read to the history.
 func (tx *Tx) reportScans(h *history.Session) {
 	for s := tx.scans; s != nil; s = s.next {
-		if s.loose {
+		if s.unvalidated {
 			continue
 		}
 		if s.o == nil {
@@ -120,6 +138,12 @@ func (tx *Tx) reportScans(h *history.Session) {
 				return it.write != writeNone && it.state != record.Node && history.Key(it.keyHash()) == op.Key
 			})
 		})
+		if s.table.Hashed { // it is no range of keys
+			for _, op := range answer {
+				h.Op(op)
+			}
+			continue
+		}
 		r := s.o.interval(s.table)
 		r.Cut = !s.claimed
 		h.Range(r, answer)
@@ -128,7 +152,10 @@ func (tx *Tx) reportScans(h *history.Session) {
 
 // op is a read of a key of the table.
 func (t *Table) op(key []byte, v record.TxID, s record.State) history.Op {
-	op := history.Op{Key: history.Key(record.Hash(t.ID, key)), Version: history.Version(v), Kind: history.Read, Position: t.position(key)}
+	op := history.Op{
+		Key: history.Key(record.Hash(t.ID, key)), Version: history.Version(v), Kind: history.Read,
+		Position: t.position(key),
+	}
 	if s != record.Live {
 		op.Kind = history.ReadAbsent
 	}
@@ -137,7 +164,7 @@ func (t *Table) op(key []byte, v record.TxID, s record.State) history.Op {
 
 // position is where a key stands in the table, if that is ordered.
 func (t *Table) position(key []byte) history.Position {
-	if t.Ordered == nil {
+	if t.Ordered == nil || t.Hashed {
 		return ""
 	}
 	return history.PositionOf(uint32(t.ID), key)
@@ -145,7 +172,10 @@ func (t *Table) position(key []byte) history.Position {
 
 // interval is what a walk is over.
 func (o *orderedScan) interval(t *Table) history.Range {
-	r := history.Range{From: history.PositionOf(uint32(t.ID), o.from.Key), To: history.PositionOf(uint32(t.ID), o.to.Key), Descending: o.down}
+	r := history.Range{
+		From: history.PositionOf(uint32(t.ID), o.from.Key),
+		To:   history.PositionOf(uint32(t.ID), o.to.Key), Descending: o.down,
+	}
 	if o.from.After {
 		r.From = r.From.After()
 	}
@@ -167,13 +197,7 @@ func (tx *Tx) reportFailed() {
 		if it.state == record.Node {
 			continue
 		}
-		op := it.seen()
-		switch it.write {
-		case writePut:
-			h.Op(history.Op{Key: op.Key, Position: op.Position, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Write})
-		case writeDelete:
-			h.Op(history.Op{Key: op.Key, Position: op.Position, Version: history.Version(tx.id), Prev: op.Version, Kind: history.Delete})
-		}
+		tx.reportWrite(h, it, it.seen())
 	}
 	h.Fail(uint64(tx.id), tx.start, tx.clock())
 }
@@ -184,11 +208,14 @@ func (it *item) seen() history.Op {
 	if it.state != record.Live {
 		kind = history.ReadAbsent
 	}
-	return history.Op{Key: history.Key(it.keyHash()), Version: history.Version(it.version), Kind: kind, Position: it.table.position(it.key())}
+	return history.Op{
+		Key: history.Key(it.keyHash()), Version: history.Version(it.version), Kind: kind,
+		Position: it.table.position(it.key()),
+	}
 }
 
-// Witness reports what a recorded transaction has read by now as one that has only read that, whatever
-// becomes of it: for tests of what running transactions see.
+// Witness reports what a recorded transaction has read by now as one that has only read that,
+// whatever becomes of it: for tests of what running transactions see.
 func (tx *Tx) Witness(h *history.Session) {
 	tx.reportScans(h)
 	for i := range tx.items[:tx.fetched] {

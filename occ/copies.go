@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -18,8 +18,8 @@ import (
 //   - The transaction holds the lock: no writer can be at work, and the copy is the current image.
 //   - It only reads: the copy counts if the guard is still the same when the reads are validated.
 //
-// If the guard is damaged, no copy has its version, and Mend has to decide (mend.go). If every copy
-// is damaged, a write that needs nothing of the old value goes on: see overwrite.
+// If the guard is damaged, no copy has its version, and Repair has to decide (repair.go). If every
+// copy is damaged, a write that needs nothing of the old value goes on: see overwrite.
 
 // proof says what the copies of a damaged record still show.
 type proof uint8
@@ -120,21 +120,23 @@ func (tx *Tx) Blind(i int) {
 	}
 }
 
-// Unreadable reports whether item i, which was executed, has a record that could not be read and that the transaction
-// has not replaced yet. It must replace or remove that, or end: its value is not that of Read.
+// Unreadable reports whether item i, which was executed, has a record that could not be read and
+// that the transaction has not replaced yet. It must replace or remove that, or end: its value
+// is not that of Read.
 func (tx *Tx) Unreadable(i int) bool { return tx.items[i].unread && tx.items[i].write == writeNone }
 
-// overwrites reports whether an item of which every copy is damaged may be replaced: the write needs
-// nothing of the old value, a copy shows the item's key, and a copy shows the version of the guard.
+// overwrites reports whether an item of which every copy is damaged may be replaced: the
+// write needs nothing of the old value, a copy shows the item's key, and a copy shows the
+// version of the guard.
 func (tx *Tx) overwrites(it *item) bool {
 	blind := it.blind || it.write != writeNone && !it.insert
 	class, ok := tx.s.eng.space.ClassAt(it.addr)
 	return it.update && blind && it.proof&(proven|proofOther) == proven && ok && class == it.class
 }
 
-// overwrite takes a record of which every copy is damaged for one that has a value, and locks it. The
-// new image replaces all copies. The log record needs no old image: policy ford logs the new one for
-// this transaction.
+// overwrite takes a record of which every copy is damaged for one that has a value, and locks it.
+// The new image replaces all copies. The log record needs no old image: policy ford logs the new
+// one for this transaction.
 func (tx *Tx) overwrite(it *item) error {
 	tx.serve(it.addr)
 	tx.blind = true
@@ -153,7 +155,7 @@ func (tx *Tx) overwrite(it *item) error {
 // the next copy of each, or, if the item may be overwritten, with that one.
 func (tx *Tx) readCopies(it *item) bool {
 	bad := tx.ragged.addr
-	if bad == 0 || tx.hollow != 0 {
+	if bad == 0 || tx.dangling != 0 {
 		return false
 	}
 	if k := int(it.copy) + 1; k < tx.view.Copies(bad) {
@@ -176,7 +178,7 @@ func (tx *Tx) readCopies(it *item) bool {
 const maxServed = 16
 
 // serve notes that a copy of a block is damaged, and another one has served.
-func (tx *Tx) serve(a memory.Addr) {
+func (tx *Tx) serve(a layout.Addr) {
 	if tx.s.alloc != nil && len(tx.served) < maxServed && !slices.Contains(tx.served, a) {
 		tx.served = append(tx.served, a)
 	}

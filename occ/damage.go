@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -16,19 +17,19 @@ const (
 	examinePauseNs = 10_000
 )
 
-// Examine looks at a block that could not be read although nobody alive seems to have locked
-// it. It says something only if the block stays as it is, and whoever has written it
-// last was closed, or recovered: nobody will write the rest of it then. The error is
-// ErrCorrupt if its checksum does not match, or its guard, and free reports that it is nobody's block,
-// so that a slot which leads to it leads nowhere. Otherwise it can be read after all, or
-// may be before long. The transaction is not open.
-func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
+// Examine looks at a block that could not be read although nobody alive seems to have locked it.
+// It says something only if the block stays as it is, and whoever has written it last was closed,
+// or recovered: nobody will write the rest of it then. The error is ErrCorrupt if its checksum
+// does not match, or its guard, and free reports that it is nobody's block, so that a slot which
+// leads to it leads nowhere. Otherwise it can be read after all, or may be before long. The
+// transaction is not open.
+func (tx *Tx) Examine(a layout.Addr) (free bool, err error) {
 	s := tx.s
 	if s.broken != nil {
 		return false, nil // it rejoins first
 	}
-	s.chores++
-	defer func() { s.chores-- }()
+	s.background++
+	defer func() { s.background-- }()
 	var first record.Image
 	size := uint32(record.LineSize)
 	for looks := 0; looks < examineLooks; looks++ {
@@ -52,9 +53,11 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 		case bad == nil && img.Meta().State() == record.Free:
 			return true, nil
 		case bad == nil:
-			return false, fmt.Errorf("%w: block %v, of version %v, is unlocked at version %v; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a, img.Version(), img.Guard().Version())
+			return false, fmt.Errorf("%w: block %v, of version %v, is unlocked at version %v; the database, closed, "+
+				"can be checked, and repaired from another copy", ErrCorrupt, a, img.Version(), img.Guard().Version())
 		default:
-			return false, fmt.Errorf("%w: block %v: %w, and nobody is writing it; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a, bad)
+			return false, fmt.Errorf("%w: block %v: %w, and nobody is writing it; the database, closed, can be "+
+				"checked, and repaired from another copy", ErrCorrupt, a, bad)
 		}
 		first = img
 		tx.c.Sleep(examinePauseNs)
@@ -62,9 +65,9 @@ func (tx *Tx) Examine(a memory.Addr) (free bool, err error) {
 	return false, nil
 }
 
-// writing reports whether somebody who is alive may be at a block that was the same in some looks: who
-// has written it last, or has locked it, who may never have been where it is no record.
-func (tx *Tx) writing(a memory.Addr, img record.Image, bad error) bool {
+// writing reports whether somebody who is alive may be at a block that was the same in some looks:
+// who has written it last, or has locked it, who may never have been where it is no record.
+func (tx *Tx) writing(a layout.Addr, img record.Image, bad error) bool {
 	version, guard := img.Version(), record.TxID(img.Guard())&^record.HeldBit
 	switch {
 	case tx.gone(version) && tx.gone(guard):
@@ -72,10 +75,11 @@ func (tx *Tx) writing(a memory.Addr, img record.Image, bad error) bool {
 	case bad == nil && img.Meta().State() == record.Free:
 		return true
 	}
-	return !tx.disowned(a, [2]uint64{uint64(version), uint64(img.Guard())}, version, guard)
+	return !tx.ownersDeny(a, [2]uint64{uint64(version), uint64(img.Guard())}, version, guard)
 }
 
-// gone reports whether t's coordinator has ended, so that nothing more is written in its name. It may have to ask the catalog.
+// gone reports whether t's coordinator has ended, so that nothing more is written in its name. It
+// may have to ask the catalog.
 func (tx *Tx) gone(t record.TxID) bool {
 	now := tx.s.thread.Now()
 	gone := errors.New("gone")
@@ -88,18 +92,19 @@ func (tx *Tx) gone(t record.TxID) bool {
 	return err == gone //nolint:errorlint // it is that, or the context has ended, and it is not known
 }
 
-// Contradicted reports whether a block that Examine has found free, and to which a slot still leads, is damaged. It is if
-// another copy has a record there, and the writer of that is gone or the primary is wiped. It also is
-// if another copy is damaged; and without backups, as no placeholder is lost without its slot then. While
-// something may be left of a dead client it says no. The transaction is not open.
-func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
+// Contradicted reports whether a block that Examine has found free, and to which a slot still
+// leads, is damaged. It is if another copy has a record there, and the writer of that is gone or
+// the primary is wiped. It also is if another copy is damaged; and without backups, as no
+// placeholder is lost without its slot then. While something may be left of a dead client it says
+// no. The transaction is not open.
+func (tx *Tx) Contradicted(a layout.Addr) (bool, error) {
 	s := tx.s
 	space := s.eng.space
-	if !space.Tidy() || space.Gated() || s.broken != nil {
+	if !space.Tidy() || space.FailoverPending() || s.broken != nil {
 		return false, nil
 	}
-	s.chores++
-	defer func() { s.chores-- }()
+	s.background++
+	defer func() { s.background-- }()
 	v := space.ViewOn(s.thread)
 	damaged := space.Single()
 	// A block is written before a slot leads to it. So one that looks unused was wiped.
@@ -132,9 +137,9 @@ func (tx *Tx) Contradicted(a memory.Addr) (bool, error) {
 
 // contradicted is ErrCorrupt if a block to which a slot has led in every look of this attempt
 // and of the one before is free in both, and contradicted.
-func (tx *Tx) contradicted(a memory.Addr) error {
-	before := tx.doubted
-	tx.doubted = 0
+func (tx *Tx) contradicted(a layout.Addr) error {
+	before := tx.mayBeDamaged
+	tx.mayBeDamaged = 0
 	if a == 0 {
 		return nil
 	}
@@ -145,14 +150,15 @@ func (tx *Tx) contradicted(a memory.Addr) error {
 	if err != nil || !free {
 		return err
 	}
-	if tx.doubted = a; before != a {
+	if tx.mayBeDamaged = a; before != a {
 		return nil
 	}
-	return fmt.Errorf("%w: block %v is free, though a slot leads to it, and was not freed; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, a)
+	return fmt.Errorf("%w: block %v is free, though a slot leads to it, and was not freed; the database, closed, can "+
+		"be checked, and repaired from another copy", ErrCorrupt, a)
 }
 
 // look copies the first bytes of a copy of a block; nil: they cannot be had now.
-func (tx *Tx) look(a memory.Addr, replica int, size uint32) (record.Image, error) {
+func (tx *Tx) look(a layout.Addr, replica int, size uint32) (record.Image, error) {
 	s, v := tx.s, tx.s.eng.space.ViewOn(tx.s.thread)
 	if !v.Valid(a) || replica >= v.Copies(a) {
 		return nil, nil

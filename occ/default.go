@@ -48,9 +48,7 @@ func (tx *Tx) commitDefault() error {
 	if tx.logsFirst() {
 		if err := tx.postLogs(b, logs, off, n, durable); err != nil {
 			f.bg.Forget()
-			err = tx.unknown(err)
-			tx.conclude(history.Unknown)
-			return err
+			return tx.undecided(err)
 		}
 	}
 	tx.appendBackups(b)
@@ -59,15 +57,11 @@ func (tx *Tx) commitDefault() error {
 	}
 	if err := c.Do(b); err != nil {
 		f.bg.Forget()
-		err = tx.unknown(err)
-		tx.conclude(history.Unknown)
-		return err
+		return tx.undecided(err)
 	}
 	if durable && tx.s.caps.Synchronous {
 		if err := tx.s.flushLogs(c, logs, off, n); err != nil {
-			err = tx.unknown(err)
-			tx.conclude(history.Unknown)
-			return err
+			return tx.undecided(err)
 		}
 	}
 	tx.conclude(history.Committed)
@@ -94,7 +88,8 @@ func (tx *Tx) commitDefault() error {
 	return nil
 }
 
-// postLogs makes the WRITEs of a log record take effect before anything else is posted, in a round trip of its own.
+// postLogs makes the WRITEs of a log record take effect before anything else is posted, in a
+// round trip of its own.
 func (tx *Tx) postLogs(b *rdma.Batch, logs bladeSet, off uint32, n int, durable bool) error {
 	err := tx.c.Do(b)
 	if err == nil && !tx.s.caps.Placed {

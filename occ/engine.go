@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"txnode/index"
 	"txnode/index/addrcache"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -53,12 +55,13 @@ type Options struct {
 	// are always validated at the primary.
 	ReadBackups bool
 	Flush       Flush
-	// Damaged, if not nil, is told when somebody who is recovered, by whoever that is, has left something
-	// in a table whose index is damaged, or lost, which stays as it is: see recovery.Report.Damage.
-	// It may be called by several goroutines at once.
+	// Damaged, if not nil, is told when somebody who is recovered, by whoever that is, has left
+	// something in a table whose index is damaged, or lost, which stays as it is: see
+	// recovery.Report.Damage. It may be called by several goroutines at once.
 	Damaged func(err error)
-	// Recovered, if not nil, is told what each recovery of coordinators has done, the session's own included
-	// when it rejoins. It may be called by several goroutines at once, and must not keep the report.
+	// Recovered, if not nil, is told what each recovery of coordinators has done, the session's
+	// own included when it rejoins. It may be called by several goroutines at once, and must
+	// not keep the report.
 	Recovered func(*recovery.Report)
 	// CacheBytes bounds the address cache; 0: 512 MiB.
 	CacheBytes int
@@ -69,9 +72,9 @@ type Options struct {
 	// fabric's clock, after its lease was renewed: see Session.Renew and
 	// Engine.RenewAll. 0: for ever.
 	LeaseTerm int64
-	// ClockDrift bounds how much faster another's clock may run, as a part of
-	// LeaseTerm. Leases make sure that things go on. Nothing else depends on them but that no
-	// process of a shared database reads from a blade which is lost to another one: see memory.Space.Fresh.
+	// ClockDrift bounds how much faster another's clock may run, as a part of LeaseTerm. Leases
+	// make sure that things go on. Nothing else depends on them but that no process of a shared
+	// database reads from a blade which is lost to another one: see memory.Space.Fresh.
 	ClockDrift float64
 	// BladeDown is called, on the session's coroutine, when a session that rejoins has
 	// met err, a blade that does not answer: it declares the blade dead, or waits for
@@ -82,8 +85,9 @@ type Options struct {
 	Settle func(c *rdma.Coro, claim *memory.Claim, renew func() error) error
 	// Still says of a space that is attached read-only that nobody else writes either.
 	Still bool
-	// Kept is the table in which transactions keep what they replace while a backup is made beside several processes (see
-	// Tx.keep). It is called on the coroutine of a transaction. nil: no such backup is made.
+	// Kept is the table in which transactions keep what they replace while a backup is made beside
+	// several processes (see Tx.keep). It is called on the coroutine of a transaction. nil: no
+	// such backup is made.
 	Kept func(c *rdma.Coro) (*Table, error)
 	// OpenIndex is how recovery opens the index of a table; nil: as a RACE index.
 	OpenIndex recovery.OpenIndex
@@ -94,25 +98,36 @@ const DefaultCacheBytes = 512 << 20
 
 // Table is one table: its number and its index. Comparable by pointer.
 type Table struct {
-	ID    uint16
-	Name  string
-	Index index.Index
-	// Ordered is Index if that is ordered; else nil.
-	Ordered index.Ordered
+	ID   uint16
+	Name string
+	// One of Index and Ordered is nil.
+	Index   index.Slots
+	Ordered index.Ranged
+	// Hashed says that Ordered has the hashes of keys in the places of keys: see index.AppendHash.
+	Hashed bool
 
 	dropped  atomic.Bool
 	reserved atomic.Pointer[error]
 }
 
-// Drop makes every further use of the table by a transaction ErrDropped. What a transaction has staged
-// before goes on. Deleted records of the table are not reclaimed by this handle any more.
+// IndexKey is the key by which an index of nodes knows a key. The bytes are the caller's.
+func (t *Table) IndexKey(key []byte) []byte {
+	if t.Hashed {
+		return index.AppendHash(nil, record.Hash(t.ID, key))
+	}
+	return bytes.Clone(key)
+}
+
+// Drop makes every further use of the table by a transaction ErrDropped. What a transaction has
+// staged before goes on. Deleted records of the table are not reclaimed by this handle any more.
 func (t *Table) Drop() { t.dropped.Store(true) }
 
 // Dropped reports whether Drop was called.
 func (t *Table) Dropped() bool { return t.dropped.Load() }
 
-// Reserve makes a write of the table the error err, unless its transaction is allowed to write reserved tables: see
-// Tx.AllowReserved. nil: every transaction may write the table. A write that is staged already goes on.
+// Reserve makes a write of the table the error err, unless its transaction is allowed to write
+// reserved tables: see Tx.AllowReserved. nil: every transaction may write the table. A write that
+// is staged already goes on.
 func (t *Table) Reserve(err error) {
 	if err == nil {
 		t.reserved.Store(nil)
@@ -127,19 +142,19 @@ type Engine struct {
 	cache   *addrcache.Cache
 	runs    *addrcache.Runs
 	opts    Options
-	farRuns int           // see Session.gauge
+	farRuns int           // see Session.decidePrefetch
 	readers atomic.Uint32 // sessions that have no coordinator, since the space is read-only
 	tap     atomic.Pointer[Tap]
 	taps    atomic.Uint32 // how often one was attached or detached; odd: one is attached
 
-	mu       sync.Mutex
-	sessions map[*Session]uint32 // their coordinators; 0: the session is broken
-	heirs    map[*Session]bool   // those that still reclaim: see Session.resign
-	asked    []record.TxID       // transactions of which somebody was told that nobody knows what became of them
-	asking   atomic.Uint32       // how many these are
-	commits  []*commits          // with FlushDurable
-	durable  durability
-	scarce   atomic.Bool // room was made, and little has been deleted since
+	mu         sync.Mutex
+	sessions   map[*Session]uint32 // their coordinators; 0: the session is broken
+	reclaimers map[*Session]bool   // those that still reclaim: see Session.resign
+	asked      []record.TxID       // transactions of which somebody was told that nobody knows what became of them
+	asking     atomic.Uint32       // how many these are
+	commits    []*commits          // with FlushDurable
+	durable    durability
+	scarce     atomic.Bool // room was made, and little has been deleted since
 }
 
 // NewEngine makes an engine over a memory space.
@@ -150,7 +165,10 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 	if o.ReclaimAfter == 0 {
 		o.ReclaimAfter = 16384
 	}
-	e := &Engine{space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o, farRuns: farRuns, sessions: map[*Session]uint32{}, heirs: map[*Session]bool{}}
+	e := &Engine{
+		space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o,
+		farRuns: farRuns, sessions: map[*Session]uint32{}, reclaimers: map[*Session]bool{},
+	}
 	if o.Flush == FlushDurable {
 		e.durable.generation.Store(space.Checkpoint())
 		e.durable.covered.Store(space.Checkpoint())
@@ -164,34 +182,35 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 
 // Session is a coordinator on one thread. It belongs to the thread's goroutine.
 type Session struct {
-	eng      *Engine
-	thread   *rdma.Thread
-	caps     rdma.Caps
-	alloc    *memory.Allocator // nil: the space is read-only, and so is the session
-	coord    memory.Coordinator
-	chores   int // under way: see Chore
-	seq      uint64
-	ring     logRing
-	masks    uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
-	spare    uint32 // arena: see openSpare
-	plain    bool   // see Tx.probeLines
-	lines    int    // of the items of a transaction, the requests of how many may be built when they are staged
-	straight bool   // images of one line may be committed by Tx.commitLines
-	far      bool   // blocks are loaded before they are asked for
-	broken   error
-	without  bladeSet    // that it does without: see reach
-	due      bool        // see Due
-	held     []heldToken // with FlushDurable: log space to be covered by a checkpoint
-	commits  *commits    // with FlushDurable
+	eng        *Engine
+	thread     *rdma.Thread
+	caps       rdma.Caps
+	alloc      *memory.Allocator // nil: the space is read-only, and so is the session
+	coord      memory.Coordinator
+	background int // under way: see Background
+	seq        uint64
+	ring       logRing
+	masks      uint32 // arena: compare mask, swap mask of the lock verb; then a scratch word
+	spare      uint32 // arena: see openSpare
+	plain      bool   // see Tx.probeLines
+	lines      int    // of the items of a transaction, the requests of how many may be built when they are staged
+	straight   bool   // images of one line may be committed by Tx.commitLines
+	far        bool   // blocks are loaded before they are asked for
+	broken     error
+	without    bladeSet    // that it does without: see reach
+	due        bool        // see Due
+	held       []heldToken // with FlushDurable: log space to be covered by a checkpoint
+	commits    *commits    // with FlushDurable
 
-	epoch     memory.Epoch // that the session has joined, and in which the log areas were asked for
+	epoch     layout.Epoch // that the session has joined, and in which the log areas were asked for
 	renewAt   int64        // when its lease should be renewed
 	rejoining bool
-	queried   atomic.Uint64 // somebody wants to know whether this transaction, of its number and one, is at rest; 0: nobody
-	rest      atomic.Pointer[rest]
-	tried     uint32 // the coordinator that it has begun to recover
-	torn      bool   // it may have left a change of an index half-done
-	unwound   bool   // see Unwound
+	// somebody wants to know whether this transaction, of its number and one, is at rest; 0: nobody
+	queried  atomic.Uint64
+	answer   atomic.Pointer[answer]
+	tried    uint32 // the coordinator that it has begun to recover
+	halfDone bool   // it may have left a change of an index half-done
+	unwound  bool   // see Unwound
 
 	spareUsers int
 	spareHeld  bool
@@ -224,7 +243,7 @@ func (s *Session) init() (err error) {
 		s.lines = linearItems
 	}
 	s.straight = s.caps.OrderedLine && s.eng.opts.Flush != FlushDurable
-	s.gauge()
+	s.decidePrefetch()
 	s.bar()
 	t.PutWord(s.masks, record.HeldBit)
 	t.PutWord(s.masks+8, ^uint64(0))
@@ -242,7 +261,7 @@ func (s *Session) init() (err error) {
 	}
 	s.eng.mu.Lock()
 	defer s.eng.mu.Unlock()
-	s.eng.heirs[s] = true
+	s.eng.reclaimers[s] = true
 	return nil
 }
 
@@ -252,12 +271,12 @@ func (s *Session) Thread() *rdma.Thread { return s.thread }
 // Coordinator returns the session's coordinator id.
 func (s *Session) Coordinator() uint32 { return s.coord.ID }
 
-// nextTx draws a transaction id. When those of its coordinator are used up, after days, the session is broken, and
-// goes on as another one when it has rejoined.
+// nextTx draws a transaction id. When those of its coordinator are used up, after days, the session
+// is broken, and goes on as another one when it has rejoined.
 func (s *Session) nextTx() (record.TxID, error) {
 	s.seq++
-	if s.seq%gaugeEvery == 0 {
-		s.gauge()
+	if s.seq%decidePrefetchEvery == 0 {
+		s.decidePrefetch()
 	}
 	if s.seq < record.MaxSequence {
 		return record.MakeTxID(s.coord.ID, s.seq), nil
@@ -290,8 +309,9 @@ func (s *Session) Maintain(c *rdma.Coro) error {
 func (s *Session) Due() bool { return s.due }
 
 // Unwound notes that coroutines of the session's thread were unwound where they waited (see
-// rdma.Thread.Run), because of err: in the middle of a transaction, or of something between two. The
-// session can only be closed. Its coordinator stays registered then, and is recovered like a dead one.
+// rdma.Thread.Run), because of err: in the middle of a transaction, or of something between
+// two. The session can only be closed. Its coordinator stays registered then, and is
+// recovered like a dead one.
 func (s *Session) Unwound(err error) {
 	s.unwound = true
 	_ = s.fail(err)
@@ -308,15 +328,15 @@ func (s *Session) Close() error {
 	err := s.broken
 	if !s.unwound {
 		if err := s.drain(c); err != nil {
-			s.resign(true) // nobody knows whether it will be closed at all
+			s.handTombstones(true) // nobody knows whether it will be closed at all
 			return err
 		}
 		err = s.conclude(c)
 	}
 	if err != nil && s.alloc != nil {
-		s.eng.space.Forsake(s.coord.ID) // nobody will renew its lease, or wait for it
+		s.eng.space.Abandon(s.coord.ID) // nobody will renew its lease, or wait for it
 	}
-	s.resign(true)
+	s.handTombstones(true)
 	for _, tx := range s.txs {
 		tx.free()
 	}
@@ -393,7 +413,7 @@ func (s *Session) end(c *rdma.Coro) error {
 		if _, err := s.reclaim.run(s, c, 0, s.reclaim.len()); err != nil {
 			return err
 		}
-		if s.resign(last) {
+		if s.handTombstones(last) {
 			break
 		}
 	}

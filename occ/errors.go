@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -26,7 +26,7 @@ var (
 	// try again.
 	ErrFenced error = fenced{}
 	// ErrCorrupt: a record on a blade is damaged.
-	ErrCorrupt error = memory.DamageError("txn: damaged record")
+	ErrCorrupt error = layout.DamageError("txn: damaged record")
 	// ErrBroken: a verb of the session has failed, and it takes no more transactions
 	// until it has rejoined.
 	ErrBroken = errors.New("txn: session is broken")
@@ -41,7 +41,9 @@ const (
 	AbortReadLocked                    // a record to be read was locked by a writer
 	AbortValidation                    // a record that was read has changed
 	AbortPhantom                       // a key that was absent has been inserted
-	AbortStale                         // the index changed under the lookup too often, or another change of it was in the way of an insert for too long; or the epoch has moved
+	// AbortStale: the index changed under the lookup too often, or another change of it was in the
+	// way of an insert for too long; or the epoch has moved
+	AbortStale
 	NumAbortReasons
 )
 
@@ -73,9 +75,9 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // TooLargeError is an ErrTooLarge with figures.
 type TooLargeError struct {
 	What string // "key", "value", "record", "log record", "transaction"
-	// Got is more than Limit, both in bytes: of a key, value, record or log record its size, and of a
-	// transaction how large the arena would have to be for what it has asked for last, with what else
-	// was in it at that moment.
+	// Got is more than Limit, both in bytes: of a key, value, record or log record its size, and of
+	// a transaction how large the arena would have to be for what it has asked for last, with what
+	// else was in it at that moment.
 	Got, Limit int
 	Remedy     string // what to do; empty: the limit is fixed
 }

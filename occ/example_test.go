@@ -18,13 +18,16 @@ func Example() {
 			panic(err)
 		}
 	}
-	fabric, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}}, Seed: 1})
+	fabric, err := inproc.New(inproc.Options{
+		Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}}, Seed: 1,
+	})
 	try(err)
 	defer fabric.Close()
 	thread, err := rdma.NewThread(fabric, rdma.ThreadOptions{Techniques: rdma.AllTechniques})
 	try(err)
 	defer thread.Close()
-	space, err := memory.Open(thread.Plain(), fabric, &catalog.Mem{}, memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10})
+	space, err := memory.Open(thread.Plain(), fabric, &catalog.Mem{},
+		memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10})
 	try(err)
 	_, accounts, err := race.Create(thread.Plain(), space, 1, race.Options{Groups: 16})
 	try(err)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -139,12 +139,13 @@ func (tx *Tx) append(it *item) error {
 		}
 		from := tx.view.At(it.addr, 0)
 		if it.update {
-			if it.step == stepProbe && tx.s.caps.MaskedCAS {
+			if it.step == stepProbe && tx.s.caps.MaskedCAS && !it.unsure {
 				g := from
 				g.Off += record.GuardOff
 				it.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
 			}
-		} else if tx.s.eng.opts.ReadBackups && !it.primary && tx.view.Copies(it.addr) > 1 && !tx.s.without.has(tx.view.At(it.addr, 1).Blade) {
+		} else if tx.s.eng.opts.ReadBackups && !it.primary && tx.view.Copies(it.addr) > 1 &&
+			!tx.s.without.has(tx.view.At(it.addr, 1).Blade) {
 			from = tx.view.At(it.addr, 1)
 			it.backup = true
 		}
@@ -163,7 +164,7 @@ func (tx *Tx) append(it *item) error {
 	case stepMany:
 		total := uint32(0)
 		for _, x := range it.query.Candidates {
-			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+			if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
 				return tx.lost(it, x.Addr)
 			}
 			total += it.looks(x.Class)
@@ -235,13 +236,14 @@ func (tx *Tx) advance(it *item) error {
 // reaches reports whether an address lies in a segment that exists. Segments are
 // added while transactions run: the transaction goes over to a newer map of the
 // same epoch when it meets one that its own lacks.
-func (tx *Tx) reaches(a memory.Addr) bool {
+func (tx *Tx) reaches(a layout.Addr) bool {
 	if tx.view.Valid(a) {
 		return true
 	}
 	space := tx.s.eng.space
 	if !space.View().Valid(a) {
-		_ = tx.c.Await(space.Follow, nil) // another process may have added the segment; if the catalog cannot be asked, lost says so
+		// another process may have added the segment; if the catalog cannot be asked, lost says so
+		_ = tx.c.Await(space.Follow, nil)
 	}
 	if v := space.View(); v.Epoch == tx.view.Epoch {
 		tx.view = v
@@ -249,16 +251,16 @@ func (tx *Tx) reaches(a memory.Addr) bool {
 	return tx.view.Valid(a)
 }
 
-// lost is the error of an index that points to no segment: it is damaged, or the
-// segment is one of a later epoch than that of the transaction, or the catalog cannot be asked for it.
-func (tx *Tx) lost(it *item, a memory.Addr) error {
+// lost is the error of an index that points to no segment: it is damaged, or the segment is one of
+// a later epoch than that of the transaction, or the catalog cannot be asked for it.
+func (tx *Tx) lost(it *item, a layout.Addr) error {
 	space := tx.s.eng.space
 	if space.View().Epoch == tx.view.Epoch {
 		if err := space.Missing(tx.view, a); err != nil && !errors.Is(err, rdma.ErrStaleKey) {
 			return fmt.Errorf("txn: table %q: %w", it.table.Name, err)
 		}
 	}
-	if v := space.View(); v.Epoch != tx.view.Epoch || v.Valid(a) { // it has changed since
+	if v := space.View(); v.Epoch != tx.view.Epoch || v.Valid(a) || v.Leaves(a) { // it has changed since
 		return tx.conflict(AbortStale, it)
 	}
 	return fmt.Errorf("%w: index of table %q points to %v", ErrCorrupt, it.table.Name, a)
@@ -268,7 +270,8 @@ func (tx *Tx) damaged(it *item, err error) error {
 	if tx.ill = (ill{block: it.addr}); it.proof&proofKey == 0 { // no copy shows the key: the index may have led astray
 		tx.ill.table, tx.ill.hash = it.table, it.keyHash()
 	}
-	return fmt.Errorf("%w: table %q, key %x: block %v: %w; no copy of it is intact, or its guard is damaged", ErrCorrupt, it.table.Name, bytes.Clone(it.key()), it.addr, err)
+	return fmt.Errorf("%w: table %q, key %x: block %v: %w; no copy of it is intact, or its guard is damaged",
+		ErrCorrupt, it.table.Name, bytes.Clone(it.key()), it.addr, err)
 }
 
 // conflict counts a conflict over an item, and returns its error.

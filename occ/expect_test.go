@@ -33,7 +33,7 @@ func TestExpect(t *testing.T) {
 		for k := range keys - 5 { // some are absent
 			must(t, b.do(tx, put(key(k), "v")))
 		}
-		if able := expect && b.ctl.Touches(); tx.Expects() != able {
+		if able := expect && b.ctl.Prefetches(); tx.Expects() != able {
 			t.Fatalf("Expects() = %v with far memory: %v", tx.Expects(), able)
 		}
 		r := rand.New(rand.NewPCG(7, 2))

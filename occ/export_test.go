@@ -5,6 +5,8 @@ import (
 
 	"txnode/index/addrcache"
 	"txnode/memory"
+	"txnode/memory/layout"
+	"txnode/memory/record"
 	"txnode/rdma"
 )
 
@@ -15,6 +17,9 @@ func (e *Engine) ForgetAddresses() {
 
 // Join makes c the session's coordinator.
 func (s *Session) Join(c memory.Coordinator) { s.join(c) }
+
+// SpendIDs leaves the session's coordinator so many transaction ids.
+func (s *Session) SpendIDs(left uint64) { s.seq = record.MaxSequence - 1 - left }
 
 // Tombstones is how many deleted records wait to be reclaimed.
 func (s *Session) Tombstones() int { return s.reclaim.len() }
@@ -51,10 +56,11 @@ func (tx *Tx) Expecting() int { return tx.expecting }
 func (tx *Tx) Judged() int { return int(tx.judged) }
 
 // ItemAddr is where the record of an item is.
-func (tx *Tx) ItemAddr(i int) memory.Addr { return tx.items[i].addr }
+func (tx *Tx) ItemAddr(i int) layout.Addr { return tx.items[i].addr }
 
-// Holds reports whether a block is on its way: the session has it, and no commit has made it one in use.
-func (s *Session) Holds(a memory.Addr) bool { return s.alloc.Holds(a) }
+// Holds reports whether a block is on its way: the session has it, and no commit has
+// made it one in use.
+func (s *Session) Holds(a layout.Addr) bool { return s.alloc.Holds(a) }
 
 // Known reports whether the address of the record of an 8-byte key is cached.
 func (e *Engine) Known(t *Table, key []byte) bool {

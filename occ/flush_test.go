@@ -61,7 +61,8 @@ func TestFlushTogether(t *testing.T) {
 	for off := end + 8192; off < end+3<<29; off += 4096 {
 		long = append(long, rdma.RemoteAddr{Off: off})
 	}
-	if flushed := b.eng.Together(long...); len(flushed) != 2 || flushed[0][2] > flushed[1][1] || flushed[1][2] < end+3<<29-4096 {
+	if flushed := b.eng.Together(long...); len(flushed) != 2 || flushed[0][2] > flushed[1][1] ||
+		flushed[1][2] < end+3<<29-4096 {
 		t.Errorf("a long one: %v", flushed)
 	}
 	check("out of order", []rdma.RemoteAddr{{Blade: 1, Off: end + 8192}, {Off: end + 8192}, {Off: end + 100<<10}}, 3)

@@ -10,8 +10,8 @@ import (
 	"txnode/rdma"
 )
 
-// undoable reports whether the transaction is one that policy ford commits with an undo log. One that writes to ordered
-// tables is not, whose new blocks and nodes are redone.
+// undoable reports whether the transaction is one that policy ford commits with an undo log. One
+// that writes to ordered tables is not, whose new blocks and nodes are redone.
 func (tx *Tx) undoable() bool {
 	if tx.blind || tx.edits {
 		return false
@@ -137,18 +137,14 @@ func (tx *Tx) commitFORD() error {
 		c.Post(b)
 		tx.countAsRelease(released)
 		if err := c.Wait(b); err != nil {
-			err = tx.unknown(err)
-			tx.conclude(history.Unknown)
-			return err
+			return tx.undecided(err)
 		}
 	}
 	if moves {
 		// They stay locked until the transaction is concluded: with an undo log, a lock is
 		// what shows that its images were written by somebody who committed.
 		if err := tx.moveRecords(false); err != nil {
-			err = tx.unknown(err)
-			tx.conclude(history.Unknown)
-			return err
+			return tx.undecided(err)
 		}
 	}
 	tx.conclude(history.Committed)
@@ -255,7 +251,8 @@ func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 				return 0, undo, err
 			}
 			m := tx.image(it).Meta()
-			size += log.EntryHeaderSize + record.Size(m.KeyLen(), m.ValueLen()) // more may have been read, of a larger block
+			// more may have been read, of a larger block
+			size += log.EntryHeaderSize + record.Size(m.KeyLen(), m.ValueLen())
 		}
 	}
 	if size > tx.s.ring.ring.Max() {

@@ -28,11 +28,13 @@ func TestIndexFull(t *testing.T) {
 					break
 				}
 			}
-			if !errors.Is(err, index.ErrFull) || errors.Is(err, memory.ErrNoSpace) || !strings.Contains(err.Error(), `"t"`) || n < 100 {
+			if !errors.Is(err, index.ErrFull) || errors.Is(err, memory.ErrNoSpace) ||
+				!strings.Contains(err.Error(), `"t"`) || n < 100 {
 				t.Fatalf("after %d keys: %v", n, err)
 			}
 			for i := range 500 {
-				if err := b.do(tx, put("counter", "too far"), put(fmt.Sprint("another ", i), "v"), put(fmt.Sprint("key ", n), "v")); err != nil && !errors.Is(err, index.ErrFull) {
+				if err := b.do(tx, put("counter", "too far"), put(fmt.Sprint("another ", i), "v"),
+					put(fmt.Sprint("key ", n), "v")); err != nil && !errors.Is(err, index.ErrFull) {
 					t.Fatal(err)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
@@ -43,7 +44,7 @@ func (m *mapIndex) Unchanged(q *index.Query, _ uint32) bool {
 	return ok == (len(q.Candidates) == 1) && (!ok || x == q.Candidates[0])
 }
 
-func (m *mapIndex) Insert(_ *rdma.Coro, q *index.Query, a memory.Addr, class memory.Class) error {
+func (m *mapIndex) Insert(_ *rdma.Coro, q *index.Query, a layout.Addr, class layout.Class) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.slots[string(q.Key)]; ok {
@@ -53,7 +54,7 @@ func (m *mapIndex) Insert(_ *rdma.Coro, q *index.Query, a memory.Addr, class mem
 	return nil
 }
 
-func (m *mapIndex) Replace(_ *rdma.Coro, q *index.Query, old, a memory.Addr, class memory.Class) error {
+func (m *mapIndex) Replace(_ *rdma.Coro, q *index.Query, old, a layout.Addr, class layout.Class) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.slots[string(q.Key)].Addr != old {
@@ -63,7 +64,7 @@ func (m *mapIndex) Replace(_ *rdma.Coro, q *index.Query, old, a memory.Addr, cla
 	return nil
 }
 
-func (m *mapIndex) Remove(_ *rdma.Coro, q *index.Query, a memory.Addr) error {
+func (m *mapIndex) Remove(_ *rdma.Coro, q *index.Query, a layout.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.slots[string(q.Key)].Addr != a {
@@ -135,7 +136,8 @@ func newBedOn(t testing.TB, f rdma.Fabric, m memory.Options, o occ.Options) *bed
 // session makes a coordinator on a thread of its own, closed at the end.
 func (b *bed) session() (*occ.Session, *occ.Tx) {
 	b.t.Helper()
-	th, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Index: b.next, Techniques: rdma.AllTechniques, Arena: 8 << 20})
+	th, err := rdma.NewThread(b.fabric,
+		rdma.ThreadOptions{Index: b.next, Techniques: rdma.AllTechniques, Arena: 8 << 20})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -29,7 +29,7 @@ func (tx *Tx) placeholders(first int) error {
 		}
 		class, ok := record.ClassFor(int(it.klen), int(it.vlen))
 		if !ok {
-			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
+			return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(layout.MaxBlock)}
 		}
 		if err := tx.s.reachesIndex(it.table, it.query); err != nil {
 			return err
@@ -96,12 +96,12 @@ func (tx *Tx) placeholders(first int) error {
 	return nil
 }
 
-// busyInsert is what becomes of an insert that has waited for too long for somebody
-// else's change of the index. The slot may be set, on the primary alone, and whoever is in
-// the way may be dead: so the index is brought into order before the slot is cleared
-// again, and the attempt is a conflict. A session whose verbs fail in that, or that finds
-// the slot stuck when it rolls back, is broken, and looks after it when it has rejoined. What is
-// in the way of an index that is damaged stays there until that is repaired: no attempt gets any further.
+// busyInsert is what becomes of an insert that has waited for too long for somebody else's change
+// of the index. The slot may be set, on the primary alone, and whoever is in the way may be dead:
+// so the index is brought into order before the slot is cleared again, and the attempt is a
+// conflict. A session whose verbs fail in that, or that finds the slot stuck when it rolls back, is
+// broken, and looks after it when it has rejoined. What is in the way of an index that is damaged
+// stays there until that is repaired: no attempt gets any further.
 func (tx *Tx) busyInsert(it *item, err error) error {
 	_ = tx.conflict(AbortStale, it) // counts it
 	e := tx.s.seeTo(tx.c)
@@ -114,18 +114,18 @@ func (tx *Tx) busyInsert(it *item, err error) error {
 	return fmt.Errorf("%w: %w", ErrConflict, tx.indexError(it, "inserting into", err))
 }
 
-// replant takes the placeholders back of records that have outgrown them since they were
+// reinsertOutgrown takes the placeholders back of records that have outgrown them since they were
 // inserted: they get larger ones, as nothing of the transaction is decided yet. They do not
 // move, as records do that were there before: the lock of a placeholder may be lost with a
 // blade, and no other copy says then that there was one. Meanwhile the keys are anybody's;
 // whoever has come to use one of them is met by its lookup, or by the insert.
-func (tx *Tx) replant() error {
+func (tx *Tx) reinsertOutgrown() error {
 	outgrown := func(it *item) bool { return it.inserted && it.write == writePut && it.wlen > it.class.Size() }
 	for i := range tx.items {
 		it := &tx.items[i]
 		it.changed = outgrown(it)
 	}
-	if err := tx.uproot(outgrown); err != nil {
+	if err := tx.removePlaceholdersOf(outgrown); err != nil {
 		return err
 	}
 	for i := range tx.items {
@@ -139,11 +139,11 @@ func (tx *Tx) replant() error {
 // removePlaceholders unlinks the blocks that the transaction had linked, and frees
 // the ones that it had taken.
 func (tx *Tx) removePlaceholders() error {
-	return tx.uproot(func(it *item) bool { return it.inserted })
+	return tx.removePlaceholdersOf(func(it *item) bool { return it.inserted })
 }
 
-// uproot is removePlaceholders for some of the items.
-func (tx *Tx) uproot(which func(it *item) bool) error {
+// removePlaceholdersOf is removePlaceholders for some of the items.
+func (tx *Tx) removePlaceholdersOf(which func(it *item) bool) error {
 	found := false
 	for i := range tx.items {
 		found = found || which(&tx.items[i])
@@ -192,7 +192,8 @@ func (tx *Tx) uproot(which func(it *item) bool) error {
 // appendFree appends what makes an inserted item's block free again; the
 // backups never had it.
 func (tx *Tx) appendFree(it *item) {
-	record.Image(tx.bytes(it.buf, record.LineSize)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree(it.addr))
+	record.Image(tx.bytes(it.buf, record.LineSize)).PutFree(it.addr, tx.id, it.table.ID, it.class,
+		tx.s.eng.space.CountFree(it.addr))
 	record.AppendFree(&tx.batch, tx.view.At(it.addr, 0), it.buf, tx.s.caps.OrderedLine)
 }
 

@@ -8,13 +8,15 @@ import (
 	"txnode/index"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 )
 
-// onDisorder is a bed with an ordered table on one blade of a fabric without more promises than given.
+// onDisorder is a bed with an ordered table on one blade of a fabric without more
+// promises than given.
 func onDisorder(t *testing.T, caps rdma.Caps) (b *bed, f *rdmatest.Fabric, s *occ.Session, tx *occ.Tx) {
 	f = rdmatest.New(rdmatest.Options{Blades: 1, Size: 8 << 20, Seed: 1, Caps: caps, SpreadNs: 20_000})
 	b = newBedOn(t, f, memory.Options{SegmentSize: 1 << 20, LogArea: 64 << 10}, occ.Options{})
@@ -23,8 +25,8 @@ func onDisorder(t *testing.T, caps rdma.Caps) (b *bed, f *rdmatest.Fabric, s *oc
 	return b, f, s, tx
 }
 
-// TestNewBlockUntilItIsThere: until the image of a new record is at its primary, the block is the session's, so that no sweep takes it
-// for free, and no cache says where the record is.
+// TestNewBlockUntilItIsThere: until the image of a new record is at its primary, the block is the
+// session's, so that no sweep takes it for free, and no cache says where the record is.
 func TestNewBlockUntilItIsThere(t *testing.T) {
 	for _, caps := range []rdma.Caps{{Placed: true, OrderedLine: true, MaskedCAS: true}, {MaskedCAS: true}, {}} {
 		b, f, s, tx := onDisorder(t, caps)
@@ -60,8 +62,8 @@ func TestNewBlockUntilItIsThere(t *testing.T) {
 			t.Errorf("%+v: no commit ends before its image arrives", caps)
 		}
 		// In the end all of them are in use.
-		var blocks []memory.Addr
-		must(t, b.table.Ordered.(*tree.Tree).Walk(tx.Coro(), func(_ memory.Addr, x index.Candidate) error {
+		var blocks []layout.Addr
+		must(t, b.table.Ordered.(*tree.Tree).Walk(tx.Coro(), func(_ layout.Addr, x index.Candidate) error {
 			blocks = append(blocks, x.Addr)
 			return nil
 		}))
@@ -74,14 +76,17 @@ func TestNewBlockUntilItIsThere(t *testing.T) {
 	}
 }
 
-// TestLockOfUnreadNode: a transaction locks a node with the READ, which finds it torn as often as it looks. Another image comes over the
-// node before the lock is given back: its guard stays.
+// TestLockOfUnreadNode: a transaction locks a node with the READ, which finds it torn as often as
+// it looks. Another image comes over the node before the lock is given back: its guard stays.
 func TestLockOfUnreadNode(t *testing.T) {
 	b, f, _, tx := onDisorder(t, rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true})
 	must(t, b.insert(tx, 1))
 	must(t, b.do(tx, get(string(key8(7))))) // which learns where the leaf is
-	var leaf memory.Addr
-	must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a memory.Addr, _ []byte) error { leaf = a; return nil }))
+	var leaf layout.Addr
+	must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
+		leaf = a
+		return nil
+	}))
 	at := b.space.View().At(leaf, 0)
 	block := f.Memory(0)[at.Off:]
 	guard := func() record.Guard { return record.Guard(binary.LittleEndian.Uint64(block[record.GuardOff:])) }

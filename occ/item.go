@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -41,7 +41,7 @@ type item struct {
 	short uint64 // the key as a little-endian number, if klen is 8
 	spot  uint64 // where the address cache keeps the key, 0: not asked for yet
 
-	addr    memory.Addr  // block, 0: the key has none
+	addr    layout.Addr  // block, 0: the key has none
 	version record.TxID  // as read, and as held while locked
 	prior   record.Guard // as the lock was taken
 	buf     uint32       // arena: image as read
@@ -58,15 +58,17 @@ type item struct {
 	hash  uint64       // of table and key, 0: not asked for yet
 	long  []byte       // the key, if klen is not 8
 	query *index.Query // nil when the transaction has ended: see finish
-	from  memory.Addr  // where a record that moves comes from
+	from  layout.Addr  // where a record that moves comes from
 	hop   index.Hop    // of an ordered table: the block to be read next; 0: ask the index
 	node  int32        // of an ordered table: one more than the number of the node that was read last
+	rank  [8]byte      // of a table of hashes: what indexKey returns
+	leaf  record.TxID  // version of the node by which passed counts
 }
 
 // marks are an item's small fields, all zero when it is staged.
 type marks struct {
-	class     memory.Class
-	fromClass memory.Class
+	class     layout.Class
+	fromClass layout.Class
 	step      step
 	state     record.State
 	write     write
@@ -88,6 +90,8 @@ type marks struct {
 	proof     proof // what damaged copies still show: see Tx.overwrite
 	tries     uint8
 	hops      uint8 // nodes of an ordered index that the search has followed
+	unsure    bool  // the block at addr may well be another key's: it is not locked before it was read
+	passed    uint8 // blocks that the node links for the key's hash, and that have other keys: see candidate
 }
 
 // is reports whether the item is that of an 8-byte key.
@@ -116,6 +120,18 @@ func (it *item) keyHash() uint64 {
 	}
 	return it.hash
 }
+
+// indexKey is the key by which the index of nodes knows the item: its key, or the hash of it. It does
+// not change as long as the transaction.
+func (it *item) indexKey() []byte {
+	if !it.table.Hashed {
+		return it.key()
+	}
+	return index.AppendHash(it.rank[:0], it.keyHash())
+}
+
+// where is where the index of nodes has the item's key.
+func (it *item) where() index.Place { return index.PlaceOf(it.indexKey()) }
 
 // fresh sets the fields of an item that has been staged, but for its key.
 func (it *item) fresh(t *Table, update bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -29,9 +30,9 @@ func (s *Session) join(c memory.Coordinator) {
 // moved takes note of a new epoch, and returns its view. Blades may have come up, on
 // which the session now has log areas; or it was declared dead itself, although none of
 // its verbs has failed, and has to rejoin.
-func (s *Session) moved(co *rdma.Coro) (*memory.View, error) {
+func (s *Session) moved(co *rdma.Coro) (*layout.View, error) {
 	var c memory.Coordinator
-	var v *memory.View
+	var v *layout.View
 	space, id, none := s.eng.space, s.coord.ID, s.alloc == nil
 	err := co.Await(func() (err error) { // an epoch that another process has begun begins here, too
 		if none {
@@ -58,8 +59,10 @@ func (s *Session) moved(co *rdma.Coro) (*memory.View, error) {
 		}
 	}
 	s.ring.take(c.Logs)
-	if s.ring.on.len() < min(s.eng.space.Backups()+1, v.UpBlades()) { // as of a new coordinator, there are always so many
-		return nil, s.fail(fmt.Errorf("%w: after epoch %d too few blades have log areas of the session", ErrFenced, v.Epoch))
+	// as of a new coordinator, there are always so many
+	if s.ring.on.len() < min(s.eng.space.Backups()+1, v.UpBlades()) {
+		return nil, s.fail(fmt.Errorf("%w: after epoch %d too few blades have log areas of the session",
+			ErrFenced, v.Epoch))
 	}
 	s.epoch = v.Epoch
 	v.Rekey(s.thread)

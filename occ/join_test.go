@@ -27,7 +27,7 @@ func TestBladeBackBeforeJoin(t *testing.T) {
 			}
 		}
 		check(fabric.StopBlade(b))
-		_, err := recovery.FailOver(c, recovery.Options{Space: bed.space}, bed.space.Demise(b))
+		_, err := recovery.FailOver(c, recovery.Options{Space: bed.space}, bed.space.DeclareDead(b))
 		check(err)
 		coord, err := bed.space.NewCoordinator()
 		check(err)

@@ -6,17 +6,19 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// While a backup is made beside several processes, a transaction that replaces or deletes a record keeps it, if it was written before the
-// cut of the backup (memory.Cut): by a record of a table of their own, Options.Kept, which it inserts. Both are of one
-// transaction, so that after a crash, too, either the old record is in its place, or it is kept. Only the first one after the
-// cut does so: what it leaves has a version of after the cut.
+// While a backup is made beside several processes, a transaction that replaces or deletes a record
+// keeps it, if it was written before the cut of the backup (memory.Cut): by a record of a table of
+// their own, Options.Kept, which it inserts. Both are of one transaction, so that after a crash,
+// too, either the old record is in its place, or it is kept. Only the first one after the cut does
+// so: what it leaves has a version of after the cut.
 //
-// The key is the address of the block, which is that of one record of before the cut at most: another that gets the block is written
-// after the cut. The value is
+// The key is the address of the block, which is that of one record of before the cut at most:
+// another that gets the block is written after the cut. The value is
 //
 //	offset 0   uint32   the cut
 //	       4   uint16   the table
@@ -35,10 +37,11 @@ const (
 // Kept is a record that was replaced while a backup was made.
 type Kept struct {
 	Cut        uint32
-	Block      memory.Addr // where it was
+	Block      layout.Addr // where it was
 	Table      uint16
 	Key, Value []byte
-	// Rest is how many bytes of the value are missing, which are the value of the key that RestOf returns.
+	// Rest is how many bytes of the value are missing, which are the value of the key
+	// that RestOf returns.
 	Rest int
 }
 
@@ -56,7 +59,10 @@ func ParseKept(key, value []byte) (k Kept, part bool, err error) {
 	if at > len(value) || n < len(value)-at || n > record.MaxValue {
 		return k, false, fmt.Errorf("%w: what was kept for a backup under %x has %d bytes", ErrCorrupt, key, len(value))
 	}
-	return Kept{Cut: le.Uint32(value), Block: memory.Addr(le.Uint64(key)), Table: le.Uint16(value[4:]), Key: value[keptHead:at], Value: value[at:], Rest: n - (len(value) - at)}, false, nil
+	return Kept{
+		Cut: le.Uint32(value), Block: layout.Addr(le.Uint64(key)), Table: le.Uint16(value[4:]),
+		Key: value[keptHead:at], Value: value[at:], Rest: n - (len(value) - at),
+	}, false, nil
 }
 
 // FirstOf is the key of the record whose rest, or itself, is under key.
@@ -70,8 +76,9 @@ func RestOf(key []byte) []byte {
 	return binary.LittleEndian.AppendUint64(nil, binary.LittleEndian.Uint64(key)|keptRest)
 }
 
-// keep has the transaction keep what it replaces, if a backup wants it. Everything that it writes is locked, and lies where it
-// was. A transaction of a coordinator that is not declared dead knows the cut: its session has joined after it.
+// keep has the transaction keep what it replaces, if a backup wants it. Everything that it writes
+// is locked, and lies where it was. A transaction of a coordinator that is not declared dead knows
+// the cut: its session has joined after it.
 func (tx *Tx) keep() error {
 	if tx.s.eng.opts.Kept == nil {
 		return nil
@@ -101,7 +108,8 @@ func (tx *Tx) keepFor(cut uint32) error {
 			continue // of an earlier backup
 		}
 		img := tx.image(it)
-		if need, err := img.Check(it.addr); err != nil || need > len(img) || img.Version() != it.prior.Version() || img.Meta().Table() != it.table.ID {
+		if need, err := img.Check(it.addr); err != nil || need > len(img) || img.Version() != it.prior.Version() ||
+			img.Meta().Table() != it.table.ID {
 			tx.keeps = cut
 			return errKeptDamaged
 		}
@@ -120,7 +128,7 @@ func (tx *Tx) keepFor(cut uint32) error {
 }
 
 // keepImage stages the record of an image.
-func (tx *Tx) keepImage(kept *Table, cut uint32, a memory.Addr, img record.Image) error {
+func (tx *Tx) keepImage(kept *Table, cut uint32, a layout.Addr, img record.Image) error {
 	key, value := img.Key(), img.Value()
 	n := min(len(value), record.MaxValue-keptHead-len(key))
 	le := binary.LittleEndian
@@ -147,11 +155,13 @@ func (tx *Tx) keepRow(kept *Table, key uint64, value []byte) error {
 
 // Reasons why nothing can be kept.
 var (
-	errKeptDamaged = errors.New("txn: a record that is replaced is damaged, and cannot be kept for the backup that is being made")
-	errKeptLost    = errors.New("txn: what is replaced cannot be kept for the backup that is being made")
+	errKeptDamaged = errors.New("txn: a record that is replaced is damaged, and cannot be kept for the backup that " +
+		"is being made")
+	errKeptLost = errors.New("txn: what is replaced cannot be kept for the backup that is being made")
 )
 
-// cannotKeep is the error of an attempt that could not keep what it replaces. Where it is not the attempt's, it is the backup's.
+// cannotKeep is the error of an attempt that could not keep what it replaces. Where it is not the
+// attempt's, it is the backup's.
 func (tx *Tx) cannotKeep(cut uint32, err error) error {
 	tx.keeps = cut
 	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
@@ -163,19 +173,20 @@ func (tx *Tx) cannotKeep(cut uint32, err error) error {
 	return fmt.Errorf("%w: %w", errKeptLost, err)
 }
 
-// unkept ends the backup if the transaction, which has ended without effect, was in want of what it takes to keep what it replaces:
-// room on the blades, in its log area or in its arena. The next attempt keeps nothing then.
+// unkept ends the backup if the transaction, which has ended without effect, was in want of what it
+// takes to keep what it replaces: room on the blades, in its log area or in its arena. The next
+// attempt keeps nothing then.
 func (tx *Tx) unkept(err error) error {
-	why := memory.CutTable
+	why := layout.CutTable
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrConflict) || errors.Is(err, ErrBroken):
 		return err
 	case errors.Is(err, memory.ErrNoSpace):
-		why = memory.CutRoom
+		why = layout.CutRoom
 	case errors.Is(err, ErrTooLarge) || errors.Is(err, rdma.ErrArenaFull):
-		why = memory.CutLarge
+		why = layout.CutLarge
 	case errors.Is(err, errKeptDamaged):
-		why = memory.CutDamage
+		why = layout.CutDamage
 	case !errors.Is(err, errKeptLost):
 		return err
 	}

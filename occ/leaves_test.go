@@ -8,7 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/tree"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -38,7 +38,8 @@ func (b *bed) ranged(tx *occ.Tx, from, to uint64, down bool) (keys []uint64) {
 	return keys
 }
 
-// TestEachLeafIsEvidence: a key that is inserted anywhere in a range, in the first leaf, the last, or any between, is a conflict.
+// TestEachLeafIsEvidence: a key that is inserted anywhere in a range, in the first leaf, the last,
+// or any between, is a conflict.
 func TestEachLeafIsEvidence(t *testing.T) {
 	b, _, tx, other := tens(t, 50)
 	for k := uint64(205); k < 400; k += 10 {
@@ -52,8 +53,9 @@ func TestEachLeafIsEvidence(t *testing.T) {
 	}
 }
 
-// TestHeldLeaf: while another transaction has a leaf locked, because it inserts a key there, the leaf proves neither that a range is
-// as it was read, nor that a key is absent, nor what is in a range.
+// TestHeldLeaf: while another transaction has a leaf locked, because it inserts a key
+// there, the leaf proves neither that a range is as it was read, nor that a key is absent,
+// nor what is in a range.
 func TestHeldLeaf(t *testing.T) {
 	b, _, tx, other := tens(t, 50)
 	b.ranged(tx, 200, 300, false)
@@ -86,8 +88,8 @@ func TestHeldLeaf(t *testing.T) {
 	must(t, tx.Commit())
 }
 
-// TestAbsenceIsValidated: that a key was absent is a conflict for the transaction that has written by it, if the key was inserted since, even
-// if it was deleted again.
+// TestAbsenceIsValidated: that a key was absent is a conflict for the transaction that has written
+// by it, if the key was inserted since, even if it was deleted again.
 func TestAbsenceIsValidated(t *testing.T) {
 	b, _, tx, other := tens(t, 50)
 	for k, x := range map[uint64]struct {
@@ -103,14 +105,15 @@ func TestAbsenceIsValidated(t *testing.T) {
 		must(t, tx.Begin())
 		must(t, b.apply(tx, get(string(key8(k))), get(string(key8(k+100)))))
 		must(t, x.do(k))
-		if err := commitWith(tx, b.apply(tx, lazyPut(string(key8(10)), "w"))); errors.Is(err, occ.ErrConflict) != x.conflict {
+		if err := commitWith(tx, b.apply(tx, lazyPut(string(key8(10)), "w"))); errors.Is(err,
+			occ.ErrConflict) != x.conflict {
 			t.Errorf("key %d: %v, a conflict: %v", k, err, x.conflict)
 		}
 	}
 }
 
-// TestLockAfterRange: a transaction that locks a leaf which it has read in a range depends on the version that it has read then, and
-// not on the one that the lock was taken at.
+// TestLockAfterRange: a transaction that locks a leaf which it has read in a range depends on the
+// version that it has read then, and not on the one that the lock was taken at.
 func TestLockAfterRange(t *testing.T) {
 	b, _, tx, other := tens(t, 50)
 	for i, how := range []string{"insert", "update", "late"} {
@@ -143,8 +146,8 @@ func commitWith(tx *occ.Tx, err error) error {
 	return tx.Commit()
 }
 
-// TestLeafChangedBeforeLock: the commit that locks a leaf looks again if the leaf has changed since it was read: neither entry is lost, and
-// a key that is there by now is not linked twice.
+// TestLeafChangedBeforeLock: the commit that locks a leaf looks again if the leaf has changed since
+// it was read: neither entry is lost, and a key that is there by now is not linked twice.
 func TestLeafChangedBeforeLock(t *testing.T) {
 	b, _, tx, other := tens(t, 20)
 	for k := uint64(5); k < 190; k += 10 {
@@ -174,7 +177,8 @@ func TestLeafChangedBeforeLock(t *testing.T) {
 	}
 }
 
-// TestReinsertedStays: a record that was deleted and inserted again before its entry was taken out stays.
+// TestReinsertedStays: a record that was deleted and inserted again before its entry was taken out
+// stays.
 func TestReinsertedStays(t *testing.T) {
 	b, s, tx, other := tens(t, 20)
 	for k := uint64(0); k < 200; k += 10 {
@@ -201,7 +205,8 @@ func TestReinsertedStays(t *testing.T) {
 	}
 }
 
-// waysBehind is another process, with caches of its own: for each key of a table it has handles that know the way to it.
+// waysBehind is another process, with caches of its own: for each key of a table it has handles
+// that know the way to it.
 type waysBehind struct {
 	*bed
 	tx     *occ.Tx
@@ -209,7 +214,9 @@ type waysBehind struct {
 }
 
 func (b *bed) waysBehind(n int) *waysBehind {
-	w := &waysBehind{bed: &bed{t: b.t, fabric: b.fabric, space: b.space, eng: occ.NewEngine(b.space, b.opts), next: 50, opts: b.opts}}
+	w := &waysBehind{bed: &bed{
+		t: b.t, fabric: b.fabric, space: b.space, eng: occ.NewEngine(b.space, b.opts), next: 50, opts: b.opts,
+	}}
 	_, w.tx = w.session()
 	w.tables = make([][3]*occ.Table, n)
 	tr := b.table.Ordered.(*tree.Tree)
@@ -219,13 +226,14 @@ func (b *bed) waysBehind(n int) *waysBehind {
 			must(b.t, err)
 			_, err = h.Leaf(w.tx.Coro(), index.PlaceOf(key8(uint64(k))))
 			must(b.t, err)
-			w.tables[k][i] = &occ.Table{ID: b.table.ID, Name: b.table.Name, Index: h, Ordered: h}
+			w.tables[k][i] = &occ.Table{ID: b.table.ID, Name: b.table.Name, Ordered: h}
 		}
 	}
 	return w
 }
 
-// find looks each key up, and in ranges of both directions, each time by a handle that has not found out anything.
+// find looks each key up, and in ranges of both directions, each time by a handle that has not
+// found out anything.
 func (w *waysBehind) find(t *testing.T, there func(k uint64) bool) {
 	t.Helper()
 	for n, tables := range w.tables {
@@ -253,8 +261,8 @@ func (w *waysBehind) find(t *testing.T, there func(k uint64) bool) {
 	}
 }
 
-// TestNodesOfOthers: blocks to which cached nodes lead are free by now, or nodes of another table. Lookups and ranges find that out, and
-// what they look for.
+// TestNodesOfOthers: blocks to which cached nodes lead are free by now, or nodes of another table.
+// Lookups and ranges find that out, and what they look for.
 func TestNodesOfOthers(t *testing.T) {
 	b := newBed(t, 1, 0, occ.Options{ReclaimAfter: 1})
 	s, tx := b.session()
@@ -267,8 +275,8 @@ func TestNodesOfOthers(t *testing.T) {
 		must(t, tx.Posts(b.table))
 	}
 	ways := b.waysBehind(n)
-	before := map[memory.Addr]bool{}
-	must(t, tr.Leaves(tx.Coro(), func(a memory.Addr, _ []byte) error {
+	before := map[layout.Addr]bool{}
+	must(t, tr.Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
 		before[a] = true
 		return nil
 	}))
@@ -277,10 +285,11 @@ func TestNodesOfOthers(t *testing.T) {
 	}
 	_, err := s.MakeRoom(tx.Coro())
 	must(t, err)
-	// Some of the blocks stay free. Others come to be nodes of another table, with keys of the same range.
+	// Some of the blocks stay free. Others come to be nodes of another table, with keys
+	// of the same range.
 	b.table = b.ordered(tx, 3, 4)
 	again := func() (n int) {
-		must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a memory.Addr, _ []byte) error {
+		must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
 			if before[a] {
 				n++
 			}
@@ -311,8 +320,8 @@ func TestNodesOfOthers(t *testing.T) {
 	ways.find(t, there)
 }
 
-// TestNodesThatAreRows: blocks to which cached nodes lead hold rows of the same table by now. Lookups and ranges find
-// that out, and what they look for.
+// TestNodesThatAreRows: blocks to which cached nodes lead hold rows of the same table by now.
+// Lookups and ranges find that out, and what they look for.
 func TestNodesThatAreRows(t *testing.T) {
 	b := newBed(t, 1, 0, occ.Options{ReclaimAfter: 1})
 	s, tx := b.session()
@@ -324,8 +333,8 @@ func TestNodesThatAreRows(t *testing.T) {
 		must(t, tx.Posts(b.table))
 	}
 	ways := b.waysBehind(n)
-	var before []memory.Addr
-	must(t, tr.Leaves(tx.Coro(), func(a memory.Addr, _ []byte) error {
+	var before []layout.Addr
+	must(t, tr.Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
 		before = append(before, a)
 		return nil
 	}))
@@ -373,7 +382,8 @@ func TestNodesThatAreRows(t *testing.T) {
 	ways.find(t, there)
 }
 
-// TestOwedStill: a separator that could not be added, because the node above was locked, is owed still.
+// TestOwedStill: a separator that could not be added, because the node above was locked, is owed
+// still.
 func TestOwedStill(t *testing.T) {
 	b := newBed(t, 2, 1, occ.Options{})
 	_, tx := b.session()
@@ -406,8 +416,9 @@ func TestOwedStill(t *testing.T) {
 	}
 }
 
-// TestLeavesStayLocked: two records outgrow their blocks. The search for the leaf of the second one passes the leaf of the
-// first one, because no separator leads around it. The first leaf stays locked for all that.
+// TestLeavesStayLocked: two records outgrow their blocks. The search for the leaf of the second one
+// passes the leaf of the first one, because no separator leads around it. The first leaf stays
+// locked for all that.
 func TestLeavesStayLocked(t *testing.T) {
 	b := newBed(t, 2, 1, occ.Options{})
 	_, tx := b.session()
@@ -439,15 +450,16 @@ func TestLeavesStayLocked(t *testing.T) {
 	}
 }
 
-// TestDeletedListedOnce: ranges come by the deleted records of a coordinator that is gone. However many do, each record is on the list
-// of what the session reclaims once; and again when it was reclaimed, inserted and deleted.
+// TestDeletedListedOnce: ranges come by the deleted records of a coordinator that is gone. However
+// many do, each record is on the list of what the session reclaims once; and again when it was
+// reclaimed, inserted and deleted.
 func TestDeletedListedOnce(t *testing.T) {
 	b, s, tx, other := tens(t, 20)
 	for round := range 2 {
 		for k := uint64(50); k < 100; k += 10 {
 			must(t, b.do(other, del(string(key8(k)))))
 			for range 4 {
-				s.Bury(b.table, key8(k), other.ItemAddr(0), 0, other.ID())
+				s.AddTombstone(b.table, key8(k), other.ItemAddr(0), 0, other.ID())
 			}
 		}
 		if n := s.Tombstones(); n != 5 {

@@ -90,7 +90,8 @@ func TestSmallArena(t *testing.T) {
 	raced.Skip(t)
 	for _, p := range policies {
 		t.Run(p.String(), func(t *testing.T) {
-			b := newBedSized(t, 2, memory.Options{Backups: 1, SegmentSize: 4 << 20, LogArea: 4 << 20}, occ.Options{Policy: p})
+			b := newBedSized(t, 2, memory.Options{Backups: 1, SegmentSize: 4 << 20, LogArea: 4 << 20},
+				occ.Options{Policy: p})
 			th, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Index: 50, Arena: 1 << 20})
 			must(t, err)
 			s, err := b.eng.NewSession(th)
@@ -103,7 +104,8 @@ func TestSmallArena(t *testing.T) {
 			for range 100 {
 				err := b.do(tx, put("big", strings.Repeat("x", 800<<10)), put("fresh", "x"))
 				var e *occ.TooLargeError
-				if !errors.As(err, &e) || e.Limit != 1<<20 || e.Got <= e.Limit || !strings.Contains(err.Error(), "Arena") {
+				if !errors.As(err, &e) || e.Limit != 1<<20 || e.Got <= e.Limit ||
+					!strings.Contains(err.Error(), "Arena") {
 					t.Fatalf("a transaction beyond the arena: %v", err)
 				}
 			}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // The addresses of blocks come from two caches. A run of integer keys that were
@@ -25,13 +25,13 @@ const (
 	farCache = 32 << 20
 )
 
-// gauge finds out whether it pays to load blocks before they are asked for.
-func (s *Session) gauge() {
-	s.far = s.thread.Touches() && (s.eng.runs.Bytes() >= s.eng.farRuns || s.eng.cache.Bytes() >= farCache)
+// decidePrefetch finds out whether it pays to load blocks before they are asked for.
+func (s *Session) decidePrefetch() {
+	s.far = s.thread.Prefetches() && (s.eng.runs.Bytes() >= s.eng.farRuns || s.eng.cache.Bytes() >= farCache)
 }
 
-// gaugeEvery is how many transactions begin between two calls of gauge.
-const gaugeEvery = 64
+// decidePrefetchEvery is how many transactions begin between two calls of decidePrefetch.
+const decidePrefetchEvery = 64
 
 // unbuild says that the requests that Stage has built are not those to be posted:
 // the batch is used for others, or an item is to be locked after all.
@@ -63,7 +63,7 @@ func (tx *Tx) locate(it *item) {
 	e := cache.First(spot)
 	if e.Is(spot) && tx.view.Valid(e.Addr()) {
 		it.addr, it.class = e.Addr(), e.Class()
-	} else if a, class, ok := cache.Lookup(spot); ok && !tx.view.Vacant(a) && tx.reaches(a) {
+	} else if a, class, ok := cache.Lookup(spot); ok && !tx.view.Gone(a) && tx.reaches(a) {
 		it.addr, it.class = a, class
 	} else {
 		it.step = stepSearch
@@ -79,12 +79,12 @@ func (tx *Tx) locate(it *item) {
 // machine: on the backups too, if it will be written.
 func (tx *Tx) touch(it *item) { tx.touchBlock(it.addr, it.class, it.update) }
 
-func (tx *Tx) touchBlock(a memory.Addr, class memory.Class, update bool) {
+func (tx *Tx) touchBlock(a layout.Addr, class layout.Class, update bool) {
 	t, n := tx.s.thread, readLen(class)
-	t.Touch(tx.view.At(a, 0), n, update)
+	t.Prefetch(tx.view.At(a, 0), n, update)
 	if update {
 		for k := 1; k < tx.view.Written(a); k++ {
-			t.Touch(tx.view.At(a, k), n, true)
+			t.Prefetch(tx.view.At(a, k), n, true)
 		}
 	}
 }
@@ -99,13 +99,13 @@ func (tx *Tx) remember(it *item) {
 }
 
 // forget notes that the block of an item is not at a.
-func (tx *Tx) forget(it *item, a memory.Addr) {
+func (tx *Tx) forget(it *item, a layout.Addr) {
 	tx.s.eng.forget(it.table.ID, it.key(), it.place(), a)
 	it.cached = false
 }
 
 // forget notes that the block of a key is not at a.
-func (e *Engine) forget(table uint16, key []byte, spot uint64, a memory.Addr) {
+func (e *Engine) forget(table uint16, key []byte, spot uint64, a layout.Addr) {
 	if len(key) == 8 {
 		e.runs.Drop(table, binary.LittleEndian.Uint64(key), a)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -29,7 +30,8 @@ func (r *logRing) init(c memory.Coordinator) {
 	r.ring = log.NewRing(size, c.LogMax)
 }
 
-// take takes log areas over, of which some blades have none: those that are down, and those whose disks had no room.
+// take takes log areas over, of which some blades have none: those that are down, and those whose
+// disks had no room.
 func (r *logRing) take(areas []memory.LogArea) {
 	r.areas, r.on = areas, 0
 	for b := range areas {
@@ -40,7 +42,8 @@ func (r *logRing) take(areas []memory.LogArea) {
 	r.on &^= r.without
 }
 
-// reach notes which blades the session does without. Records that it has written there stay; those of transactions that come are elsewhere.
+// reach notes which blades the session does without. Records that it has written there stay; those
+// of transactions that come are elsewhere.
 func (r *logRing) reach(without bladeSet) {
 	r.without = without
 	r.take(r.areas)
@@ -49,7 +52,7 @@ func (r *logRing) reach(without bladeSet) {
 // left reports whether areas are on blades that the session does without.
 func (r *logRing) left() bool {
 	for b := range r.areas {
-		if r.areas[b].Size > 0 && r.without.has(rdma.BladeID(b)) { //nolint:gosec // there are MaxBlades
+		if r.areas[b].Size > 0 && r.without.has(rdma.BladeID(b)) { // there are MaxBlades
 			return true
 		}
 	}
@@ -57,10 +60,10 @@ func (r *logRing) left() bool {
 }
 
 // lacks reports whether a blade that is up has no area.
-func (r *logRing) lacks(v *memory.View) bool { return r.on.len() < v.UpBlades() }
+func (r *logRing) lacks(v *layout.View) bool { return r.on.len() < v.UpBlades() }
 
 // at is where a record at offset off is on a blade.
-func (r *logRing) at(v *memory.View, b rdma.BladeID, off uint32) rdma.RemoteAddr {
+func (r *logRing) at(v *layout.View, b rdma.BladeID, off uint32) rdma.RemoteAddr {
 	a := r.areas[b].Addr
 	a.Key = v.Key(b)
 	a.Off += uint64(off)

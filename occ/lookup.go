@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -43,7 +43,7 @@ func (tx *Tx) searched(it *item) error {
 		return tx.absent(it)
 	case 1:
 		it.addr, it.class = q.Candidates[0].Addr, q.Candidates[0].Class
-		if !tx.reaches(it.addr) || it.class >= memory.NumClasses {
+		if !tx.reaches(it.addr) || it.class >= layout.NumClasses {
 			return tx.lost(it, it.addr)
 		}
 		it.bufLen = 0
@@ -66,30 +66,31 @@ func (tx *Tx) searchAgain(it *item) error {
 	return nil
 }
 
-// giveUp is the conflict with whatever has kept an item's lookup from coming to an end: see Unblock.
+// giveUp is the conflict with whatever has kept an item's lookup from coming to an end: see
+// Unblock.
 func (tx *Tx) giveUp(it *item) error {
 	if tx.readCopies(it) {
 		return nil
 	}
 	switch {
-	case tx.hollow != 0 || tx.ragged.addr == 0:
-		tx.met = meeting{addr: tx.hollow, table: it.table, key: it.key()}
+	case tx.dangling != 0 || tx.ragged.addr == 0:
+		tx.met = meeting{addr: tx.dangling, table: it.table, key: it.key()}
 	default:
 		tx.met, it.addr = tx.ragged, tx.ragged.addr
 	}
-	tx.hollow, tx.ragged = 0, meeting{}
+	tx.dangling, tx.ragged = 0, meeting{}
 	return tx.conflict(AbortStale, it)
 }
 
 // looks is how much of a candidate of a class is read.
-func (it *item) looks(c memory.Class) uint32 {
+func (it *item) looks(c layout.Class) uint32 {
 	return min(c.Size(), max(readLen(c), 1<<it.looksFar))
 }
 
 // readMany looks for the key among several candidates, which were read without locks.
 func (tx *Tx) readMany(it *item) error {
 	first := int(it.rd) - len(it.query.Candidates) + 1
-	tx.hollow, tx.ragged = 0, meeting{}
+	tx.dangling, tx.ragged = 0, meeting{}
 	torn, far := false, uint8(0) // being written; how far is to be read, if one is longer than what was read
 	for k, x := range it.query.Candidates {
 		w := tx.batch.WR(first + k)
@@ -115,7 +116,7 @@ func (tx *Tx) readMany(it *item) error {
 			return tx.found(it, img)
 		}
 		if img.Meta().State() == record.Free {
-			torn, tx.hollow = true, x.Addr
+			torn, tx.dangling = true, x.Addr
 		}
 		it.query.Candidates[k].Version = img.Version()
 	}
@@ -137,11 +138,11 @@ func (tx *Tx) readMany(it *item) error {
 // candidates, that seemed to be the one, tells nothing about the others.
 func (tx *Tx) notThis(it *item, img record.Image) error {
 	if it.table.Ordered != nil {
-		return tx.notHere(it)
+		return tx.notHere(it, img)
 	}
 	it.addr = 0
 	if img.Meta().State() == record.Free {
-		tx.hollow = it.query.Candidates[0].Addr
+		tx.dangling = it.query.Candidates[0].Addr
 		return tx.searchAgain(it)
 	}
 	if len(it.query.Candidates) > 1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -31,7 +32,7 @@ func (tx *Tx) Unblock() (bool, error) {
 
 func (tx *Tx) unblock(m meeting) (bool, error) {
 	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil && m.addr != 0) { // it only reads
-		if err := tx.spared(m); err != nil || m.table == nil {
+		if err := tx.metReadOnly(m); err != nil || m.table == nil {
 			return false, err
 		}
 		return false, tx.contradicted(m.addr)
@@ -58,11 +59,11 @@ func (tx *Tx) unblock(m meeting) (bool, error) {
 		}
 		return false, tx.locked(m)
 	}
-	tx.s.chores++
+	tx.s.background++
 	tx.s.openSpare()
 	defer func() {
 		tx.s.closeSpare()
-		tx.s.chores--
+		tx.s.background--
 	}()
 	if m.stalled {
 		err := tx.s.recoverExpired(tx.c)
@@ -84,18 +85,22 @@ func (tx *Tx) unblock(m meeting) (bool, error) {
 	return false, nil
 }
 
-// spared says what the transaction has met, if the database is open read-only. It was swept before, but for
-// what belongs to a damaged index: then nobody is at work who was known, and what a dead one has left in
-// the way of others stays. Else who has closed has left no lock.
-func (tx *Tx) spared(m meeting) error {
+// metReadOnly says what the transaction has met, if the database is open read-only. It was swept
+// before, but for what belongs to a damaged index: then nobody is at work who was known, and what a
+// dead one has left in the way of others stays. Else who has closed has left no lock.
+func (tx *Tx) metReadOnly(m meeting) error {
 	space, owner := tx.s.eng.space, m.guard.Owner().Coordinator()
 	switch {
 	case m.table == nil && (space.Registered(owner) || owner >= space.Layout().NextCoordinator && !tx.s.eng.opts.Still):
 		return nil
-	case space.Spared():
-		return fmt.Errorf("%w: block %v has something that a client has left which died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: who opens it for writing then finishes it", ErrCorrupt, m.addr)
+	case space.OnlyDamage():
+		return fmt.Errorf("%w: block %v has something that a client has left which died, and the index of its table "+
+			"was damaged; the database, closed, can be checked, and repaired from another copy: who opens it for "+
+			"writing then finishes it", ErrCorrupt, m.addr)
 	case m.table == nil:
-		return fmt.Errorf("%w: block %v looks locked by transaction %v, and nobody is at work: its guard is damaged; the database, closed, can be checked, and whoever opens it for writing takes that lock off", ErrCorrupt, m.addr, m.guard.Owner())
+		return fmt.Errorf("%w: block %v looks locked by transaction %v, and nobody is at work: its guard is damaged; "+
+			"the database, closed, can be checked, and whoever opens it for writing takes that lock off",
+			ErrCorrupt, m.addr, m.guard.Owner())
 	}
 	return nil
 }
@@ -119,11 +124,11 @@ func (tx *Tx) vacate(m meeting) (bool, error) {
 	if m.addr == 0 || s.alloc == nil || s.broken != nil {
 		return false, nil
 	}
-	s.chores++
+	s.background++
 	s.openSpare()
 	defer func() {
 		s.closeSpare()
-		s.chores--
+		s.background--
 	}()
 	done, err := recovery.Vacate(tx.c, s.Recovery(), m.table.ID, m.key, m.addr)
 	if errors.Is(err, rdma.ErrVerb) {
@@ -135,7 +140,7 @@ func (tx *Tx) vacate(m meeting) (bool, error) {
 // meeting is what has ended an attempt: a lock that was met, or a slot whose block
 // stayed free however often the key was looked up.
 type meeting struct {
-	addr  memory.Addr
+	addr  layout.Addr
 	guard record.Guard
 	table *Table // of the key, if it is a slot
 	key   []byte
@@ -144,14 +149,15 @@ type meeting struct {
 }
 
 // Met returns where the record is whose lock has ended the last attempt; 0: it was no lock.
-func (tx *Tx) Met() memory.Addr {
+func (tx *Tx) Met() layout.Addr {
 	if !tx.met.guard.Held() {
 		return 0
 	}
 	return tx.met.addr
 }
 
-// MetLock returns the lock that has ended the last attempt; 0: it was none. No two transactions lock a record by the same word.
+// MetLock returns the lock that has ended the last attempt; 0: it was none. No two transactions
+// lock a record by the same word.
 func (tx *Tx) MetLock() record.Guard {
 	if !tx.met.guard.Held() {
 		return 0
@@ -160,7 +166,7 @@ func (tx *Tx) MetLock() record.Guard {
 }
 
 // Locked reports whether the transaction, or the last one, was to lock the record at a.
-func (tx *Tx) Locked(a memory.Addr) bool {
+func (tx *Tx) Locked(a layout.Addr) bool {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.addr == a && (it.update || it.write != writeNone) {
 			return true
@@ -175,8 +181,8 @@ func (tx *Tx) meet(r AbortReason, it *item, g record.Guard) error {
 	return tx.conflict(r, it)
 }
 
-// Waits reports whether Unblock may have to wait for the catalog or for blades: the transaction has met something that is not the lock of a
-// coordinator that is known to live.
+// Waits reports whether Unblock may have to wait for the catalog or for blades: the transaction has
+// met something that is not the lock of a coordinator that is known to live.
 func (tx *Tx) Waits() bool {
 	m := &tx.met
 	switch {

@@ -5,15 +5,16 @@ import (
 
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // sealMove is seal for a record that outgrows its block.
 func (tx *Tx) sealMove(it *item) error {
-	class, ok := memory.ClassOf(it.wlen)
+	class, ok := layout.ClassOf(it.wlen)
 	if !ok {
-		return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(memory.MaxBlock)}
+		return &TooLargeError{What: "record", Got: int(it.wlen), Limit: int(layout.MaxBlock)}
 	}
 	if err := tx.resolve(it); err != nil { // now, since nothing may fail after the decision
 		return err
@@ -178,7 +179,8 @@ func (tx *Tx) vacateMoved() error {
 		tx.s.thread.PutWord(tx.logAt+uint32(it.w)+record.GuardOff, uint64(record.FreeAt(tx.id)))
 		wiped := it.buf
 		tx.s.alloc.Hold(it.from)
-		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass, tx.s.eng.space.CountFree(it.from))
+		record.Image(tx.bytes(wiped, record.LineSize)).PutFree(it.from, tx.id, it.table.ID, it.fromClass,
+			tx.s.eng.space.CountFree(it.from))
 		for k := range v.Written(it.from) {
 			record.AppendFree(b, v.At(it.from, k), wiped, tx.s.caps.OrderedLine || k > 0)
 		}

@@ -1,24 +1,27 @@
 package occ
 
 import (
+	"bytes"
+
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// A table whose index is ordered (index.Ordered) has nodes, which are blocks like records. A lookup
+// An ordered table has an index of nodes (index.Ranged), which are blocks like records. A lookup
 // reads the node that is responsible for its key, as far as cached inner nodes know. Lookups of one
 // transaction share the READ of a node. That a key is absent holds as long as its node has the
 // version that was read: 8 bytes tell, whatever the node's size.
 //
-// To insert a key, its node is locked: with the fetch if the key was staged with Insert, else by the
-// commit (plant). The commit changes the node (edit.go).
+// To insert a key, its node is locked: with the fetch if the key was staged with Insert, else by
+// the commit (plant). The commit changes the node (edit.go).
 
 // node is a block of an ordered index that the transaction has read.
 type node struct {
 	table   *Table
-	addr    memory.Addr
+	addr    layout.Addr
+	class   layout.Class // of the block, once that is to be read
 	version record.TxID  // as read, and as held while locked
 	guard   record.Guard // as read
 	prior   record.Guard // as the lock was taken
@@ -30,7 +33,6 @@ type node struct {
 	locked  bool
 	used    bool // the transaction depends on the version
 	stale   bool // it was not the one that was looked for: to be read again when a search leads there once more
-	changes []index.Change
 }
 
 type nodeState uint8
@@ -54,28 +56,25 @@ func (tx *Tx) node(t *Table, h index.Hop) int {
 		tx.nodes = append(tx.nodes, node{})
 	}
 	n := &tx.nodes[len(tx.nodes)-1]
-	*n = node{table: t, addr: h.Addr, near: h.Near, changes: n.changes[:0]}
+	*n = node{table: t, addr: h.Addr, near: h.Near}
 	return len(tx.nodes) - 1
 }
 
-// size is how many bytes of a node's block are read.
-func (n *node) size() uint32 {
-	if n.addr == n.table.Ordered.Root() {
-		return record.LineSize
-	}
-	return n.table.Ordered.NodeClass().Size()
+// nodeClass is the class of the block at an address if that is a node's. A stale hint may lead to a
+// block that is larger than any node.
+func (tx *Tx) nodeClass(t *Table, a layout.Addr) layout.Class {
+	return min(tx.view.Class(a), t.Ordered.NodeClass())
 }
 
-func (n *node) class() memory.Class {
-	if n.addr == n.table.Ordered.Root() {
-		return 0
-	}
-	return n.table.Ordered.NodeClass()
+func (tx *Tx) nodeImage(n *node) record.Image { return record.Image(tx.bytes(n.buf, n.class.Size())) }
+
+// read is a node as it was read.
+func (tx *Tx) read(n *node) index.Node {
+	return index.Node{Addr: n.addr, Body: tx.nodeImage(n).Value()}
 }
 
-func (tx *Tx) nodeImage(n *node) record.Image { return record.Image(tx.bytes(n.buf, n.size())) }
-
-// appendNode appends the READ of a node to the batch, unless that was done or is not necessary. lock: with its lock in front.
+// appendNode appends the READ of a node to the batch, unless that was done or is not necessary.
+// lock: with its lock in front.
 func (tx *Tx) appendNode(n *node, lock bool) error {
 	if n.state != nodeNew && !n.stale || n.state == nodeAsked {
 		return nil
@@ -85,7 +84,8 @@ func (tx *Tx) appendNode(n *node, lock bool) error {
 		return tx.lost(&item{table: n.table}, n.addr)
 	}
 	if n.buf == 0 {
-		at, err := tx.alloc(n.size() + record.LineSize)
+		n.class = tx.nodeClass(n.table, n.addr)
+		at, err := tx.alloc(n.class.Size() + record.LineSize)
 		if err != nil {
 			return err
 		}
@@ -98,13 +98,13 @@ func (tx *Tx) appendNode(n *node, lock bool) error {
 		g.Off += record.GuardOff
 		n.cas = int32(b.MaskedCAS(g, 0, uint64(record.HeldBy(tx.id)), tx.s.masks))
 	}
-	n.rd = int32(b.Read(from, n.buf, n.size()))
+	n.rd = int32(b.Read(from, n.buf, n.class.Size()))
 	n.state = nodeAsked
 	return nil
 }
 
-// acceptNode looks at a node that was read. ok is false if it is to be read again. stray: it is no node of the
-// index (any more).
+// acceptNode looks at a node that was read. ok is false if it is to be read again. stray: it is no
+// node of the index (any more).
 func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	if n.state == nodeRead {
 		return true, false, nil
@@ -160,7 +160,7 @@ func (tx *Tx) dropStale() {
 
 // dropNode forgets what was read of a node that turned out not to be the right one.
 func (tx *Tx) dropNode(n *node) {
-	if n.used || len(n.changes) > 0 {
+	if n.used {
 		return
 	}
 	n.state = nodeNew
@@ -176,17 +176,18 @@ func (tx *Tx) dropNode(n *node) {
 	n.locked = false
 }
 
-// vacated reports whether an address, which a cached node leads to, is in a segment that has gone back.
-func (tx *Tx) vacated(a memory.Addr) bool { return tx.view.Vacant(a) && !tx.reaches(a) }
+// vacated reports whether an address, which a cached node leads to, is in a segment that has gone
+// back, or is about to.
+func (tx *Tx) vacated(a layout.Addr) bool { return tx.view.Gone(a) && !tx.reaches(a) }
 
 // appendSearch appends what an item of an ordered table needs to be looked up.
 func (tx *Tx) appendSearch(it *item) error {
-	h := it.hop
+	ix, h := it.table.Ordered, it.hop
 	if h.Addr == 0 {
-		h = it.table.Ordered.Find(index.PlaceOf(it.key()))
+		h = ix.Find(it.where())
 	}
 	if tx.vacated(h.Addr) {
-		h = it.table.Ordered.Astray(index.PlaceOf(it.key()))
+		h, _, _ = ix.Follow(it.where(), index.Node{Addr: h.Addr}, 0)
 	}
 	it.node = int32(tx.node(it.table, h)) + 1
 	n := &tx.nodes[it.node-1]
@@ -201,22 +202,21 @@ func (tx *Tx) searchedNode(it *item) error {
 	if err != nil {
 		return err
 	}
-	p := index.PlaceOf(it.key())
+	ix, p := it.table.Ordered, it.where()
 	if stray {
-		it.hop = it.table.Ordered.Astray(p)
+		it.hop, _, _ = ix.Follow(p, index.Node{Addr: n.addr}, int(it.hops))
 		return tx.searchAgain(it)
 	}
 	if !ok {
 		return nil // and stays at this step
 	}
-	value := tx.nodeImage(n).Value()
-	p.Anew = it.hops > index.AnewAfter
-	h, here, err := it.table.Ordered.Follow(p, n.addr, value)
+	x := tx.read(n)
+	h, step, err := ix.Follow(p, x, int(it.hops))
 	if err != nil {
 		tx.ill = ill{block: n.addr}
 		return tx.indexError(it, "looking up in", err)
 	}
-	if !here {
+	if step != index.Here {
 		if it.hops++; it.hops > maxHops {
 			return tx.giveUp(it)
 		}
@@ -224,16 +224,29 @@ func (tx *Tx) searchedNode(it *item) error {
 		it.hop = h
 		return nil
 	}
-	it.hop = index.Hop{}
-	if x, found := it.table.Ordered.Entry(value, it.key()); found {
-		if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+	it.hop, it.passed, it.leaf = index.Hop{}, 0, n.version
+	return tx.candidate(it, x)
+}
+
+// candidate goes on with the next block that the node of an item, x as it was read, links for the
+// key: one, or, of a table of hashes, all that have its hash, one after the other. If none has the
+// key, it is absent, as long as the node has the version that was read: a block that is linked keeps
+// its key.
+func (tx *Tx) candidate(it *item, x index.Node) error {
+	n := &tx.nodes[it.node-1]
+	tx.evidence = append(tx.evidence[:0], x)
+	tx.cands = it.table.Ordered.Candidates(tx.cands[:0], it.indexKey(), tx.evidence)
+	if int(it.passed) < len(tx.cands) {
+		x := tx.cands[it.passed]
+		if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
 			return tx.lost(it, x.Addr)
 		}
 		it.addr, it.class, it.bufLen = x.Addr, x.Class, 0
-		it.step = stepProbe
+		it.step, it.unsure = stepProbe, len(tx.cands) > 1 || it.table.Hashed && it.insert
 		return nil
 	}
 	if !n.free() {
+		it.step = stepSearch
 		if it.tries++; it.tries > heldLooks {
 			return tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, n.guard)
 		}
@@ -247,23 +260,34 @@ func (tx *Tx) searchedNode(it *item) error {
 	return tx.absent(it)
 }
 
-// maxHops is how many nodes a search follows at most that are not the one it is for. Nodes that do not
-// fit together could lead it in a circle.
+// maxHops is how many nodes a search follows at most that are not the one it is for. Nodes that do
+// not fit together could lead it in a circle.
 const maxHops = 200
 
-// heldLooks is how often a locked node is read again before that is a conflict: inserters of other keys
-// lock it, for two round trips.
+// heldLooks is how often a locked node is read again before that is a conflict: inserters of other
+// keys lock it, for two round trips.
 const heldLooks = 8
 
-// notHere is notThis for an item of an ordered table: the block that its node links does not hold the key
-// any more.
-func (tx *Tx) notHere(it *item) error {
+// notHere is notThis for an item of an ordered table: the block that its node links does not
+// hold the key. Of a table of hashes, it may be that of another key with the same hash.
+func (tx *Tx) notHere(it *item, img record.Image) error {
 	it.addr = 0
-	if n := &tx.nodes[it.node-1]; n.used || n.locked {
+	n := &tx.nodes[it.node-1]
+	if m := img.Meta(); it.table.Hashed && m.State() != record.Free && m.Table() == it.table.ID &&
+		n.state == nodeRead && n.version == it.leaf && it.collides(img.Key()) {
+		it.passed++
+		return tx.candidate(it, tx.read(n))
+	}
+	if n.used || n.locked {
 		return tx.conflict(AbortStale, it)
 	}
-	tx.nodes[it.node-1].state = nodeNew
+	n.state = nodeNew
 	return tx.searchAgain(it)
+}
+
+// collides reports whether another key has the item's hash.
+func (it *item) collides(key []byte) bool {
+	return bytes.Equal(index.AppendHash(nil, record.Hash(it.table.ID, key)), it.indexKey())
 }
 
 // leans reports whether the transaction depends on versions of nodes that are not locked.

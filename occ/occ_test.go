@@ -84,7 +84,8 @@ func TestTooLarge(t *testing.T) {
 		t.Fatalf("a key beyond the limit: %v", err)
 	}
 	// More than the log holds (64 KiB here), though each value is allowed.
-	if err := b.do(tx, put("a", string(make([]byte, 40<<10))), put("b", string(make([]byte, 40<<10)))); !errors.Is(err, occ.ErrTooLarge) {
+	if err := b.do(tx, put("a", string(make([]byte, 40<<10))), put("b", string(make([]byte, 40<<10)))); !errors.Is(err,
+		occ.ErrTooLarge) {
 		t.Fatalf("a transaction beyond the log: %v", err)
 	}
 	must(t, b.do(tx, put("k", "still usable")))
@@ -304,7 +305,8 @@ func TestReclaimKeepsPace(t *testing.T) {
 	}
 }
 
-// TestReclaimBesideLocks: when none of the deleted records is to be had that are the next, the rest is not asked for.
+// TestReclaimBesideLocks: when none of the deleted records is to be had that are the next, the
+// rest is not asked for.
 func TestReclaimBesideLocks(t *testing.T) {
 	const keys = 800
 	b := newBed(t, 2, 1, occ.Options{ReclaimAfter: 4})

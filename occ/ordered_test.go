@@ -13,7 +13,7 @@ import (
 	"txnode/index"
 	"txnode/index/blink"
 	"txnode/index/tree"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -24,18 +24,18 @@ func (b *bed) ordered(tx *occ.Tx, id uint16, entries int) *occ.Table {
 	g, err := blink.Geometry{MaxKey: 32, MaxEntries: entries}.Fit()
 	must(b.t, err)
 	t := &occ.Table{ID: id, Name: fmt.Sprintf("ordered%d", id)}
-	root, err := tx.NewOrdered(t, g.Class, tree.Empty)
+	root, err := tx.NewNodes(t, g.Class, tree.Empty)
 	must(b.t, err)
 	tr, err := tree.New(b.space, g, id, root)
 	must(b.t, err)
-	t.Index, t.Ordered = tr, tr
+	t.Ordered = tr
 	return t
 }
 
 func key8(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// TestOrdered compares an ordered table with a map, through inserts, updates, deletes and lookups in random order, by
-// small nodes, so that the tree grows and splits at all levels.
+// TestOrdered compares an ordered table with a map, through inserts, updates, deletes and lookups
+// in random order, by small nodes, so that the tree grows and splits at all levels.
 func TestOrdered(t *testing.T) {
 	for _, f := range []int{0, 1} {
 		for _, entries := range []int{2, 4, 0} {
@@ -52,7 +52,8 @@ func TestOrdered(t *testing.T) {
 						x = other
 					}
 					k := r.Uint64N(500)
-					v := fmt.Sprintf("value %d%s", i, strings.Repeat("x", r.IntN(5)*r.IntN(100))) // records outgrow their blocks
+					// records outgrow their blocks
+					v := fmt.Sprintf("value %d%s", i, strings.Repeat("x", r.IntN(5)*r.IntN(100)))
 					var err error
 					switch r.IntN(4) {
 					case 0, 1:
@@ -85,18 +86,19 @@ func TestOrdered(t *testing.T) {
 func (b *bed) leaves(tx *occ.Tx) (n int) {
 	b.t.Helper()
 	leaves := b.table.Ordered.(interface {
-		Leaves(*rdma.Coro, func(memory.Addr, []byte) error) error
+		Leaves(*rdma.Coro, func(layout.Addr, []byte) error) error
 	})
-	must(b.t, leaves.Leaves(tx.Coro(), func(memory.Addr, []byte) error {
+	must(b.t, leaves.Leaves(tx.Coro(), func(layout.Addr, []byte) error {
 		n++
 		return nil
 	}))
 	return n
 }
 
-// TestOrderedShrinks: leaves whose records were deleted are merged into their left neighbours, at all levels, and what the table
-// has stays. (Inner nodes of two entries would have no room for each other.) A queue, filled at one end and emptied at the
-// other, keeps as many leaves as its records need.
+// TestOrderedShrinks: leaves whose records were deleted are merged into their left neighbours,
+// at all levels, and what the table has stays. (Inner nodes of two entries would have no room
+// for each other.) A queue, filled at one end and emptied at the other, keeps as many leaves
+// as its records need.
 func TestOrderedShrinks(t *testing.T) {
 	for _, entries := range []int{4, 0} {
 		t.Run(fmt.Sprintf("entries=%d", entries), func(t *testing.T) {
@@ -138,7 +140,8 @@ func TestOrderedShrinks(t *testing.T) {
 	}
 }
 
-// TestOrderedVerbs counts what single operations cost, with cached inner nodes, on two blades with one backup each.
+// TestOrderedVerbs counts what single operations cost, with cached inner nodes, on two blades
+// with one backup each.
 func TestOrderedVerbs(t *testing.T) {
 	b := newBed(t, 2, 1, occ.Options{})
 	_, tx := b.session()
@@ -157,7 +160,9 @@ func TestOrderedVerbs(t *testing.T) {
 		{"two absent", 2, 2, func() error { return b.do(tx, get(string(key8(106))), get(string(key8(107)))) }},
 		{"insert that splits", 12, 3, func() error { return b.insert(tx, 1102) }},
 		{"insert", 9, 2, func() error { return b.insert(tx, 1101) }},
-		{"ten inserts", 27, 2, func() error { return b.insert(tx, 1111, 1112, 1113, 1114, 1115, 1116, 1117, 1118, 1119, 1121) }},
+		{"ten inserts", 27, 2, func() error {
+			return b.insert(tx, 1111, 1112, 1113, 1114, 1115, 1116, 1117, 1118, 1119, 1121)
+		}},
 		{"insert, late", 9, 3, func() error { return b.do(tx, lazyPut(string(key8(1201)), "v")) }},
 	} {
 		must(t, tx.Posts(b.table))
@@ -230,7 +235,8 @@ func bounds(r *rand.Rand, most uint64) (from, to index.Bound) {
 	return from, to
 }
 
-// TestRange compares walks in both directions with a map, beside what their transaction itself has changed.
+// TestRange compares walks in both directions with a map, beside what their transaction
+// itself has changed.
 func TestRange(t *testing.T) {
 	for _, entries := range []int{2, 4, 0} {
 		t.Run(fmt.Sprintf("entries=%d", entries), func(t *testing.T) {
@@ -305,8 +311,8 @@ func (b *bed) compareRange(tx *occ.Tx, model map[uint64]string, r *rand.Rand, mo
 	}
 }
 
-// TestRangePhantoms: what another transaction does between a walk and the commit of its transaction is a conflict if
-// the walk would have met it.
+// TestRangePhantoms: what another transaction does between a walk and the commit of its transaction
+// is a conflict if the walk would have met it.
 func TestRangePhantoms(t *testing.T) {
 	for _, x := range []struct {
 		name     string
@@ -332,7 +338,8 @@ func TestRangePhantoms(t *testing.T) {
 				must(t, tx.Posts(b.table))
 			}
 			must(t, tx.Begin())
-			if keys, _ := b.scanKeys(tx, index.Bound{Key: key8(150)}, index.Bound{Key: key8(250)}, false, 0); len(keys) != 10 {
+			if keys, _ := b.scanKeys(tx, index.Bound{Key: key8(150)}, index.Bound{Key: key8(250)}, false,
+				0); len(keys) != 10 {
 				t.Fatal(keys)
 			}
 			n, err := tx.Stage(b.table, key8(490), true)
@@ -346,8 +353,8 @@ func TestRangePhantoms(t *testing.T) {
 	}
 }
 
-// TestRangeVerbs counts what a walk over 100 records costs, of a table that was filled in order, and in another order; by its bounds, and
-// by a limit.
+// TestRangeVerbs counts what a walk over 100 records costs, of a table that was filled in order,
+// and in another order; by its bounds, and by a limit.
 func TestRangeVerbs(t *testing.T) {
 	for _, x := range []struct {
 		step          uint64 // from one key to the one that is inserted next
@@ -364,11 +371,14 @@ func TestRangeVerbs(t *testing.T) {
 			for i := range 2 { // the first fills the cache of inner nodes
 				must(t, tx.Begin())
 				before := total(tx)
-				keys, _ := b.scanKeys(tx, index.Bound{Key: key8(100)}, index.Bound{Key: key8(uint64(200 + limit))}, false, limit)
+				keys, _ := b.scanKeys(tx, index.Bound{Key: key8(100)}, index.Bound{Key: key8(uint64(200 + limit))},
+					false, limit)
 				must(t, tx.Commit())
 				after := total(tx)
-				if verbs, rounds := after[0]-before[0], after[1]-before[1]; len(keys) != 100 || i > 0 && (verbs > x.verbs || rounds > x.rounds) {
-					t.Errorf("step %d, limit %d: %d keys, %d verbs, %d round trips; want at most %d, %d", x.step, limit, len(keys), verbs, rounds, x.verbs, x.rounds)
+				if verbs, rounds := after[0]-before[0], after[1]-before[1]; len(keys) != 100 || i > 0 &&
+					(verbs > x.verbs || rounds > x.rounds) {
+					t.Errorf("step %d, limit %d: %d keys, %d verbs, %d round trips; want at most %d, %d",
+						x.step, limit, len(keys), verbs, rounds, x.verbs, x.rounds)
 				} else if i > 0 {
 					t.Logf("step %d, limit %d: %d verbs, %d round trips", x.step, limit, verbs, rounds)
 				}

@@ -8,20 +8,20 @@ import (
 	"txnode/index"
 	"txnode/index/blink"
 	"txnode/index/tree"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 )
 
-// TestSeparatorOfMergedLeaf: a separator is owed for a leaf that is merged away before it is added, and the block is that of
-// another leaf by then, which begins farther right. A root that led there for the keys in between would make them
-// unreachable for ever.
+// TestSeparatorOfMergedLeaf: a separator is owed for a leaf that is merged away before it is added,
+// and the block is that of another leaf by then, which begins farther right. A root that led there
+// for the keys in between would make them unreachable for ever.
 func TestSeparatorOfMergedLeaf(t *testing.T) {
 	b := newBed(t, 1, 0, occ.Options{ReclaimAfter: 1})
 	s, tx := b.session()
 	b.table = b.ordered(tx, 2, 2)
 	// last is where the last leaf is.
-	last := func() (a memory.Addr, low []byte) {
-		must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(at memory.Addr, value []byte) error {
+	last := func() (a layout.Addr, low []byte) {
+		must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(at layout.Addr, value []byte) error {
 			n, err := blink.Decode(value)
 			a, low = at, bytes.Clone(n.Low())
 			return err
@@ -30,6 +30,10 @@ func TestSeparatorOfMergedLeaf(t *testing.T) {
 	}
 	for k := range uint64(3) {
 		must(t, b.insert(tx, k))
+	}
+	separator, owed := b.table.Ordered.Owed()
+	if !owed {
+		t.Fatal("no separator is owed")
 	}
 	merged, low := last()
 	if n := b.leaves(tx); n != 2 || !bytes.Equal(low, key8(2)) {
@@ -53,6 +57,8 @@ func TestSeparatorOfMergedLeaf(t *testing.T) {
 	for range 4 {
 		must(t, tx.Posts(b.table))
 	}
+	b.table.Ordered.Owe(separator)
+	must(t, tx.Posts(b.table))
 	for k := range end {
 		must(t, tx.Begin())
 		i, err := tx.Stage(b.table, key8(k), false)
@@ -72,8 +78,9 @@ func TestSeparatorOfMergedLeaf(t *testing.T) {
 	must(t, tx.Commit())
 }
 
-// TestHandleLeftBehind: the handle of another process knows the root of an empty table, which has grown by hundreds of leaves
-// since. A search that gives up on the right links begins at the new root when it is repeated.
+// TestHandleLeftBehind: the handle of another process knows the root of an empty table, which has
+// grown by hundreds of leaves since. A search that gives up on the right links begins at the new
+// root when it is repeated.
 func TestHandleLeftBehind(t *testing.T) {
 	b := newBed(t, 1, 0, occ.Options{})
 	_, tx := b.session()
@@ -82,7 +89,7 @@ func TestHandleLeftBehind(t *testing.T) {
 	tr := b.table.Ordered.(*tree.Tree)
 	behind, err := tree.New(b.space, tr.Geometry(), 2, tr.Root())
 	must(t, err)
-	far := &occ.Table{ID: 2, Name: b.table.Name, Index: behind, Ordered: behind}
+	far := &occ.Table{ID: 2, Name: b.table.Name, Ordered: behind}
 	read := func(k uint64) (ok bool, err error) {
 		must(t, other.Begin())
 		i, err := other.Stage(far, key8(k), false)

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // readLen is how much of a block is read at first.
-func readLen(c memory.Class) uint32 { return min(c.Size(), probeLen) }
+func readLen(c layout.Class) uint32 { return min(c.Size(), probeLen) }
 
 // probed looks at a block that was read, perhaps locked.
 func (tx *Tx) probed(it *item) error {
@@ -26,7 +26,8 @@ func (tx *Tx) probed(it *item) error {
 	}
 	img := tx.image(it)
 	if it.klen == 8 && !lost {
-		if _, _, ok := record.CheckShort((*record.Line)(img), it.addr, it.table.ID, it.short); ok && accepts(img, it, held, tx.id) {
+		if _, _, ok := record.CheckShort((*record.Line)(img), it.addr, it.table.ID, it.short); ok &&
+			accepts(img, it, held, tx.id) {
 			return tx.found(it, img)
 		}
 	}
@@ -52,9 +53,17 @@ func (tx *Tx) probed(it *item) error {
 		}
 		return tx.notThis(it, img)
 	}
+	if g := record.HeldBy(tx.id); !held && (img.Guard() == g || lost && tx.batch.Result(int(it.cas)) == uint64(g)) &&
+		it.tries < maxRereads {
+		// Another item has taken it for its own key's, and gives it back: see unlockForeign.
+		it.tries++
+		it.step = stepProbe
+		return nil
+	}
 	if lost {
 		if err != nil && it.tries < maxRereads {
-			// Being written by the holder of the lock: whose key it is decides whether that is a conflict.
+			// Being written by the holder of the lock: whose key it is decides whether
+			// that is a conflict.
 			return tx.reread(it, need)
 		}
 		return tx.meet(AbortLocked, it, record.Guard(tx.batch.Result(int(it.cas))))
@@ -92,13 +101,14 @@ func accepts(img record.Image, it *item, held bool, id record.TxID) bool {
 // matches reports whether a verified image is that of the item's key.
 func (tx *Tx) matches(it *item, img record.Image) bool {
 	m := img.Meta()
-	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == int(it.klen) && bytes.Equal(img.Key(), it.key())
+	return m.State() != record.Free && m.Table() == it.table.ID && m.KeyLen() == int(it.klen) &&
+		bytes.Equal(img.Key(), it.key())
 }
 
 // found accepts a verified image, and locks it if that is still to be done.
 func (tx *Tx) found(it *item, img record.Image) error {
 	m := img.Meta()
-	if m.State() != record.Live && it.cached && it.query == nil && tx.bereft(it) {
+	if m.State() != record.Live && it.cached && it.query == nil && tx.locksLost(it) {
 		return tx.doubt(it)
 	}
 	it.version, it.class = img.Version(), m.Class()
@@ -137,15 +147,15 @@ func (tx *Tx) reread(it *item, need int) error {
 	return nil
 }
 
-// bereft reports whether the lock of an item's block may have been lost with a blade. If it is that of a deleted
-// record, somebody may have been about to free it: then no slot leads there any more, and who knows its address from
-// before must not use it.
-func (tx *Tx) bereft(it *item) bool {
-	return tx.view.Bereft(it.addr)
+// locksLost reports whether the lock of an item's block may have been lost with a blade. If it is
+// that of a deleted record, somebody may have been about to free it: then no slot leads there any
+// more, and who knows its address from before must not use it.
+func (tx *Tx) locksLost(it *item) bool {
+	return tx.view.LocksLost(it.addr)
 }
 
-// doubt looks a key up whose block, found by a cached address, does not become whole, or is bereft:
-// perhaps nobody has it any more, and its header was torn by somebody who died.
+// doubt looks a key up whose block, found by a cached address, does not become whole, or may have
+// lost its lock: perhaps nobody has it any more, and its header was torn by somebody who died.
 func (tx *Tx) doubt(it *item) error {
 	if it.locked {
 		if err := tx.unlockForeign(it); err != nil {

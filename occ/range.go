@@ -2,18 +2,20 @@ package occ
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// orderedScan is the part of a Scan that is its own where the index is ordered. The walk reads leaves, several
-// at a time as far as a cached inner node knows them, and then the records that they link, in order. What is validated is
-// the guards of both, in one round trip. A leaf whose version has not changed links what it did, and the fences of
-// the leaves tile the range: so no key was inserted in it, and none was taken out.
+// orderedScan is the part of a Scan that is its own where the index is ordered. The walk reads
+// leaves, several at a time as far as a cached inner node knows them, and then the records that
+// they link, in order. What is validated is the guards of both, in one round trip. A leaf whose
+// version has not changed links what it did, and the fences of the leaves tile the range: so no key
+// was inserted in it, and none was taken out.
 type orderedScan struct {
 	from, to index.Bound
 	down     bool
@@ -21,21 +23,21 @@ type orderedScan struct {
 	place    index.Place
 	rest     bool       // there is more to be read, from place on
 	leaves   []evidence // that were read
-	ahead    []memory.Addr
+	ahead    []layout.Addr
 	order    []int32 // of blocks that are read together, by address
 
-	own   []int32 // items that the transaction had inserted when the scan began, by key
-	owned bool    // own was made
-	last  []byte  // key of the last record that the caller has got
-	begun bool    // it has got one
+	own    []int32 // items that the transaction had inserted when the scan began, by key
+	owned  bool    // own was made
+	gotOwn int     // how many of own the caller has got
 }
 
 // maxLeaves is how many leaves are read together at most.
 const maxLeaves = 32
 
-// Range begins a walk over the records of an ordered table between two bounds, in the order of their keys, or
-// down in the opposite one. limit is how many of them the caller wants at most, as a hint for how far to read ahead; 0:
-// all. Two bounds in the wrong order are an empty range. The bounds must stay as they are until the transaction ends.
+// Range begins a walk over the records of an ordered table between two bounds, in the order of
+// their keys, or down in the opposite one. limit is how many of them the caller wants at most, as a
+// hint for how far to read ahead; 0: all. Two bounds in the wrong order are an empty range. The
+// bounds must stay as they are until the transaction ends.
 //
 // The transaction depends on the records that Next has returned, and on there being no others up to
 // the last one; and on there being no more when Next has said so.
@@ -90,12 +92,18 @@ func (o *orderedScan) within(key []byte) bool {
 	return o.to.End || d < 0 || d == 0 && o.to.After
 }
 
-// before reports whether the walk comes to key x before it comes to key y.
-func (o *orderedScan) before(x, y []byte) bool {
-	if o.down {
-		x, y = y, x
+// compare is negative if the walk comes to key x before it comes to key y. Records of one hash come in
+// any order.
+func (s *Scan) compare(x, y []byte) (d int) {
+	if s.table.Hashed {
+		d = cmp.Compare(record.Hash(s.table.ID, x), record.Hash(s.table.ID, y))
+	} else {
+		d = bytes.Compare(x, y)
 	}
-	return bytes.Compare(x, y) < 0
+	if s.o.down {
+		return -d
+	}
+	return d
 }
 
 // nextOrdered is Next for an ordered table.
@@ -118,16 +126,14 @@ func (s *Scan) nextOrdered() (key, value []byte, ok bool, err error) {
 			key = s.data[row.at : row.at+row.klen : row.at+row.klen]
 		}
 		if i := s.ownNext(key); i >= 0 {
-			o.last, o.begun = append([]byte(nil), tx.items[i].key()...), true
 			value, _, err = s.Read(int(i))
-			return o.last, value, err == nil, err
+			return bytes.Clone(tx.items[i].key()), value, err == nil, err
 		}
 		if row == nil {
 			s.claimed = true
 			return nil, nil, false, nil
 		}
 		s.took++
-		o.last, o.begun = key, true
 		end := row.at + row.klen
 		value = s.data[end : end+row.vlen : end+row.vlen]
 		if s.wroteRow(key, &value) {
@@ -136,8 +142,8 @@ func (s *Scan) nextOrdered() (key, value []byte, ok bool, err error) {
 	}
 }
 
-// ownNext returns the item that the transaction had inserted when the scan began and whose key comes next, before that of the
-// next row, nil: there is none; -1: no item is.
+// ownNext returns the item that the transaction had inserted when the scan began and whose key
+// comes next, before that of the next row, nil: there is none; -1: no item is.
 func (s *Scan) ownNext(row []byte) int32 {
 	tx, o := s.tx, s.o
 	if !s.writes {
@@ -146,29 +152,24 @@ func (s *Scan) ownNext(row []byte) int32 {
 	if !o.owned {
 		o.owned, o.own = true, o.own[:0]
 		for i := range tx.items {
-			if it := &tx.items[i]; it.table == s.table && it.state != record.Live && it.state != record.Node && o.within(it.key()) {
+			if it := &tx.items[i]; it.table == s.table && it.state != record.Live && it.state != record.Node &&
+				o.within(it.key()) {
 				if _, live, _ := s.Read(i); live { // it was not read, and so is not damaged
 					o.own = append(o.own, int32(i))
 				}
 			}
 		}
-		slices.SortFunc(o.own, func(x, y int32) int {
-			d := bytes.Compare(tx.items[x].key(), tx.items[y].key())
-			if o.down {
-				d = -d
-			}
-			return d
-		})
+		slices.SortFunc(o.own, func(x, y int32) int { return s.compare(tx.items[x].key(), tx.items[y].key()) })
 	}
-	for _, i := range o.own {
-		key := tx.items[i].key()
-		if o.begun && !o.before(o.last, key) {
-			continue
-		}
-		if row == nil || o.before(key, row) {
+	for ; o.gotOwn < len(o.own); o.gotOwn++ {
+		i := o.own[o.gotOwn]
+		if row == nil || s.compare(tx.items[i].key(), row) < 0 {
+			o.gotOwn++
 			return i
 		}
-		return -1
+		if !bytes.Equal(tx.items[i].key(), row) { // else somebody has inserted it since, which validation finds
+			break
+		}
 	}
 	return -1
 }
@@ -183,15 +184,16 @@ func (s *Scan) orderedUnit() (more bool, err error) {
 		if err := s.readLeaves(); err != nil {
 			return false, err
 		}
-		hollow, err := s.read(s.cands, false)
-		locks := err == nil && !hollow && s.insists && tries <= insistLooks
+		dangling, err := s.read(s.cands, false)
+		locks := err == nil && !dangling && s.insists && tries <= insistLooks
 		if locks {
 			locks, err = s.lock(leaves, rows)
 		}
-		if err != nil || !hollow && !locks {
+		if err != nil || !dangling && !locks {
 			return o.rest, err
 		}
-		// A record has gone or moved since, and its leaf says so by now. Or all of it is to be read under locks.
+		// A record has gone or moved since, and its leaf says so by now. Or all of it is to
+		// be read under locks.
 		s.found, s.rows, s.data, s.seen = s.found[:found], s.rows[:rows], s.data[:data], s.seen[:seen]
 		o.place, o.leaves, o.rest = place, o.leaves[:leaves], true
 		if locks {

@@ -7,14 +7,15 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // Reading of leaves and of the records that they link: see orderedScan.
 
-// leafEntry is about how many bytes of a leaf an entry takes: so it is known how many leaves have the rows that are wanted.
+// leafEntry is about how many bytes of a leaf an entry takes: so it is known how many leaves have
+// the rows that are wanted.
 const leafEntry = 32
 
 // readLeaves reads the next leaves of the range, at least one, and lists the blocks that they link.
@@ -29,7 +30,8 @@ func (s *Scan) readLeaves() error {
 		o.ahead = append(o.ahead, ix.Find(o.place).Addr)
 	}
 	if slices.ContainsFunc(o.ahead, tx.vacated) {
-		o.ahead = append(o.ahead[:0], ix.Astray(o.place).Addr) // which no cached node leads to
+		h, _, _ := ix.Follow(o.place, index.Node{Addr: o.ahead[0]}, 0)
+		o.ahead = append(o.ahead[:0], h.Addr) // which no cached node leads to
 	}
 	most := math.MaxInt
 	if o.limit > 0 { // some may be deleted records
@@ -69,7 +71,8 @@ func (s *Scan) readLeaves() error {
 		_, bad := img.Check(at)
 		g := img.Guard()
 		switch {
-		case bad != nil || !img.Stable() && g != record.HeldBy(tx.id): // it is being written, locked, or its guard is damaged
+		// it is being written, locked, or its guard is damaged
+		case bad != nil || !img.Stable() && g != record.HeldBy(tx.id):
 			if tries++; tries > heldLooks {
 				return tx.meet(AbortReadLocked, &item{table: s.table, addr: at}, g)
 			}
@@ -82,18 +85,17 @@ func (s *Scan) readLeaves() error {
 			if tries++; tries > maxSearches {
 				return tx.conflict(AbortStale, &item{table: s.table})
 			}
-			at = ix.Astray(o.place).Addr
+			next, _, _ := ix.Follow(o.place, index.Node{Addr: at}, tries)
+			at = next.Addr
 			continue
 		}
-		value := img.Value()
-		place := o.place
-		place.Anew = tries > index.AnewAfter
-		next, here, err := ix.Follow(place, at, value)
+		x := index.Node{Addr: at, Body: img.Value()}
+		next, step, err := ix.Follow(o.place, x, tries)
 		if err != nil {
 			tx.ill = ill{block: at}
 			return s.indexError(err)
 		}
-		if !here {
+		if step != index.Here {
 			if tries++; tries > maxHops {
 				return tx.conflict(AbortStale, &item{table: s.table})
 			}
@@ -102,7 +104,7 @@ func (s *Scan) readLeaves() error {
 		}
 		o.leaves = append(o.leaves, evidence{addr: at, guard: record.FreeAt(img.Version())})
 		from, to := o.bounds()
-		s.cands, o.place, o.rest = ix.Entries(s.cands, value, from, to, o.down, most-len(s.cands))
+		s.cands, o.place, o.rest = ix.Entries(s.cands, x, from, to, o.down, most-len(s.cands))
 		if read++; !o.rest || len(s.cands) >= most {
 			return nil
 		}
@@ -111,18 +113,14 @@ func (s *Scan) readLeaves() error {
 }
 
 // readNodes reads nodes, one behind the other.
-func (s *Scan) readNodes(nodes []memory.Addr, buf, size uint32) error {
+func (s *Scan) readNodes(nodes []layout.Addr, buf, size uint32) error {
 	b := &s.batch
 	b.Reset()
 	for k, a := range nodes {
 		if !s.tx.reaches(a) {
 			return s.tx.lost(&item{table: s.table}, a)
 		}
-		n := size
-		if a == s.table.Ordered.Root() {
-			n = record.LineSize
-		}
-		b.Read(s.tx.view.At(a, 0), buf+uint32(k)*size, n)
+		b.Read(s.tx.view.At(a, 0), buf+uint32(k)*size, s.tx.nodeClass(s.table, a).Size())
 	}
 	if err := s.tx.c.Do(b); err != nil {
 		return s.tx.s.stopped(err)
@@ -132,21 +130,21 @@ func (s *Scan) readNodes(nodes []memory.Addr, buf, size uint32) error {
 
 // block is a block of which some bytes are read, to the arena at `to`.
 type block struct {
-	addr memory.Addr
+	addr layout.Addr
 	n    uint32 // bytes
 	to   uint32 // in the arena
 }
 
-// gap is how many bytes that nobody wants are read between two blocks, rather than a verb of its own posted: see
-// docs/ordered.md.
+// gap is how many bytes that nobody wants are read between two blocks, rather than a verb of its
+// own posted: see docs/ordered.md.
 const gap = 3 * record.LineSize
 
 // fewFalls: blocks are not sorted if one in so many is before the one in front of it.
 const fewFalls = 16
 
-// joined appends READs of blocks to b: those that lie side by side, but for a gap, are read by one. It places the bytes
-// in at most room bytes of arena at buf, sets where each block is, and returns how many blocks fit, the first of
-// the list. order is scratch.
+// joined appends READs of blocks to b: those that lie side by side, but for a gap, are read by one.
+// It places the bytes in at most room bytes of arena at buf, sets where each block is, and returns
+// how many blocks fit, the first of the list. order is scratch.
 func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uint32) (n int, scratch []int32) {
 	used := uint32(0)
 	for n < len(blocks) && used+blocks[n].n+gap <= room && n < scanBatch {
@@ -175,7 +173,8 @@ func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uin
 			x := &blocks[order[j]]
 			off := uint64(x.addr - first.addr) // of one that is before, a large number
 			to := tx.view.At(x.addr, 0)
-			if to.Blade != from.Blade || to.Key != from.Key || to.Off-from.Off != off || off > uint64(size)+gap || off+uint64(x.n) > uint64(buf+room-at) {
+			if to.Blade != from.Blade || to.Key != from.Key || to.Off-from.Off != off || off > uint64(size)+gap ||
+				off+uint64(x.n) > uint64(buf+room-at) {
 				break
 			}
 			x.to = at + uint32(off)
@@ -189,12 +188,12 @@ func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uin
 }
 
 // readJoined is read for an ordered table, whose records may lie side by side.
-func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) (hollow bool, err error) {
+func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) (dangling bool, err error) {
 	tx, t := s.tx, s.tx.s.thread
 	for len(cands) > 0 {
 		s.blocks = s.blocks[:0]
 		for _, x := range cands {
-			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+			if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
 				return false, tx.lost(&item{table: s.table}, x.Addr)
 			}
 			s.blocks = append(s.blocks, block{addr: x.Addr, n: readLen(x.Class)})
@@ -214,8 +213,8 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) 
 		}
 		for i, x := range cands[:n] {
 			y := &s.blocks[i]
-			if hollow, err = s.take(x, record.Image(t.Bytes(y.to, y.n)), last); err != nil || hollow {
-				return hollow, err
+			if dangling, err = s.take(x, record.Image(t.Bytes(y.to, y.n)), last); err != nil || dangling {
+				return dangling, err
 			}
 		}
 		cands = cands[n:]

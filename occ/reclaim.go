@@ -10,6 +10,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -23,9 +24,9 @@ type reclaimer struct {
 	ordered []tombstone // likewise, of ordered tables
 	bytes   int         // of their blocks
 	added   int         // since the last Maintain
-	// listed are the blocks of ordered, at the versions: every range that comes by a deleted record of one who is gone puts it on
-	// the list.
-	listed map[memory.Addr]record.TxID
+	// listed are the blocks of ordered, at the versions: every range that comes by a deleted record
+	// of one who is gone puts it on the list.
+	listed map[layout.Addr]record.TxID
 
 	busy  bool // a coroutine is reclaiming
 	batch rdma.Batch
@@ -39,8 +40,8 @@ type tombstone struct {
 	key     []byte
 	hash    uint64
 	spot    uint64
-	addr    memory.Addr
-	class   memory.Class
+	addr    layout.Addr
+	class   layout.Class
 	version record.TxID
 }
 
@@ -66,7 +67,7 @@ func (r *reclaimer) push(t tombstone) {
 			return
 		}
 		if r.listed == nil {
-			r.listed = map[memory.Addr]record.TxID{}
+			r.listed = map[layout.Addr]record.TxID{}
 		}
 		r.listed[t.addr] = t.version
 		r.ordered = append(r.ordered, t)
@@ -81,10 +82,12 @@ func (r *reclaimer) push(t tombstone) {
 // their keys to be inserted again: of small records it is more than Options.ReclaimAfter of them.
 const reclaimBytes = 4 << 20
 
-// orderedKeep is how many deleted records of ordered tables a session keeps: every range that comes by reads them.
+// orderedKeep is how many deleted records of ordered tables a session keeps: every range that
+// comes by reads them.
 const orderedKeep = 64
 
-// heavy reports whether they take more, and then some: then it is worth while to reclaim them at once.
+// heavy reports whether they take more, and then some: then it is worth while to reclaim them at
+// once.
 func (r *reclaimer) heavy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,12 +141,12 @@ func (s *Session) MakeRoom(c *rdma.Coro) (freed int, err error) {
 	if s.alloc == nil || s.broken != nil {
 		return 0, s.broken
 	}
-	s.inherit()
+	s.takeTombstones()
 	return s.reclaim.run(s, c, 0, s.reclaim.len())
 }
 
-// Scarce has records put into larger blocks than they need from now on, where there is no other room, and
-// reports whether they were not before. The caller has called MakeRoom.
+// Scarce has records put into larger blocks than they need from now on, where there is no other
+// room, and reports whether they were not before. The caller has called MakeRoom.
 func (s *Session) Scarce() bool {
 	return s.alloc != nil && s.broken == nil && !s.eng.scarce.Swap(true)
 }
@@ -151,8 +154,8 @@ func (s *Session) Scarce() bool {
 // Plenty ends what [Session.Scarce] has begun: a table was dropped, or segments have gone back.
 func (e *Engine) Plenty() { e.scarce.Store(false) }
 
-// LookThrough looks through what is left of earlier sessions, for so many nanoseconds at most, as [memory.Allocator.LookThrough] does. The
-// caller runs no transaction on the coroutine.
+// LookThrough looks through what is left of earlier sessions, for so many nanoseconds at most, as
+// [memory.Allocator.LookThrough] does. The caller runs no transaction on the coroutine.
 func (s *Session) LookThrough(c *rdma.Coro, most int64) (more bool, err error) {
 	if s.alloc == nil || s.broken != nil {
 		return false, s.broken
@@ -163,12 +166,13 @@ func (s *Session) LookThrough(c *rdma.Coro, most int64) (more bool, err error) {
 	return more, err
 }
 
-// Asked are the classes, by bit, of which the transaction has asked for blocks, or the last attempt did.
+// Asked are the classes, by bit, of which the transaction has asked for blocks, or the last attempt
+// did.
 func (tx *Tx) Asked() uint64 { return tx.asked }
 
-// block allocates a block of a class, or, when there is no room, and nothing is deleted that could make some, of
-// a larger one: whose records then may grow in place. It returns its class.
-func (tx *Tx) block(c *rdma.Coro, class memory.Class) (memory.Addr, memory.Class, error) {
+// block allocates a block of a class, or, when there is no room, and nothing is deleted that could
+// make some, of a larger one: whose records then may grow in place. It returns its class.
+func (tx *Tx) block(c *rdma.Coro, class layout.Class) (layout.Addr, layout.Class, error) {
 	tx.asked |= 1 << class
 	s := tx.s
 	a, err := s.alloc.Alloc(c, class)
@@ -188,8 +192,8 @@ func (tx *Tx) block(c *rdma.Coro, class memory.Class) (memory.Addr, memory.Class
 // rather than larger blocks used than are needed.
 const manyDeleted = 64
 
-// inherit takes the tombstones of all other sessions.
-func (s *Session) inherit() {
+// takeTombstones takes the tombstones of all other sessions.
+func (s *Session) takeTombstones() {
 	e := s.eng
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,14 +202,14 @@ func (s *Session) inherit() {
 	}
 }
 
-// resign ends what a session does for deleted records, when it is closed. It gives those that are left
-// to another session: what is locked, or linked in an index that is damaged, and, if the session could
-// not rejoin, all. No sweep reclaims those that it took upon itself of coordinators that live, which do not
-// have them on a list any more. A session that is being closed as well takes them, too, as long as it
-// has not resigned: somebody who locks one may do nothing but end. false: nobody is there to take them,
-// and whoever had locked them has ended meanwhile, so they are to be reclaimed once more; the last time,
-// they stay until a sweep comes by.
-func (s *Session) resign(last bool) bool {
+// handTombstones ends what a session does for deleted records, when it is closed. It gives those
+// that are left to another session: what is locked, or linked in an index that is damaged, and, if
+// the session could not rejoin, all. No sweep reclaims those that it took upon itself of
+// coordinators that live, which do not have them on a list any more. A session that is being closed
+// as well takes them, too, as long as it has not resigned: somebody who locks one may do nothing
+// but end. false: nobody is there to take them, and whoever had locked them has ended meanwhile, so
+// they are to be reclaimed once more; the last time, they stay until a sweep comes by.
+func (s *Session) handTombstones(last bool) bool {
 	e := s.eng
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -213,7 +217,7 @@ func (s *Session) resign(last bool) bool {
 	if len(others) == 0 && s.reclaim.len() > 0 && !last {
 		return false
 	}
-	delete(e.heirs, s)
+	delete(e.reclaimers, s)
 	if len(others) == 0 {
 		return true
 	}
@@ -228,11 +232,11 @@ func (s *Session) resign(last bool) bool {
 	return true
 }
 
-// others lists the other sessions of the engine that reclaim, in one order, so that a simulated run is
-// the same each time. The caller holds the engine's lock.
+// others lists the other sessions of the engine that reclaim, in one order, so that a simulated run
+// is the same each time. The caller holds the engine's lock.
 func (s *Session) others() []*Session {
-	others := make([]*Session, 0, len(s.eng.heirs))
-	for o := range s.eng.heirs {
+	others := make([]*Session, 0, len(s.eng.reclaimers))
+	for o := range s.eng.reclaimers {
 		if o != s {
 			others = append(others, o)
 		}
@@ -250,9 +254,9 @@ func (r *reclaimer) take(o *reclaimer) {
 	}
 }
 
-// run reclaims at most n tombstones, the oldest first, and leaves keep. What is
-// locked just now is tried again another time, and so is what is linked in an index that is
-// damaged, or lost: who uses that table is told, and the others' deleted records do not wait for it.
+// run reclaims at most n tombstones, the oldest first, and leaves keep. What is locked just now is
+// tried again another time, and so is what is linked in an index that is damaged, or lost: who uses
+// that table is told, and the others' deleted records do not wait for it.
 func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err error) {
 	if r.busy {
 		return 0, nil
@@ -280,7 +284,7 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 		case reclaimed:
 			freed++
 		}
-		if s.broken == nil && (errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)) {
+		if s.broken == nil && (errors.Is(err, layout.ErrCorrupt) || errors.Is(err, layout.ErrLost)) {
 			continue
 		}
 		if err != nil {
@@ -399,14 +403,16 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	s.eng.forget(t.table.ID, t.key, t.spot, t.addr)
 	switch err := t.table.Index.Remove(c, q, t.addr); {
 	case errors.Is(err, index.ErrChanged):
-		// Nobody unlinks what somebody else has locked: damage has. A copy may still lead there, so the block stays.
+		// Nobody unlinks what somebody else has locked: damage has. A copy may still lead there,
+		// so the block stays.
 		return reclaimNever, leave(nil)
 	case err != nil:
 		return reclaimLater, s.fail(err) // the lock stays
 	}
 	s.alloc.Hold(t.addr)
 	b.Reset()
-	record.Image(s.thread.Bytes(r.buf, record.LineSize)).PutFree(t.addr, id, t.table.ID, t.class, s.eng.space.CountFree(t.addr))
+	record.Image(s.thread.Bytes(r.buf, record.LineSize)).PutFree(t.addr, id, t.table.ID, t.class,
+		s.eng.space.CountFree(t.addr))
 	// The primary has the lock, and comes last: whoever finishes this for a dead session
 	// knows by it that there is something to be finished.
 	for k := 1; k < v.Written(t.addr); k++ {

@@ -14,8 +14,8 @@ import (
 	"txnode/rdma"
 )
 
-// TestRangesAreRecorded: the history of ranges beside changes of their own transaction is serializable, and
-// one row less in it is not.
+// TestRangesAreRecorded: the history of ranges beside changes of their own transaction is
+// serializable, and one row less in it is not.
 func TestRangesAreRecorded(t *testing.T) {
 	const most = 60
 	b := newBed(t, 2, 1, occ.Options{})
@@ -68,7 +68,9 @@ func TestRangesAreRecorded(t *testing.T) {
 				continue
 			}
 			first := x.Ops[rg.First]
-			wrote := slices.ContainsFunc(x.Ops, func(op history.Op) bool { return op.Key == first.Key && op.Kind >= history.Write })
+			wrote := slices.ContainsFunc(x.Ops, func(op history.Op) bool {
+				return op.Key == first.Key && op.Kind >= history.Write
+			})
 			if first.Kind != history.Read || wrote {
 				continue // a tombstone, or a row whose absence the transaction's own delete would explain
 			}
@@ -84,8 +86,8 @@ func TestRangesAreRecorded(t *testing.T) {
 	}
 }
 
-// TestRangeOverDamage: a row whose primary is torn is read from another copy, as an item, which validates what
-// the walk has read by then. The rows behind it are read as before.
+// TestRangeOverDamage: a row whose primary is torn is read from another copy, as an item, which
+// validates what the walk has read by then. The rows behind it are read as before.
 func TestRangeOverDamage(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		b := newBed(t, 2, 1, occ.Options{})
@@ -119,8 +121,8 @@ func TestRangeOverDamage(t *testing.T) {
 	}
 }
 
-// TestRangeBehindDeletedRows: the first row of a queue is found in a few round trips, however many rows in front of it
-// were deleted: a walk that has met nothing else reads farther ahead each time.
+// TestRangeBehindDeletedRows: the first row of a queue is found in a few round trips, however many
+// rows in front of it were deleted: a walk that has met nothing else reads farther ahead each time.
 func TestRangeBehindDeletedRows(t *testing.T) {
 	b := newBed(t, 2, 1, occ.Options{})
 	_, tx := b.session()

@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -46,8 +47,8 @@ func (e *Engine) leaseEnd(now int64) int64 {
 // renewal is when a lease should be renewed.
 func (e *Engine) renewal(now int64) int64 { return now + e.opts.LeaseTerm/3 }
 
-// Renew renews the session's lease, if it is time. In a shared database the process says then that it is alive, which asks the
-// catalog. It costs no verb.
+// Renew renews the session's lease, if it is time. In a shared database the process says then that
+// it is alive, which asks the catalog. It costs no verb.
 func (s *Session) Renew() error {
 	e := s.eng
 	if e.opts.LeaseTerm == 0 || s.alloc == nil || s.broken != nil {
@@ -61,8 +62,8 @@ func (s *Session) Renew() error {
 	return e.space.Renew(e.leaseEnd(now), s.coord.ID)
 }
 
-// RenewAll renews the leases of all sessions of the process that are not broken, and says that the process is alive. Safe for
-// concurrent use.
+// RenewAll renews the leases of all sessions of the process that are not broken, and says that the
+// process is alive. Safe for concurrent use.
 func (e *Engine) RenewAll(now int64) error {
 	if e.opts.LeaseTerm == 0 || e.space.ReadOnly() {
 		return nil
@@ -70,7 +71,8 @@ func (e *Engine) RenewAll(now int64) error {
 	return e.space.Renew(e.leaseEnd(now), e.serving()...)
 }
 
-// Prolong is RenewAll as far as it needs no catalog, and waits for nothing. Safe for concurrent use.
+// Prolong is RenewAll as far as it needs no catalog, and waits for nothing. Safe for concurrent
+// use.
 func (e *Engine) Prolong(now int64) {
 	if e.opts.LeaseTerm > 0 {
 		e.space.Prolong(e.leaseEnd(now), e.serving()...)
@@ -104,18 +106,21 @@ func (e *Engine) Serving(id uint32) bool {
 
 // fail marks the session as broken: a request failed whose effect is not known.
 func (s *Session) fail(err error) error {
-	s.torn = s.torn || s.spareUsers > 0
+	s.halfDone = s.halfDone || s.spareUsers > 0
 	if s.broken == nil {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
-		if s.alloc != nil {
-			s.eng.mu.Lock()
-			defer s.eng.mu.Unlock()
-			if _, ok := s.eng.sessions[s]; ok {
-				s.eng.sessions[s] = 0 // its lease is not renewed
-			}
-		}
+		s.unserve()
 	}
 	return s.broken
+}
+
+// unserve has nobody renew the lease of the coordinator of a broken session.
+func (s *Session) unserve() {
+	s.eng.mu.Lock()
+	defer s.eng.mu.Unlock()
+	if _, ok := s.eng.sessions[s]; ok { // else it only reads, or is being closed
+		s.eng.sessions[s] = 0
+	}
 }
 
 // Break marks the session as broken because of err, a failed verb.
@@ -137,11 +142,11 @@ func (tx *Tx) unknown(err error) error {
 	return &UnknownError{Tx: tx.id, Err: err}
 }
 
-// Answer has verdicts tell of the transactions whose clients were told that nobody knows what
-// became of them, as far as their coordinators are recovered: whoever has recovered one may not
-// have known of them, and its session may be gone. Safe for concurrent use; it costs nothing when
-// there are none.
-func (e *Engine) Answer() error {
+// CompleteVerdicts has verdicts tell of the transactions whose clients were told that nobody knows
+// what became of them, as far as their coordinators are recovered: whoever has recovered one may
+// not have known of them, and its session may be gone. Safe for concurrent use; it costs nothing
+// when there are none.
+func (e *Engine) CompleteVerdicts() error {
 	if e.asking.Load() == 0 {
 		return nil
 	}
@@ -160,7 +165,7 @@ func (e *Engine) Answer() error {
 		if _, ok := e.space.Verdict(id); !ok || e.space.Registered(id) {
 			continue
 		}
-		if err := e.space.Answer(asked, id); err != nil {
+		if err := e.space.CompleteVerdict(asked, id); err != nil {
 			return err
 		}
 		e.mu.Lock()
@@ -200,7 +205,10 @@ func (e *Engine) recoveryBy(s *Session) recovery.Options {
 	if by == 0 {
 		by = e.space.Recoverer()
 	}
-	o := recovery.Options{Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm, Damaged: e.opts.Damaged, Recovered: e.opts.Recovered, Settle: e.opts.Settle}
+	o := recovery.Options{
+		Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm,
+		Damaged: e.opts.Damaged, Recovered: e.opts.Recovered, Settle: e.opts.Settle,
+	}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
 		o.Asked = slices.Clone(e.asked)
@@ -221,7 +229,8 @@ func (e *Engine) recoveryBy(s *Session) recovery.Options {
 //
 // A verb that may still arrive makes it advance the epoch, which others notice.
 func (s *Session) Rejoin(c *rdma.Coro) error {
-	// Once another coroutine has done it nobody waits: the session is active again, and may never be at rest.
+	// Once another coroutine has done it nobody waits: the session is active again, and
+	// may never be at rest.
 	for s.rejoining || s.active() && s.broken != nil {
 		c.Sleep(rejoinPollNs)
 	}
@@ -233,6 +242,9 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 	defer func() {
 		s.closeSpare()
 		s.rejoining = false
+		if s.broken != nil {
+			s.unserve() // it may have become another coordinator before it has failed, or was unwound
+		}
 	}()
 	begun := c.Thread().Now()
 	for tries := 0; ; tries++ {
@@ -249,7 +261,8 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 		}
 		// A checkpoint has waited for transactions of others, whose disk may be slow.
 		busy = busy || errors.Is(err, ErrConflict) && patient
-		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) || s.eng.opts.BladeDown == nil || tries >= maxRejoins {
+		if !busy && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) ||
+			s.eng.opts.BladeDown == nil || tries >= maxRejoins {
 			return fmt.Errorf("txn: rejoining: %w", err)
 		}
 		c.Sleep(rejoinPollNs)
@@ -308,14 +321,15 @@ const lettingGoNs = 20_000_000
 // maxRejoins bounds how often in a row something goes wrong.
 const maxRejoins = 100
 
-// busyNs is how long a session that rejoins waits for others' changes of an index, as
-// long as its transactions would, and for their commits. Who is at work may have been put off its processor.
+// busyNs is how long a session that rejoins waits for others' changes of an index, as long as its
+// transactions would, and for their commits. Who is at work may have been put off its processor.
 const busyNs = 5_000_000_000
 
 // rejoinPollNs is how long a wait for others lasts at least.
 const rejoinPollNs = 5_000
 
-// claimedPollNs is how often a session asks the catalog at least what has become of its coordinator that another process recovers.
+// claimedPollNs is how often a session asks the catalog at least what has become of its coordinator
+// that another process recovers.
 const claimedPollNs = 1_000_000
 
 // active reports whether a transaction is open, or something else under way: one that
@@ -326,20 +340,20 @@ func (s *Session) active() bool {
 			return true
 		}
 	}
-	return s.reclaim.busy || s.chores > 0
+	return s.reclaim.busy || s.background > 0
 }
 
-// Chore runs fn, which does something in the name of the session's coordinator beside
+// Background runs fn, which does something in the name of the session's coordinator beside
 // its transactions: recovers others, or sweeps. The session does not become another
 // coordinator before fn has returned, since what fn has locked in an index would be a
 // dead one's then, and open to everybody. fn must not call Rejoin. A session that is
-// broken does no chores.
-func (s *Session) Chore(fn func() error) error {
+// broken runs nothing.
+func (s *Session) Background(fn func() error) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	s.chores++
-	defer func() { s.chores-- }()
+	s.background++
+	defer func() { s.background-- }()
 	return s.WithSpare(fn)
 }
 
@@ -368,7 +382,7 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if err != nil {
 		return err
 	}
-	if err := s.eng.Answer(); err != nil { // who has recovered it may not have known what is asked
+	if err := s.eng.CompleteVerdicts(); err != nil { // who has recovered it may not have known what is asked
 		return err
 	}
 	if err := s.enlist(c); err != nil {
@@ -377,18 +391,19 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	if !given {
 		err = s.releaseOld(c)
 	}
-	if given || errors.Is(err, rdma.ErrBarred) { // what is left locked is resolved by a process that meets it, and reaches all blades
+	// what is left locked is resolved by a process that meets it, and reaches all blades
+	if given || errors.Is(err, rdma.ErrBarred) {
 		err = s.dropOld()
 	}
 	if err != nil {
 		return err
 	}
-	if s.torn { // others wait for it
+	if s.halfDone { // others wait for it
 		err := recovery.SweepIndexes(c, s.Recovery())
 		if errors.Is(err, rdma.ErrVerb) {
 			return err
 		}
-		s.torn = err != nil // somebody else was at it, or the sweep will find what is wrong
+		s.halfDone = err != nil // somebody else was at it, or the sweep will find what is wrong
 	}
 	s.broken = nil
 	return nil
@@ -411,7 +426,8 @@ func (s *Session) reconnect(c *rdma.Coro) error {
 	}
 }
 
-// settleOld returns when the transactions of the old coordinator are decided, or left to other processes: given.
+// settleOld returns when the transactions of the old coordinator are decided, or left to
+// other processes: given.
 func (s *Session) settleOld(c *rdma.Coro, old uint32) (given bool, err error) {
 	space := s.eng.space
 	pause := int64(rejoinPollNs)
@@ -421,7 +437,7 @@ func (s *Session) settleOld(c *rdma.Coro, old uint32) (given bool, err error) {
 			if !own && s.thread.Uncertain() {
 				switch err := endEpoch(space); {
 				case err == nil:
-					s.thread.Certain()
+					s.thread.ClearUncertain()
 				case !errors.Is(err, memory.ErrCutOff): // else the recoverer has ended the keys of these requests
 					return false, err
 				}
@@ -465,14 +481,15 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 	o := s.Recovery()
 	for _, tx := range s.txs {
 		verdict, _ := s.eng.space.Verdict(tx.id.Coordinator())
-		committed := verdict.Of(tx.id.Seq()) == memory.OutcomeCommitted
+		committed := verdict.Of(tx.id.Seq()) == layout.OutcomeCommitted
 		for i := range tx.items {
 			it := &tx.items[i]
-			if it.addr == 0 || tx.concluded || tx.id.Coordinator() == s.coord.ID || !it.update && !it.locked && !it.inserted && it.from == 0 {
+			if it.addr == 0 || tx.concluded || tx.id.Coordinator() == s.coord.ID || !it.update && !it.locked &&
+				!it.inserted && it.from == 0 {
 				continue
 			}
 			fresh := it.inserted || it.from != 0 || it.private
-			s.torn = s.torn || fresh
+			s.halfDone = s.halfDone || fresh
 			free, err := recovery.UnlockOwn(c, o, it.addr)
 			if err != nil && !recovery.Beyond(err) {
 				return err

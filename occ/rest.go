@@ -7,18 +7,19 @@ import (
 	"slices"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // Somebody who is alive may keep a lock for as long as he likes, and is waited for. But a word of a
-// block may be damaged so that it names him: a bit of a guard, say, by which a record looks locked by
-// whoever has written it last. He alone can tell, and is asked, by who has met the same thing for a
-// while. He answers between two transactions: all with smaller numbers than one that he names have
-// ended, and so have all of their verbs. Who still meets what he has met before he asked, when whatever
-// has completed by the time of the answer has been placed, knows that it is damage.
+// block may be damaged so that it names him: a bit of a guard, say, by which a record looks locked
+// by whoever has written it last. He alone can tell, and is asked, by who has met the same thing
+// for a while. He answers between two transactions: all with smaller numbers than one that he names
+// have ended, and so have all of their verbs. Who still meets what he has met before he asked, when
+// whatever has completed by the time of the answer has been placed, knows that it is damage.
 
-// rest is what a session answers.
-type rest struct {
+// answer is what a session answers.
+type answer struct {
 	coordinator uint32
 	at          int64  // of the fabric's clock
 	below       uint64 // transactions of smaller numbers have ended, and all of their verbs
@@ -40,18 +41,19 @@ func (s *Session) Reply() {
 	}
 }
 
-// Attend is what a coroutine does between two looks while it waits, in no transaction, for what others do: it sees to its own verbs, and
-// answers who has asked.
+// Attend is what a coroutine does between two looks while it waits, in no transaction, for what
+// others do: it sees to its own verbs, and answers who has asked.
 func (tx *Tx) Attend() {
 	if tx.s.queried.Load() != 0 && !tx.open() && tx.drain(tx.c) == nil { // a failure breaks the session
 		tx.s.reply()
 	}
 }
 
-// Rest waits, in a session without coroutines, until all verbs of transactions that have ended have completed, and
-// returns why the session is broken, nil if it is not. One of them that has failed breaks it: a lock that was to be
-// released may still be held, which [Session.Rejoin] sees to. It is for a session that may have nothing to do for long,
-// on a fabric whose verbs complete after they were posted. It counts no round trips.
+// Rest waits, in a session without coroutines, until all verbs of transactions that have ended have
+// completed, and returns why the session is broken, nil if it is not. One of them that has failed
+// breaks it: a lock that was to be released may still be held, which [Session.Rejoin] sees to. It
+// is for a session that may have nothing to do for long, on a fabric whose verbs complete after
+// they were posted. It counts no round trips.
 func (s *Session) Rest() error {
 	for _, tx := range s.txs {
 		if s.broken != nil {
@@ -64,12 +66,14 @@ func (s *Session) Rest() error {
 	return s.broken
 }
 
-// RestFor waits for what [Session.Rest] waits for, for some nanoseconds at most, and reports whether Rest would not wait any more.
+// RestFor waits for what [Session.Rest] waits for, for some nanoseconds at most, and reports
+// whether Rest would not wait any more.
 func (s *Session) RestFor(ns int64) bool {
 	until := s.thread.Now() + ns
 	for _, tx := range s.txs {
 		for i := range tx.flights {
-			if f := &tx.flights[i]; s.broken == nil && !tx.open() && !f.bg.Done() && !tx.c.WaitFor(&f.bg, until-s.thread.Now()) {
+			if f := &tx.flights[i]; s.broken == nil && !tx.open() && !f.bg.Done() &&
+				!tx.c.WaitFor(&f.bg, until-s.thread.Now()) {
 				return false
 			}
 		}
@@ -79,10 +83,10 @@ func (s *Session) RestFor(ns int64) bool {
 
 // reply answers, between two transactions of a coroutine, when what it was asked about is at rest.
 func (s *Session) reply() {
-	if s.broken != nil || s.alloc == nil || s.reclaim.busy || s.chores > 0 && s.queried.Load() == anyQuery {
+	if s.broken != nil || s.alloc == nil || s.reclaim.busy || s.background > 0 && s.queried.Load() == anyQuery {
 		return
 	}
-	r := &rest{coordinator: s.coord.ID, at: s.thread.Now(), below: s.seq + 1, drawn: s.seq}
+	r := &answer{coordinator: s.coord.ID, at: s.thread.Now(), below: s.seq + 1, drawn: s.seq}
 	for _, tx := range s.txs {
 		if tx.open() || tx.busy {
 			r.below = min(r.below, tx.id.Seq())
@@ -95,12 +99,12 @@ func (s *Session) reply() {
 	}
 	if q := s.queried.Load(); q != 0 && r.says(q-1) {
 		s.queried.Store(0)
-		s.rest.Store(r)
+		s.answer.Store(r)
 	}
 }
 
 // says reports whether no transaction of a number is under way.
-func (r *rest) says(seq uint64) bool {
+func (r *answer) says(seq uint64) bool {
 	return seq < r.below || seq > r.drawn && seq < record.MaxSequence
 }
 
@@ -113,7 +117,7 @@ func (e *Engine) resting(t record.TxID, since int64) bool {
 		if id == 0 || id != t.Coordinator() {
 			continue
 		}
-		r := s.rest.Load()
+		r := s.answer.Load()
 		if r != nil && r.coordinator == id && r.at > since && r.says(t.Seq()) {
 			return true
 		}
@@ -125,7 +129,7 @@ func (e *Engine) resting(t record.TxID, since int64) bool {
 
 // stuck is what a transaction, or one before it, has met that somebody alive may be at.
 type stuck struct {
-	addr  memory.Addr
+	addr  layout.Addr
 	words [2]uint64
 	since int64 // when it was met first
 	asked int64 // when others were asked last, who do not answer by themselves
@@ -139,11 +143,14 @@ const (
 	askAfterNs = 100_000_000
 	askPauseNs = 10_000_000
 	placedNs   = 100_000_000
+	// placedVirtualNs is placedNs of a Rest where time is virtual: a fabric of that places
+	// everything much earlier.
+	placedVirtualNs = 1_000_000
 )
 
-// disowned reports whether a block in which a transaction has met two words once more is not what
+// ownersDeny reports whether a block in which a transaction has met two words once more is not what
 // somebody is at: those who are named, of which some are alive, say so.
-func (tx *Tx) disowned(a memory.Addr, words [2]uint64, by ...record.TxID) bool {
+func (tx *Tx) ownersDeny(a layout.Addr, words [2]uint64, by ...record.TxID) bool {
 	d, s := &tx.stuck, tx.s
 	now := s.thread.Now()
 	if d.addr != a || d.words != words {
@@ -176,8 +183,8 @@ func (tx *Tx) disowned(a memory.Addr, words [2]uint64, by ...record.TxID) bool {
 	return now-d.said > placedNs
 }
 
-// Asks reports, once, that the transaction waits for an answer of a session of the engine, which may be
-// idle: whoever has those calls their Reply.
+// Asks reports, once, that the transaction waits for an answer of a session of the engine, which
+// may be idle: whoever has those calls their Reply.
 func (tx *Tx) Asks() bool {
 	asks := tx.stuck.asks
 	tx.stuck.asks = false
@@ -187,16 +194,18 @@ func (tx *Tx) Asks() bool {
 // locked is an error if the lock that the transaction has met, of somebody alive, is nobody's.
 func (tx *Tx) locked(m meeting) error {
 	t := m.guard.Owner()
-	if !tx.disowned(m.addr, [2]uint64{uint64(m.guard)}, t) {
+	if !tx.ownersDeny(m.addr, [2]uint64{uint64(m.guard)}, t) {
 		return nil
 	}
-	return fmt.Errorf("%w: block %v looks locked by transaction %v, which its client, alive, is not at: its guard is damaged; the database, closed, can be checked, and whoever opens it again takes that lock off", ErrCorrupt, m.addr, t)
+	return fmt.Errorf("%w: block %v looks locked by transaction %v, which its client, alive, is not at: its guard is "+
+		"damaged; the database, closed, can be checked, and whoever opens it again takes that lock off",
+		ErrCorrupt, m.addr, t)
 }
 
 // naming adds to an error that says that what the transaction has met is damaged of which table and
 // key that is, as far as it knows.
 func (tx *Tx) naming(m meeting, err error) error {
-	if !errors.Is(err, memory.ErrCorrupt) {
+	if !errors.Is(err, layout.ErrCorrupt) {
 		return err
 	}
 	if m.table != nil {
@@ -213,8 +222,8 @@ func (tx *Tx) naming(m meeting, err error) error {
 // anyQuery in Session.queried asks for an answer without naming a transaction.
 const anyQuery = 1
 
-// Rest waits for the sessions of this process to end the transactions that they had begun at a moment. For those of other processes see
-// Space.Unrested.
+// Rest waits for the sessions of this process to end the transactions that they had begun at a
+// moment. For those of other processes see Space.Unrested.
 type Rest struct {
 	begun int64
 	below uint32
@@ -224,14 +233,15 @@ type Rest struct {
 	since int64    // when all had said so; 0: they have not
 }
 
-// NewRest is about the transactions that coordinators of this process with smaller numbers than below (Space.NextCoordinator) have begun by
-// now, a time of the fabric's clock.
+// NewRest is about the transactions that coordinators of this process with smaller numbers than
+// below (Space.NextCoordinator) have begun by now, a time of the fabric's clock.
 func NewRest(now int64, below uint32) *Rest {
 	return &Rest{begun: now, below: below, drawn: map[*Session]uint64{}}
 }
 
-// Ended reports whether they have ended, or are recovered, at a time of the fabric's clock, and what they did is placed. It asks the
-// sessions that have not said so, which answer before their next transaction, and does not wait.
+// Ended reports whether they have ended, or are recovered, at a time of the fabric's clock, and
+// what they did is placed. It asks the sessions that have not said so, which answer before their
+// next transaction, and does not wait.
 func (r *Rest) Ended(e *Engine, now int64) bool {
 	if r.since == 0 {
 		if !r.ended(e) {
@@ -239,13 +249,17 @@ func (r *Rest) Ended(e *Engine, now int64) bool {
 		}
 		r.since = max(now, 1)
 	}
+	if !e.space.RealTime() {
+		return now-r.since > placedVirtualNs
+	}
 	return now-r.since > placedNs
 }
 
 // Late lists the coordinators whose sessions had not said so when Ended asked them last.
 func (r *Rest) Late() []uint32 { return r.late }
 
-// ended reports whether every coordinator that it is about is a session of this engine that has said so. It asks the others.
+// ended reports whether every coordinator that it is about is a session of this engine that has
+// said so. It asks the others.
 func (r *Rest) ended(e *Engine) bool {
 	all, err := e.space.Coordinators()
 	if err != nil {
@@ -262,7 +276,7 @@ func (r *Rest) ended(e *Engine) bool {
 			continue // of one that was declared dead everything is decided, though its session may not know yet
 		}
 		known++
-		said := s.rest.Load()
+		said := s.answer.Load()
 		if said != nil && said.coordinator == id && said.at > r.begun {
 			if said.below > said.drawn {
 				continue

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -37,10 +37,10 @@ func (tx *Tx) rollback() error {
 	return err
 }
 
-// abandon rolls back because of err, and returns it. Where that is damage it is the cause of the rest, and not
-// to be taken for a session that is broken, and tries again when it has rejoined.
+// abandon rolls back because of err, and returns it. Where that is damage it is the cause of the
+// rest, and not to be taken for a session that is broken, and tries again when it has rejoined.
 func (tx *Tx) abandon(err error) error {
-	if e := tx.rollback(); e != nil && errors.Is(err, memory.ErrCorrupt) {
+	if e := tx.rollback(); e != nil && errors.Is(err, layout.ErrCorrupt) {
 		return fmt.Errorf("%w (and rolling back: %s)", err, e.Error())
 	} else if e != nil {
 		return fmt.Errorf("%w (and rolling back: %w)", err, e)
@@ -48,8 +48,8 @@ func (tx *Tx) abandon(err error) error {
 	return err
 }
 
-// forgo is abandon of a transaction that its caller ends neither by Commit nor by Rollback: it is at rest then, so
-// that a session that is broken can rejoin.
+// forgo is abandon of a transaction that its caller ends neither by Commit nor by Rollback: it is
+// at rest then, so that a session that is broken can rejoin.
 func (tx *Tx) forgo(err error) error {
 	err = tx.abandon(err)
 	tx.settle()
@@ -74,7 +74,8 @@ func (tx *Tx) releaseLocks() {
 	}
 }
 
-// appendRelease appends the WRITE, or the compare-and-swap, that gives a lock back at the version found.
+// appendRelease appends the WRITE, or the compare-and-swap, that gives a lock back at
+// the version found.
 func (tx *Tx) appendRelease(it *item) {
 	g := tx.view.At(it.addr, 0)
 	g.Off += record.GuardOff

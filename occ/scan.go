@@ -6,7 +6,7 @@ import (
 
 	"txnode/history"
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -32,31 +32,31 @@ var ErrNoScan = errors.New("txn: the index of the table cannot be walked")
 
 // Scan is a walk over all records of a table, in no order, as a part of a transaction.
 //
-// It reads the index and the records that this leads to in pieces. Each piece is validated, with all
-// before it, before the caller gets the first record of it. Pieces grow, so that validation costs
-// about as much as the walk does. With ValidateAtEnd, and policy FORD, it is validated once.
+// It reads the index and the records that this leads to in pieces. Each piece is validated, with
+// all before it, before the caller gets the first record of it. Pieces grow, so that validation
+// costs about as much as the walk does. With ValidateAtEnd, and policy FORD, it is validated once.
 //
 // What is validated is the guard of each record, as for other reads, and in the end the index: a
 // key that was not met had no record. If the index has changed, the walk is repeated without the
-// records that it knows. Records that it finds then come next, as long as the caller was not told that
-// there are no more. After that they are a conflict.
+// records that it knows. Records that it finds then come next, as long as the caller was not told
+// that there are no more. After that they are a conflict.
 //
-// What the transaction itself had written when the scan began is part of the walk, and what it writes later is not: see
-// before.go.
+// What the transaction itself had written when the scan began is part of the walk, and what it
+// writes later is not: see before.go.
 type Scan struct {
-	tx     *Tx
-	id     record.TxID // of the transaction
-	table  *Table
-	beside *Table       // nil, or another table: see Beside
-	ix     index.Scan   // nil: the index is ordered
-	o      *orderedScan // nil: it is not
-	next   *Scan        // the one that the transaction began before
-	since  int          // notes of writes that were there when it began
-	writes bool         // the transaction had written something by then
-	loose  bool         // nothing depends on it: see Loose
+	tx          *Tx
+	id          record.TxID // of the transaction
+	table       *Table
+	beside      *Table       // nil, or another table: see Beside
+	ix          index.Scan   // nil: the index is ordered
+	o           *orderedScan // nil: it is not
+	next        *Scan        // the one that the transaction began before
+	since       int          // notes of writes that were there when it began
+	writes      bool         // the transaction had written something by then
+	unvalidated bool         // nothing depends on it: see SkipValidation
 
 	*scanSpace
-	known map[memory.Addr]int32 // by address, the number in found
+	known map[layout.Addr]int32 // by address, the number in found
 	took  int                   // of rows, those that are the caller's
 	want  int                   // rows of the next piece
 	seen  []history.Op          // of all rows, if the transaction is recorded
@@ -94,12 +94,12 @@ func (tx *Tx) Scan(t *Table) (*Scan, error) {
 		return nil, fmt.Errorf("%w: %q", ErrNoScan, t.Name)
 	}
 	s := tx.newScan(t)
-	s.ix, s.known = ix.NewScan(), map[memory.Addr]int32{}
+	s.ix, s.known = ix.NewScan(), map[layout.Addr]int32{}
 	return s, nil
 }
 
-// Next returns the next record. ok is false when there are no more. The slices stay as they are until
-// the transaction ends. After an error only Rollback is allowed.
+// Next returns the next record. ok is false when there are no more. The slices stay as they are
+// until the transaction ends. After an error only Rollback is allowed.
 func (s *Scan) Next() (key, value []byte, ok bool, err error) {
 	if s.o != nil {
 		return s.nextOrdered()
@@ -139,7 +139,7 @@ func (s *Scan) Next() (key, value []byte, ok bool, err error) {
 }
 
 // Block is where the record is that Next has returned last; 0: the transaction has written it.
-func (s *Scan) Block() memory.Addr {
+func (s *Scan) Block() layout.Addr {
 	if s.took == 0 || s.took > len(s.rows) {
 		return 0
 	}
@@ -161,8 +161,8 @@ func (s *Scan) Version() record.TxID {
 	return s.tx.id // not reached: an item stands for what the transaction has locked
 }
 
-// Stop ends the walk early. The transaction then depends on the records that Next has returned, and on
-// no others.
+// Stop ends the walk early. The transaction then depends on the records that Next has
+// returned, and on no others.
 func (s *Scan) Stop() {
 	if s.over() {
 		return
@@ -188,7 +188,8 @@ func (s *Scan) Stop() {
 // over reports whether the transaction has ended.
 func (s *Scan) over() bool { return !s.tx.active || s.tx.id != s.id }
 
-// item returns the next item of the transaction that had a value when the scan began and has no row; -1: there is none.
+// item returns the next item of the transaction that had a value when the scan began and has no
+// row; -1: there is none.
 func (s *Scan) item() (i int, value []byte, err error) {
 	for s.own < s.last {
 		i := s.own
@@ -207,8 +208,8 @@ func (s *Scan) item() (i int, value []byte, err error) {
 	return -1, nil, nil
 }
 
-// wroteRow replaces the value of a row by what the transaction had written to its key when the scan began, if it had, and
-// reports whether the row had a value then.
+// wroteRow replaces the value of a row by what the transaction had written to its key when the scan
+// began, if it had, and reports whether the row had a value then.
 func (s *Scan) wroteRow(key []byte, value *[]byte) bool {
 	if !s.writes {
 		return true
@@ -255,10 +256,10 @@ func (s *Scan) piece() error {
 		}
 		s.complete, s.stage, s.last = true, scanItems, len(tx.items)
 	}
-	if s.loose {
+	if s.unvalidated {
 		s.want = scanAtEnd
 	}
-	if atEnd || s.loose {
+	if atEnd || s.unvalidated {
 		return nil
 	}
 	return tx.validate(tx.fetched)
@@ -281,12 +282,12 @@ func (s *Scan) unit() (more bool, err error) {
 		if !more {
 			return false, nil
 		}
-		hollow, err := s.read(s.cands, tries >= scanLooks)
-		locks := err == nil && !hollow && s.insists && tries <= insistLooks && !s.checking
+		dangling, err := s.read(s.cands, tries >= scanLooks)
+		locks := err == nil && !dangling && s.insists && tries <= insistLooks && !s.checking
 		if locks {
 			locks, err = s.lock(0, rows)
 		}
-		if err != nil || !hollow && !locks {
+		if err != nil || !dangling && !locks {
 			return true, err
 		}
 		for _, e := range s.found[found:] {

@@ -5,23 +5,30 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // Reading of what an index leads to: see Scan.
 
-// read reads the blocks that the scan does not know. hollow: one is free, which counts for absent in
-// the last look.
-func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error) {
-	tx, t := s.tx, s.tx.s.thread
-	room := scanRoom
-	buf, err := t.Alloc(room)
+// scanBuffer allocates what a scan reads blocks into: scanRoom bytes, or less if the arena is almost
+// full, but not less than scanLeast.
+func scanBuffer(t *rdma.Thread) (buf uint32, room int, err error) {
+	room = scanRoom
+	buf, err = t.Alloc(room)
 	for errors.Is(err, rdma.ErrArenaFull) && room > scanLeast {
 		room /= 2
 		buf, err = t.Alloc(room)
 	}
+	return buf, room, err
+}
+
+// read reads the blocks that the scan does not know. dangling: one is free, which counts for
+// absent in the last look.
+func (s *Scan) read(blocks []index.Candidate, last bool) (dangling bool, err error) {
+	tx, t := s.tx, s.tx.s.thread
+	buf, room, err := scanBuffer(t)
 	if err != nil {
 		return false, s.indexError(err)
 	}
@@ -39,7 +46,7 @@ func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error
 			if _, ok := s.known[x.Addr]; ok {
 				continue
 			}
-			if !tx.reaches(x.Addr) || x.Class >= memory.NumClasses {
+			if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
 				return false, tx.lost(&item{table: s.table}, x.Addr)
 			}
 			size := readLen(x.Class)
@@ -60,8 +67,8 @@ func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error
 			if _, ok := s.known[x.Addr]; ok {
 				continue // two slots lead to it: one is being moved
 			}
-			if hollow, err = s.take(x, img, last); err != nil || hollow {
-				return hollow, err
+			if dangling, err = s.take(x, img, last); err != nil || dangling {
+				return dangling, err
 			}
 		}
 		blocks = blocks[n:]
@@ -70,7 +77,7 @@ func (s *Scan) read(blocks []index.Candidate, last bool) (hollow bool, err error
 }
 
 // take accepts the image of a block that was read, or looks at the block for longer.
-func (s *Scan) take(x index.Candidate, img record.Image, last bool) (hollow bool, err error) {
+func (s *Scan) take(x index.Candidate, img record.Image, last bool) (dangling bool, err error) {
 	if _, err := img.Check(x.Addr); err != nil || !img.Stable() && img.Guard() != record.HeldBy(s.tx.id) {
 		return s.pursue(x, last)
 	}
@@ -78,7 +85,7 @@ func (s *Scan) take(x index.Candidate, img record.Image, last bool) (hollow bool
 }
 
 // accept notes a block whose image is whole, and unlocked or locked by the transaction.
-func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bool, err error) {
+func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (dangling bool, err error) {
 	tx, m, g := s.tx, img.Meta(), img.Guard()
 	e := evidence{addr: x.Addr, guard: g, own: g.Held()}
 	switch {
@@ -90,7 +97,8 @@ func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bo
 		if !last {
 			return true, nil
 		}
-		return false, fmt.Errorf("%w: index of table %q leads to block %v of table %d", ErrCorrupt, s.table.Name, x.Addr, m.Table())
+		return false, fmt.Errorf("%w: index of table %q leads to block %v of table %d",
+			ErrCorrupt, s.table.Name, x.Addr, m.Table())
 	}
 	e.row = m.State() == record.Live && !e.own
 	before := len(s.seen)
@@ -98,7 +106,7 @@ func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (hollow bo
 		s.seen = append(s.seen, s.table.op(img.Key(), img.Version(), m.State()))
 	}
 	if s.o != nil && m.State() == record.Absent && !e.own {
-		tx.bury(s.table, x, img)
+		tx.addTombstone(s.table, x, img)
 	}
 	if err := s.note(e); err != nil || !e.row && !(s.o != nil && m.State() == record.Live) {
 		return false, err
@@ -117,7 +125,8 @@ func (s *Scan) note(e evidence) error {
 	if limit := s.tx.s.thread.ArenaSize(); (len(s.found)+1)*evidenceSize > limit {
 		return &TooLargeError{
 			What: "scan", Got: (len(s.found) + 1) * evidenceSize, Limit: limit,
-			Remedy: fmt.Sprintf("a scan counts %d bytes of Arena for each record of table %q: raise Arena, or read the keys in several transactions", evidenceSize, s.table.Name),
+			Remedy: fmt.Sprintf("a scan counts %d bytes of Arena for each record of table %q: raise Arena, or read "+
+				"the keys in several transactions", evidenceSize, s.table.Name),
 		}
 	}
 	if s.o == nil {
@@ -127,9 +136,9 @@ func (s *Scan) note(e evidence) error {
 	return nil
 }
 
-// pursue looks at a block that is being written, or is locked, until it is neither. If that takes too
-// long, it stages the key: then the block is an item's, with all that is done for those.
-func (s *Scan) pursue(x index.Candidate, last bool) (hollow bool, err error) {
+// pursue looks at a block that is being written, or is locked, until it is neither. If that takes
+// too long, it stages the key: then the block is an item's, with all that is done for those.
+func (s *Scan) pursue(x index.Candidate, last bool) (dangling bool, err error) {
 	tx := s.tx
 	size := int(readLen(x.Class))
 	var img record.Image
@@ -177,8 +186,8 @@ func (s *Scan) pursue(x index.Candidate, last bool) (hollow bool, err error) {
 // scanPauseNs is the pause between two looks at a block that is locked, times how many there were.
 const scanPauseNs = 1000
 
-// stand has an item stand for a block. hollow: the key has no block by now, or another one.
-func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (hollow bool, err error) {
+// stand has an item stand for a block. dangling: the key has no block by now, or another one.
+func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (dangling bool, err error) {
 	tx := s.tx
 	it := &item{table: s.table, addr: x.Addr, klen: uint32(len(key)), long: key}
 	if s.checking || s.claimed {
@@ -220,7 +229,7 @@ func (s *Scan) stands(i int) error {
 }
 
 // look copies the first bytes of a copy of a block.
-func (s *Scan) look(a memory.Addr, replica, size int) (record.Image, error) {
+func (s *Scan) look(a layout.Addr, replica, size int) (record.Image, error) {
 	tx, t := s.tx, s.tx.s.thread
 	buf, err := t.Alloc(size)
 	if err != nil {

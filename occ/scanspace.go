@@ -2,13 +2,13 @@ package occ
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// scanSpace is what a Scan collects. It is used again by scans of later transactions, so that a scan
-// allocates nothing for its records. A Scan whose transaction has ended no longer looks at it.
+// scanSpace is what a Scan collects. It is used again by scans of later transactions, so that a
+// scan allocates nothing for its records. A Scan whose transaction has ended no longer looks at it.
 type scanSpace struct {
 	found []evidence
 	batch rdma.Batch
@@ -19,16 +19,20 @@ type scanSpace struct {
 
 	rows []scanRow // of the piece
 	data []byte    // their keys and values
-	// given are the data of earlier pieces, which the caller may keep until the transaction ends; spare are free.
+	// given are the data of earlier pieces, which the caller may keep until the transaction
+	// ends; spare are free.
 	given, spare [][]byte
 }
 
-// spareSpace is how many bytes of scanSpace a Tx keeps between transactions, about: the next one may not begin for long.
+// spareSpace is how many bytes of scanSpace a Tx keeps between transactions, about: the next one
+// may not begin for long.
 const spareSpace = 1 << 20
 
 // newScan begins a scan that has read nothing.
 func (tx *Tx) newScan(t *Table) *Scan {
-	s := &Scan{tx: tx, id: tx.id, table: t, want: scanFirst, next: tx.scans, since: len(tx.notes.list), writes: tx.writes > 0}
+	s := &Scan{
+		tx: tx, id: tx.id, table: t, want: scanFirst, next: tx.scans, since: len(tx.notes.list), writes: tx.writes > 0,
+	}
 	if n := len(tx.spaces); n > 0 {
 		s.scanSpace, tx.spaces = tx.spaces[n-1], tx.spaces[:n-1]
 		s.found, s.rows = s.found[:0], s.rows[:0]
@@ -76,12 +80,13 @@ func (x *scanSpace) size() int {
 	return n
 }
 
-// nextData gives the data of the rows to the caller, and takes other room for those of the next piece.
+// nextData gives the data of the rows to the caller, and takes other room for those of the next
+// piece.
 func (s *Scan) nextData() {
 	if len(s.data) == 0 {
 		return
 	}
-	if s.loose {
+	if s.unvalidated {
 		s.data = s.data[:0]
 		return
 	}
@@ -94,7 +99,7 @@ func (s *Scan) nextData() {
 
 // evidence is a block that a scan has met.
 type evidence struct {
-	addr  memory.Addr
+	addr  layout.Addr
 	guard record.Guard // as it was read; it must still be that
 	row   bool         // it was a record, and the caller gets it from the scan
 	own   bool         // it is known by an item of the transaction only

@@ -3,15 +3,15 @@ package occ
 import (
 	"errors"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
-	"txnode/rdma"
 )
 
 // Validation of what scans have read: see Scan, and docs/ordered.md.
 
-// validateScans repeats what the scans of the transaction have read: nil, a conflict, or errOwnBlocks
-// if an index has changed, but no record is new: then everything is to be validated once more.
+// validateScans repeats what the scans of the transaction have read: nil, a conflict, or
+// errOwnBlocks if an index has changed, but no record is new: then everything is to be
+// validated once more.
 func (tx *Tx) validateScans() error {
 	var again error
 	for s := tx.scans; s != nil; s = s.next {
@@ -46,10 +46,10 @@ func (s *Scan) validate() error {
 }
 
 // cover finds the blocks that items of the transaction protect: by a lock, or because they are
-// validated themselves. A block that the scan knows by an item only is forgotten when no item has it any
-// more, as another record may get it.
+// validated themselves. A block that the scan knows by an item only is forgotten when no item has
+// it any more, as another record may get it.
 func (s *Scan) cover() error {
-	if s.loose {
+	if s.unvalidated {
 		return nil
 	}
 	if s.o != nil {
@@ -141,9 +141,9 @@ func (s *Scan) guards() error {
 	return nil
 }
 
-// walkAgain reads the index anew, since it has changed: perhaps by blocks of the transaction's own, or
-// by a split. Records that were not known are the next rows, or a conflict if the caller was told that
-// there are no more.
+// walkAgain reads the index anew, since it has changed: perhaps by blocks of the transaction's own,
+// or by a split. Records that were not known are the next rows, or a conflict if the caller was
+// told that there are no more.
 func (s *Scan) walkAgain() error {
 	tx := s.tx
 	s.checking = true
@@ -184,7 +184,7 @@ func (s *Scan) knowFound() {
 		return
 	}
 	if s.known == nil {
-		s.known = make(map[memory.Addr]int32, len(s.found))
+		s.known = make(map[layout.Addr]int32, len(s.found))
 	}
 	clear(s.known)
 	for i := range s.found {
@@ -223,9 +223,9 @@ type tableEvidence struct {
 	table *Table
 }
 
-// guardsJoined posts what appendValidation has appended, and compares the guards of all leaves and all records that scans of
-// ordered tables have read, in the same round trip as far as there is room. Guards of blocks that lie side by side are read by one
-// READ of the lines.
+// guardsJoined posts what appendValidation has appended, and compares the guards of all leaves and
+// all records that scans of ordered tables have read, in the same round trip as far as there is
+// room. Guards of blocks that lie side by side are read by one READ of the lines.
 func (tx *Tx) guardsJoined() error {
 	c, b, t := tx.c, &tx.batch, tx.s.thread
 	tx.checks, tx.proofs = tx.checks[:0], tx.proofs[:0]
@@ -250,12 +250,7 @@ func (tx *Tx) guardsJoined() error {
 		}
 		return nil
 	}
-	room := scanRoom
-	buf, err := t.Alloc(room)
-	for errors.Is(err, rdma.ErrArenaFull) && room > scanLeast {
-		room /= 2
-		buf, err = t.Alloc(room)
-	}
+	buf, room, err := scanBuffer(t)
 	if err != nil {
 		return tx.indexError(&item{table: tx.proofs[0].table}, "walking", err)
 	}

@@ -56,7 +56,8 @@ func (tx *Tx) sealImage(it *item) {
 	m := record.MakeMeta(state, it.table.ID, it.class, int(it.klen), int(it.vlen))
 	at := tx.logAt + uint32(it.w)
 	if it.vacates {
-		record.Image(tx.bytes(at, it.wlen)).PutFree(it.addr, tx.id, it.table.ID, it.class, tx.s.eng.space.CountFree(it.addr))
+		record.Image(tx.bytes(at, it.wlen)).PutFree(it.addr, tx.id, it.table.ID, it.class,
+			tx.s.eng.space.CountFree(it.addr))
 		return
 	}
 	if it.klen == 8 && it.wlen == record.LineSize {

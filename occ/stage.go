@@ -77,7 +77,8 @@ func (tx *Tx) StageShort(t *Table, k uint64, update bool) int {
 			tx.next = at + record.LineSize
 			it.buf, it.bufLen = at, record.LineSize
 			if update {
-				it.cas = int32(b.LockRead(from, record.GuardOff, 0, uint64(record.HeldBy(tx.id)), s.masks, at, record.LineSize))
+				it.cas = int32(b.LockRead(from, record.GuardOff, 0, uint64(record.HeldBy(tx.id)), s.masks,
+					at, record.LineSize))
 			} else {
 				b.Read(from, at, record.LineSize)
 			}
@@ -114,7 +115,8 @@ func (tx *Tx) stageAny(t *Table, key []byte, update bool) (int, error) {
 	if t.Ordered != nil && len(key) > t.Ordered.MaxKey() {
 		return 0, &TooLargeError{
 			What: "key", Got: len(key), Limit: t.Ordered.MaxKey(),
-			Remedy: fmt.Sprintf("table %q was created for keys of that length: make another one with a larger MaxKey", t.Name),
+			Remedy: fmt.Sprintf("table %q was created for keys of that length: make another one with a larger MaxKey",
+				t.Name),
 		}
 	}
 	n := len(tx.items)

@@ -5,7 +5,7 @@ import (
 
 	"txnode/history"
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -73,7 +73,7 @@ func (tx *Tx) acceptLines(items []item) (n, unlocked int) {
 		if !ok || it.klen != 8 {
 			return n, unlocked
 		}
-		if m.State() != record.Live && tx.bereft(it) {
+		if m.State() != record.Live && tx.locksLost(it) {
 			return n, unlocked
 		}
 		g := record.GuardOf(line)
@@ -118,7 +118,7 @@ func (tx *Tx) commitStraight() error {
 	f := &tx.flights[tx.flight]
 	b.Reset()
 	base, want := b.Len(), tx.logCopies(v)
-	wrs := b.Extend(want + tx.writes*(memory.MaxReplicas-1))
+	wrs := b.Extend(want + tx.writes*(layout.MaxReplicas-1))
 	k, sums := tx.commitLines(wrs[want:], &f.bg)
 	b.Truncate(base + want + k)
 	rest := tx.logBlades(v, want)
@@ -137,9 +137,7 @@ func (tx *Tx) commitStraight() error {
 	}
 	if err := c.Do(b); err != nil {
 		f.bg.Forget()
-		err = tx.unknown(err)
-		tx.conclude(history.Unknown)
-		return err
+		return tx.undecided(err)
 	}
 	tx.conclude(history.Committed)
 	c.Count = &tx.phases[PhaseRelease]
@@ -169,8 +167,10 @@ func (tx *Tx) commitLines(copies []rdma.WR, bg *rdma.Batch) (k int, sums uint64)
 			state = record.Absent
 		}
 		at := tx.logAt + uint32(it.w)
-		sum := record.SealShort(tx.line(at), it.addr, id, record.MakeMeta(state, it.table.ID, it.class, 8, int(it.vlen)))
-		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr, it.version, id, freed, sum)
+		sum := record.SealShort(tx.line(at), it.addr, id,
+			record.MakeMeta(state, it.table.ID, it.class, 8, int(it.vlen)))
+		sums ^= log.SetLine(tx.entry(at-log.EntryHeaderSize), uint32(it.w)-log.EntryHeaderSize, it.addr,
+			it.version, id, freed, sum)
 		off, to := uint64(it.addr.Offset()), tx.copies(it)
 		a := to[0]
 		a.Off += off

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -89,7 +89,8 @@ func testStraight(t *testing.T, blades, backups int) {
 			for _, o := range ops {
 				if o.put != nil { // as package txn does
 					at := r.IntN(6) // the number of its item, or of another one, or of none
-					if len(o.key) != 8 || !tx.PutAt(at, b.table, binary.LittleEndian.Uint64([]byte(o.key)), []byte(*o.put)) {
+					if len(o.key) != 8 ||
+						!tx.PutAt(at, b.table, binary.LittleEndian.Uint64([]byte(o.key)), []byte(*o.put)) {
 						must(t, tx.Set(b.table, []byte(o.key), []byte(*o.put)))
 					}
 				}
@@ -116,7 +117,7 @@ func alike(t *testing.T, blades, others [][]byte, verbs, those [occ.NumPhases]rd
 			for blades[k][at] == others[k][at] {
 				at++
 			}
-			t.Errorf("blade %d differs at %#x, first", k, at+memory.HeaderArea)
+			t.Errorf("blade %d differs at %#x, first", k, at+layout.HeaderArea)
 		}
 	}
 	if verbs != those {
@@ -136,7 +137,7 @@ func (b *bed) blades() [][]byte {
 	var batch rdma.Batch
 	for k := range out {
 		id := rdma.BladeID(k)
-		for off := uint64(memory.HeaderArea); off < size; off += chunk { // the header has a uuid
+		for off := uint64(layout.HeaderArea); off < size; off += chunk { // the header has a uuid
 			batch.Reset()
 			batch.Read(rdma.RemoteAddr{Blade: id, Key: b.space.View().Key(id), Off: off}, at, chunk)
 			if err := b.ctl.Plain().Do(&batch); err != nil {

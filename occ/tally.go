@@ -2,9 +2,9 @@ package occ
 
 import "txnode/memory/record"
 
-// TableCounts are running totals of what transactions have done to the keys of one table. A key counts once for a
-// transaction. Reads, Updates, Inserts and Deletes are of transactions that have committed; Conflicts are attempts that
-// have not, because of a key of the table.
+// TableCounts are running totals of what transactions have done to the keys of one table. A key
+// counts once for a transaction. Reads, Updates, Inserts and Deletes are of transactions that have
+// committed; Conflicts are attempts that have not, because of a key of the table.
 type TableCounts struct {
 	Reads     uint64 // keys that were read, absent ones included, and not written
 	Updates   uint64 // records that were replaced
@@ -22,8 +22,9 @@ func (c *TableCounts) Add(d *TableCounts) {
 	c.Conflicts += d.Conflicts
 }
 
-// tally counts what a Tx has done to one table: keys by what was written, and the state that was read. The loop over
-// the items of a transaction that has committed only counts; TableCounts says what that means.
+// tally counts what a Tx has done to one table: keys by what was written, and the state that was
+// read. The loop over the items of a transaction that has committed only counts; TableCounts
+// says what that means.
 type tally struct {
 	done [4 * tallyStates]uint64 // as many as are a power of two, so that no index is out of bounds
 }
@@ -67,8 +68,8 @@ func (tx *Tx) tallyAll() {
 	}
 }
 
-// tallyFresh makes sure that a table has a tally, and notes that it changes. It is a function of its own, so that
-// tallyAll needs no frame for it.
+// tallyFresh makes sure that a table has a tally, and notes that it changes. It is a function of
+// its own, so that tallyAll needs no frame for it.
 //
 //go:noinline
 func (tx *Tx) tallyFresh(t *Table) *tally {
@@ -84,8 +85,8 @@ func (tx *Tx) tallyFresh(t *Table) *tally {
 	return x
 }
 
-// Tallies tells the totals of each table, by its number, that have changed since it was called last. It is called
-// where the transaction runs.
+// Tallies tells the totals of each table, by its number, that have changed since it was called
+// last. It is called where the transaction runs.
 func (tx *Tx) Tallies(tell func(table uint16, c TableCounts)) {
 	for _, id := range tx.tallied {
 		x := &tx.tallies[id]

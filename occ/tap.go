@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -15,9 +15,10 @@ type TapWrite struct {
 	Table      *Table
 	Key, Value []byte
 	Deleted    bool
-	// Block is where the record was that is replaced or deleted, or where the one is that is new. Without a Key it is a block
-	// that has become free: in an ordered table a record that is replaced gets another one.
-	Block memory.Addr
+	// Block is where the record was that is replaced or deleted, or where the one is that is new.
+	// Without a Key it is a block that has become free: in an ordered table a record that is
+	// replaced gets another one.
+	Block layout.Addr
 }
 
 // Tap is told what transactions write that commit while it is attached to their

@@ -55,11 +55,14 @@ func TestTap(t *testing.T) {
 		must(t, b.do(one, put("x", "2"), lock("z")))
 		must(t, b.do(one, get("x")))
 		must(t, b.do(two, del("y"), put("new", "3")))
-		must(t, b.do(two, lazyPut("z", "a value that is too long for the block that its record is in, so that it moves")))
+		must(t,
+			b.do(two, lazyPut("z", "a value that is too long for the block that its record is in, so that it moves")))
 		must(t, one.Begin())
 		must(t, b.apply(one, put("x", "never")))
 		must(t, one.Rollback())
-		want := []string{"1 x=2", "2 -y new=3", "3 z=a value that is too long for the block that its record is in, so that it moves"}
+		want := []string{
+			"1 x=2", "2 -y new=3", "3 z=a value that is too long for the block that its record is in, so that it moves",
+		}
 		if !slices.Equal(k.told, want) {
 			t.Errorf("told %q, want %q", k.told, want)
 		}
@@ -131,7 +134,8 @@ func TestTapDetached(t *testing.T) {
 			b.eng.Detach(tap)
 			var c *occ.ConflictError
 			if err := one.Commit(); !errors.As(err, &c) || c.Reason != occ.AbortValidation {
-				t.Errorf("began before the tap %v: commits after a copy that has what it must come before: %v", before, err)
+				t.Errorf("began before the tap %v: commits after a copy that has what it must come before: %v",
+					before, err)
 			}
 		}
 	})

@@ -71,7 +71,8 @@ func TestTornBlockOfCachedAddress(t *testing.T) {
 						t.Errorf("a record that is damaged on its primary alone: %v", err)
 					}
 					tear(1, 0, uint64(record.MakeTxID(7, 9)))
-					if err = b.do(tx, op{key: "kept", update: lock}); !errors.Is(err, occ.ErrCorrupt) && !errors.Is(err, occ.ErrConflict) {
+					if err = b.do(tx, op{key: "kept", update: lock}); !errors.Is(err, occ.ErrCorrupt) &&
+						!errors.Is(err, occ.ErrConflict) {
 						t.Errorf("a record that is damaged: %v", err)
 					}
 					tear(0, 0, version)

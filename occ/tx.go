@@ -9,6 +9,7 @@ import (
 	"txnode/index"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -43,14 +44,14 @@ type flight struct {
 
 	generation uint32 // of the record, with FlushDurable; else 0
 	freed      []freed
-	installs   []memory.Addr // private blocks whose images are on their way to the primaries
+	installs   []layout.Addr // private blocks whose images are on their way to the primaries
 }
 
 // freed is a block that a record has left. As long as the transaction that moved it
 // is not at rest, recovery may come by and free it again.
 type freed struct {
-	addr  memory.Addr
-	class memory.Class
+	addr  layout.Addr
+	class layout.Class
 }
 
 type chunk struct {
@@ -71,7 +72,9 @@ const (
 // state is what Begin sets back.
 type state struct {
 	fetched int // items[:fetched] have been executed
-	built   int // the requests of so many items behind these are in the batch: see StageShort; -1: they were, and are not valid any more
+	// the requests of so many items behind these are in the batch: see StageShort; -1: they were,
+	// and are not valid any more
+	built   int
 	lines   int // so many may follow them, if the requests of all that is staged are in the batch; else 0
 	writes  int
 	inserts int // staged items of Insert that have not been executed
@@ -114,7 +117,7 @@ type Tx struct {
 	id   record.TxID
 	base unsafe.Pointer // of the thread's arena
 
-	view  *memory.View
+	view  *layout.View
 	items []item
 	state
 	index   itemIndex
@@ -126,12 +129,17 @@ type Tx struct {
 	notes   notes
 	nodes   []node // of ordered indexes
 	editors []tableEditor
-	posts   []tablePost
-	scratch []byte
-	kept    []byte          // what is replaced, as it is kept: see keep
-	checks  []block         // guards that scans of ordered tables depend on, perhaps while one of them reads blocks (see stand)
-	proofs  []tableEvidence // of the same numbers
-	order   []int32         // of checks that are read together, by address
+	// evidence and cands are scratch of lookups.
+	evidence []index.Node
+	cands    []index.Candidate
+	posts    []tablePost
+	scratch  []byte
+	kept     []byte // what is replaced, as it is kept: see keep
+	// guards that scans of ordered tables depend on, perhaps while one of them reads
+	// blocks (see stand)
+	checks []block
+	proofs []tableEvidence // of the same numbers
+	order  []int32         // of checks that are read together, by address
 
 	batch   rdma.Batch
 	flights [numFlights]flight
@@ -146,17 +154,17 @@ type Tx struct {
 	number uint64 // of the tap's
 	taps   uint32 // Engine.taps when it began
 
-	stuck  stuck       // what it meets, and has met before
-	met    meeting     // what the last conflict was with
-	asked  uint64      // of which classes blocks were asked for, by bit, since Begin
-	hollow memory.Addr // a block that is free, and a slot led to it
-	ragged meeting     // one of several candidates that could not be read
-	// doubted is such a block that seems to be damaged: see contradicted.
-	doubted memory.Addr
-	// ill is where damage was met last, and served are blocks of this transaction and of those before that
-	// were read from another copy: what Mend is to look at.
+	stuck    stuck       // what it meets, and has met before
+	met      meeting     // what the last conflict was with
+	asked    uint64      // of which classes blocks were asked for, by bit, since Begin
+	dangling layout.Addr // a block that is free, and a slot led to it
+	ragged   meeting     // one of several candidates that could not be read
+	// mayBeDamaged is such a block that seems to be damaged: see contradicted.
+	mayBeDamaged layout.Addr
+	// ill is where damage was met last, and served are blocks of this transaction and of those
+	// before that were read from another copy: what Repair is to look at.
 	ill    ill
-	served []memory.Addr
+	served []layout.Addr
 
 	expected  [maxExpected]expected // of these, the first expecting: see Expect
 	expecting int
@@ -177,7 +185,8 @@ func (s *Session) NewTx(c *rdma.Coro) (*Tx, error) {
 	for i := range tx.flights {
 		at, err := s.thread.Alloc(slabSize)
 		if err != nil {
-			return nil, fmt.Errorf("txn: buffers of a transaction: %w; raise Arena, or run fewer Coroutines on a thread", err)
+			return nil, fmt.Errorf("txn: buffers of a transaction: %w; raise Arena, or run fewer "+
+				"Coroutines on a thread", err)
 		}
 		tx.flights[i].slab = at
 	}
@@ -234,7 +243,7 @@ func (tx *Tx) Begin() error {
 			return err
 		}
 	}
-	if s.astray() {
+	if s.reachDiffers() {
 		if err := s.reach(); err != nil {
 			return err
 		}
@@ -265,6 +274,9 @@ func (tx *Tx) Begin() error {
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
 	tx.nodes, tx.posts = tx.nodes[:0], tx.posts[:0]
+	for i := range tx.editors {
+		tx.editors[i].changes = tx.editors[i].changes[:0]
+	}
 	if tx.index.n > 0 {
 		tx.index.reset()
 	}
@@ -324,7 +336,7 @@ func (s *Session) failed(err error) error {
 		return e
 	}
 	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
-		s.torn = true
+		s.halfDone = true
 		return s.fail(err)
 	}
 	if errors.Is(err, memory.ErrNoCoordinator) { // it was declared dead

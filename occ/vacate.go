@@ -3,23 +3,26 @@ package occ
 import (
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// Remnant is a block of a table that is being dropped, as its header was read: in use, and not locked.
+// Remnant is a block of a table that is being dropped, as its header was read: in use, and not
+// locked.
 type Remnant struct {
-	Addr    memory.Addr
-	Class   memory.Class
+	Addr    layout.Addr
+	Class   layout.Class
 	Version record.TxID
 }
 
-// Vacate locks blocks of table t, which the commit makes free, as many of them as the log has room for. It returns
-// how many it has looked at, the first of the list, and how many of these it has locked: the others are locked by
-// another session, or have another version. What leads to the blocks is left as it is: the caller knows that
-// no transaction uses the table any more (Rest). The transaction does nothing else.
+// Vacate locks blocks of table t, which the commit makes free, as many of them as the log has room
+// for. It returns how many it has looked at, the first of the list, and how many of these it has
+// locked: the others are locked by another session, or have another version. What leads to the
+// blocks is left as it is: the caller knows that no transaction uses the table any more (Rest). The
+// transaction does nothing else.
 //
-// A commit is what makes them free, so copies, logs, recovery and the loss of power need no further mechanism.
+// A commit is what makes them free, so copies, logs, recovery and the loss of power need no
+// further mechanism.
 func (tx *Tx) Vacate(t *Table, blocks []Remnant) (looked, locked int, err error) {
 	switch {
 	case !tx.active:

@@ -42,13 +42,13 @@ func (tx *Tx) certify(first int) error {
 	}
 	atEnd := tx.atEnd || tx.s.eng.opts.Policy == PolicyFORD
 	if atEnd || fromBackup {
-		tx.valid = old+fresh == 0 || len(tx.items) == 1 && !fromBackup && tx.scans == nil
+		tx.valid = old+fresh == 0 || tx.lone() && !fromBackup && tx.scans == nil
 		if tx.valid || atEnd {
 			return nil
 		}
 		return tx.validate(len(tx.items))
 	}
-	if fresh == 1 && locked == 0 && (len(tx.items) == 1 || !tx.leans()) {
+	if fresh == 1 && locked == 0 && (tx.lone() || !tx.leans()) {
 		if old == 0 {
 			tx.valid = true
 			return nil
@@ -62,8 +62,15 @@ func (tx *Tx) certify(first int) error {
 	return tx.validate(len(tx.items))
 }
 
-// ValidateAtEnd leaves it to Commit, and to Certify, to make sure that what the transaction reads
-// from now on existed at one moment, as policy ford does. Until then the caller may see what never was.
+// lone reports whether all that the transaction has read is one item, by a single READ. That a key is
+// absent because blocks of its hash have other keys was not seen by one.
+func (tx *Tx) lone() bool {
+	return len(tx.items) == 1 && (tx.items[0].passed == 0 || !tx.leans())
+}
+
+// ValidateAtEnd leaves it to Commit, and to Certify, to make sure that what the transaction
+// reads from now on existed at one moment, as policy ford does. Until then the caller may
+// see what never was.
 func (tx *Tx) ValidateAtEnd() { tx.atEnd = true }
 
 // Certify makes sure that everything the transaction has read existed at one
@@ -79,17 +86,20 @@ func (tx *Tx) Certify() error {
 	return tx.fresh()
 }
 
-// fresh makes sure that no other process has gone on meanwhile from a later epoch than that by which the transaction has read: a
-// blade that was declared dead may still answer. See memory.Space.Fresh.
+// fresh makes sure that no other process has gone on meanwhile from a later epoch than that by
+// which the transaction has read: a blade that was declared dead may still answer. See
+// memory.Space.Fresh.
 func (tx *Tx) fresh() error {
 	space := tx.s.eng.space
 	if space.Fresh(tx.view, tx.s.thread) {
 		return nil
 	}
-	if space.View().Epoch == tx.view.Epoch && !space.ReadOnly() { // the catalog says whether the epoch was still this one
+	// the catalog says whether the epoch was still this one
+	if space.View().Epoch == tx.view.Epoch && !space.ReadOnly() {
 		end := tx.s.eng.leaseEnd(tx.s.thread.Now())
 		err := tx.c.Await(func() error { return space.Renew(end) }, nil)
-		if err != nil && !errors.Is(err, memory.ErrShared) { // another process is alone: this one was taken for dead, and has to rejoin
+		// another process is alone: this one was taken for dead, and has to rejoin
+		if err != nil && !errors.Is(err, memory.ErrShared) {
 			return tx.s.failed(err)
 		}
 		if err == nil && space.Fresh(tx.view, tx.s.thread) {
@@ -159,7 +169,8 @@ var errOwnBlocks = errors.New("txn: buckets have changed")
 // maxOwnRounds bounds how often such keys are looked up again.
 const maxOwnRounds = 4
 
-// firstChanged is the first of n items whose buckets have changed; without one, it is a scan whose have.
+// firstChanged is the first of n items whose buckets have changed; without one, it is a scan whose
+// have.
 func (tx *Tx) firstChanged(n int) *item {
 	for i := range tx.items[:n] {
 		if tx.items[i].changed {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -28,7 +28,7 @@ func (tx *Tx) value(it *item) []byte {
 }
 
 // Block is where the record of item i is, which has been executed.
-func (tx *Tx) Block(i int) memory.Addr { return tx.items[i].addr }
+func (tx *Tx) Block(i int) layout.Addr { return tx.items[i].addr }
 
 // Version is that of the record of item i, which has been executed, as it was read.
 func (tx *Tx) Version(i int) record.TxID { return tx.items[i].version }
@@ -90,7 +90,8 @@ func (tx *Tx) PutAt(i int, t *Table, k uint64, value []byte) bool {
 
 // setShort is setImage for the first value of a locked item, if that fits a line.
 func (tx *Tx) setShort(it *item, value []byte) bool {
-	if len(value) > record.ShortValue || !it.locked || it.table.reserved.Load() != nil || len(tx.loops) > 0 || it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
+	if len(value) > record.ShortValue || !it.locked || it.table.reserved.Load() != nil || len(tx.loops) > 0 ||
+		it.write != writeNone || !tx.log.Fits(record.LineSize, tx.logCap) || !tx.active {
 		return false
 	}
 	at := tx.logAt + uint32(tx.log.Len())
@@ -112,7 +113,8 @@ func (tx *Tx) reserve(size int) (int, error) {
 		return 0, tx.logTooLarge(need)
 	}
 	if tx.log.Entries() == log.MaxEntries {
-		return 0, fmt.Errorf("txn: transaction of more than %d images, those that were outgrown included: %w", log.MaxEntries, ErrTooLarge)
+		return 0, fmt.Errorf("txn: transaction of more than %d images, those that were outgrown included: %w",
+			log.MaxEntries, ErrTooLarge)
 	}
 	if need > tx.logCap {
 		grown := 2 * tx.logCap
@@ -211,11 +213,12 @@ func (tx *Tx) Delete(i int) error {
 	return tx.setImage(i, writeDelete, nil)
 }
 
-// AllowReserved says whether the transaction may write reserved tables from now on. Begin sets that to false. The
-// caller keeps such tables and what depends on them alike.
+// AllowReserved says whether the transaction may write reserved tables from now on. Begin sets that
+// to false. The caller keeps such tables and what depends on them alike.
 func (tx *Tx) AllowReserved(allow bool) { tx.reserved = allow }
 
-// setImage stages a write: the place where all of them are staged, but for the short ones of setShort.
+// setImage stages a write: the place where all of them are staged, but for the short ones of
+// setShort.
 func (tx *Tx) setImage(i int, w write, value []byte) error {
 	it := &tx.items[i]
 	if err := it.table.reserved.Load(); err != nil && !tx.reserved {

@@ -7,8 +7,8 @@ import (
 	"txnode/txn"
 )
 
-// TestIndexAgain: an index whose table was dropped, or that was dropped itself, makes the next table of that kind; one that is in
-// use does not.
+// TestIndexAgain: an index whose table was dropped, or that was dropped itself, makes the next
+// table of that kind; one that is in use does not.
 func TestIndexAgain(t *testing.T) {
 	ctx := t.Context()
 	db := mustOpen(t, tiny())
@@ -17,7 +17,8 @@ func TestIndexAgain(t *testing.T) {
 		return txn.CreateTable(db, "words", txn.String, txn.Plain[uint64](), byValue)
 	}
 	for _, drop := range []func() error{
-		func() error { return db.DropTable(ctx, "words") }, func() error { return db.DropIndex(ctx, "words", "value") }, func() error { return db.DropTable(ctx, "words") },
+		func() error { return db.DropTable(ctx, "words") }, func() error { return db.DropIndex(ctx, "words", "value") },
+		func() error { return db.DropTable(ctx, "words") },
 	} {
 		words := must(create())
 		_, err := create()
@@ -48,7 +49,8 @@ func TestIndexAgain(t *testing.T) {
 	}
 }
 
-// TestPrefixNeedsParts: a prefix of a tuple says how many parts count, since a whole key is not meant. All takes the options of Range.
+// TestPrefixNeedsParts: a prefix of a tuple says how many parts count, since a whole key is not
+// meant. All takes the options of Range.
 func TestPrefixNeedsParts(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := must(txn.CreateOrderedTable(db, "t", txn.Tuple2Key(txn.String, txn.Uint64), txn.Plain[uint64]()))

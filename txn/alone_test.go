@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// dozing is the catalog of a process that is stopped as soon as the catalog has given it a right, while a function runs: what
-// the process asks meanwhile waits.
+// dozing is the catalog of a process that is stopped as soon as the catalog has given it a right,
+// while a function runs: what the process asks meanwhile waits.
 type dozing struct {
-	memory.Catalog
+	layout.Catalog
 	mu      sync.Mutex
 	stopped chan struct{} // nil: the process runs
 	sleep   func()        // nil: it has slept
@@ -32,34 +33,36 @@ func (s *dozing) wait() {
 	}
 }
 
-func (s *dozing) Load() ([]memory.Entry, memory.Revision, error) {
+func (s *dozing) Load() ([]layout.Entry, layout.Revision, error) {
 	s.wait()
 	return s.Catalog.Load()
 }
 
-func (s *dozing) Revision() (memory.Revision, error) {
+func (s *dozing) Revision() (layout.Revision, error) {
 	s.wait()
 	return s.Catalog.Revision()
 }
 
-func (s *dozing) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (s *dozing) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	s.wait()
 	return s.Catalog.KeepAlive(b)
 }
 
-func (s *dozing) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+func (s *dozing) Await(ctx context.Context, rev layout.Revision) (layout.Revision, error) {
 	s.wait()
 	now, err := s.Catalog.Await(ctx, rev)
 	s.wait()
 	return now, err
 }
 
-func (s *dozing) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (s *dozing) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	s.wait()
 	rev, err := s.Catalog.Apply(rev, changes)
 	s.mu.Lock()
 	fn := s.sleep
-	if fn == nil || err != nil || !slices.ContainsFunc(changes, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, "mend/") && e.Value != nil }) {
+	if fn == nil || err != nil || !slices.ContainsFunc(changes, func(e layout.Entry) bool {
+		return strings.HasPrefix(e.Key, "mend/") && e.Value != nil
+	}) {
 		s.mu.Unlock()
 		return rev, err
 	}
@@ -74,8 +77,9 @@ func (s *dozing) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revi
 	return rev, err
 }
 
-// TestRightsNoMore: a process that has the right to drop tables, or is alone with the database to restore it, is stopped past its lease before it
-// does so. Another one ends it meanwhile, and uses a table. The first one goes on, and changes nothing.
+// TestRightsNoMore: a process that has the right to drop tables, or is alone with the database to
+// restore it, is stopped past its lease before it does so. Another one ends it meanwhile, and uses
+// a table. The first one goes on, and changes nothing.
 func TestRightsNoMore(t *testing.T) {
 	type doc struct{ Tag, Text string }
 	ctx := t.Context()
@@ -109,7 +113,9 @@ func TestRightsNoMore(t *testing.T) {
 		act     func(db *txn.DB) error
 	}{
 		{name: "drop a table", act: func(db *txn.DB) error { return db.DropTable(ctx, "docs") }},
-		{name: "drop an index", indexed: true, act: func(db *txn.DB) error { return db.DropIndex(ctx, "docs", "by_tag") }},
+		{name: "drop an index", indexed: true, act: func(db *txn.DB) error {
+			return db.DropIndex(ctx, "docs", "by_tag")
+		}},
 		{name: "restore", empty: true, act: func(db *txn.DB) error {
 			_, err := db.Restore(ctx, bytes.NewReader(backup.Bytes()), txn.BackupOptions{})
 			return err
@@ -149,7 +155,7 @@ func TestRightsNoMore(t *testing.T) {
 				if err == nil {
 					until(t, "its registration is ended", func() bool {
 						l := q.Space().Layout()
-						return l.Process(was) == nil && l.Mender(memory.MendDrop) == 0
+						return l.Process(was) == nil && l.Holder(layout.RightDrop) == 0
 					})
 					theirs, err = create(q, indexes()...)
 				}
@@ -172,7 +178,7 @@ func TestRightsNoMore(t *testing.T) {
 				t.Errorf("the other process writes: %v", err)
 			}
 			for _, x := range q.Space().Layout().Tables {
-				if x.State != memory.TableLive || !c.indexed && strings.Contains(string(x.Options), "by_tag") {
+				if x.State != layout.TableLive || !c.indexed && strings.Contains(string(x.Options), "by_tag") {
 					t.Errorf("table %q is in state %v, with options %s", x.Name, x.State, x.Options)
 				}
 			}

@@ -14,16 +14,16 @@ import (
 	"time"
 
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/txn"
 	"txnode/verify"
 )
 
 var damages = flag.Int("damages", 40, "how many damaged databases TestDamageAnywhere opens")
 
-// TestDamageAnywhere opens databases of which something was overwritten, wherever that may be: in the
-// catalog, in headers, indexes, records, logs, extents, on one blade or on all. Whoever uses
+// TestDamageAnywhere opens databases of which something was overwritten, wherever that may be: in
+// the catalog, in headers, indexes, records, logs, extents, on one blade or on all. Whoever uses
 // one gets errors, or what is stored; never another value, a panic or an operation without an end.
 func TestDamageAnywhere(t *testing.T) {
 	raced.Skip(t)
@@ -77,7 +77,8 @@ func anywhereDir(t *testing.T, closed bool) string {
 	for i := range uint64(2) {
 		tab := table(t, db, fmt.Sprint("t", i))
 		for k := range uint64(anywhereKeys) {
-			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, anywhereValue(i, k)) }); err != nil {
+			if err := db.Update(t.Context(),
+				func(tx *txn.Tx) error { return tab.Insert(tx, k, anywhereValue(i, k)) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -190,7 +191,7 @@ func checkDamaged(t *testing.T, dir, what string, repair bool) {
 			t.Logf("%s: %v", what, err)
 		}
 	}()
-	l, err := memory.LoadLayout(h.Catalog)
+	l, err := layout.LoadLayout(h.Catalog)
 	if err != nil || l == nil {
 		return
 	}

@@ -12,8 +12,8 @@ import (
 	"txnode/txn"
 )
 
-// TestSmallArena: as many coroutines share a thread as its arena has room for, and it is said
-// how large it had to be for more. Those of another thread stop in the middle of inserts and splits,
+// TestSmallArena: as many coroutines share a thread as its arena has room for, and it is said how
+// large it had to be for more. Those of another thread stop in the middle of inserts and splits,
 // then a blade does: who is left recovers all that, sweeps it, makes copies, and can be closed.
 func TestSmallArena(t *testing.T) {
 	raced.Skip(t)
@@ -37,19 +37,23 @@ func TestSmallArena(t *testing.T) {
 // inSmallArena reports whether a thread has room for so many coroutines.
 func inSmallArena(t *testing.T, arena, coroutines, value int) bool {
 	blade := sim.BladeOptions{Size: 32 << 20, Key: 1}
-	f, err := sim.New(sim.Options{Blades: []sim.BladeOptions{blade, blade, blade}, ThreadsPerBlade: 4, Placed: true, Seed: 1})
+	f, err := sim.New(sim.Options{
+		Blades: []sim.BladeOptions{blade, blade, blade}, ThreadsPerBlade: 4, Placed: true, Seed: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
 	o := tiny()
-	o.BladeSize, o.Fabric, o.Catalog, o.Workers, o.LeaseTerm, o.Retries, o.Arena = 0, f, &catalog.Mem{}, 1, 50_000_000, math.MaxInt32, arena
+	o.BladeSize, o.Fabric, o.Catalog, o.Workers, o.LeaseTerm, o.Retries, o.Arena = 0, f, &catalog.Mem{}, 1, 50_000_000,
+		math.MaxInt32, arena
 	db, err := txn.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tab := table(t, db, "t")
-	if err := db.Run(t.Context(), 1, coroutines, func(context.Context, int, *txn.Worker) error { return nil }); err != nil {
+	if err := db.Run(t.Context(), 1, coroutines,
+		func(context.Context, int, *txn.Worker) error { return nil }); err != nil {
 		says(t, "Run", err, txn.ErrOptions, "Arena is ", fmt.Sprintf("%d coroutines", coroutines), "at least")
 		return false
 	}
@@ -91,7 +95,8 @@ func inSmallArena(t *testing.T, arena, coroutines, value int) bool {
 		return nil
 	})
 	r := db.Redundancy()
-	if _, unswept := db.Space().Unswept(); err != nil || unswept || r.Missing > 0 || r.Building > 0 || len(r.Down) != 1 || r.Failure != nil {
+	if _, unswept := db.Space().Unswept(); err != nil || unswept || r.Missing > 0 || r.Building > 0 ||
+		len(r.Down) != 1 || r.Failure != nil {
 		t.Errorf("%d coroutines: %v; to be swept: %v, %+v", coroutines, err, unswept, r)
 	}
 	return true

@@ -9,9 +9,9 @@ import (
 	"txnode/txn"
 )
 
-// TestValidateAtEnd: transactions that validate at their end what they read see sums that never were,
-// and commit none of them, nor do they fail for one. Of two keys that are never there together, and
-// never both absent, they find one.
+// TestValidateAtEnd: transactions that validate at their end what they read see sums that never
+// were, and commit none of them, nor do they fail for one. Of two keys that are never there
+// together, and never both absent, they find one.
 func TestValidateAtEnd(t *testing.T) {
 	const accounts, start, left, right = 8, 100, 100, 101
 	errSkew := errors.New("a state that never was")
@@ -140,7 +140,8 @@ func TestValidateAtEndByHand(t *testing.T) {
 	fill(t, db, tab, 2, val(1))
 	set := func(v uint64) {
 		t.Helper()
-		if err := db.Update(ctx, func(tx *txn.Tx) error { return errors.Join(tab.Put(tx, 0, val(v)), tab.Put(tx, 1, val(v))) }); err != nil {
+		if err := db.Update(ctx,
+			func(tx *txn.Tx) error { return errors.Join(tab.Put(tx, 0, val(v)), tab.Put(tx, 1, val(v))) }); err != nil {
 			t.Fatal(err)
 		}
 	}

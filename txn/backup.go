@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/txn/snapshot"
 )
@@ -19,25 +19,27 @@ type BackupOptions struct {
 	// Progress, if not nil, is called now and then with the number of records done
 	// so far, from the goroutine of the caller.
 	Progress func(records uint64)
-	// SkipDamaged, if not nil, has Backup go on where a record, a slot or an index is damaged on every
-	// copy. Backup leaves that out and calls SkipDamaged, from the goroutine of the caller. nil: Backup
-	// fails with ErrCorrupt. Damage to one of several copies is no reason to leave anything out.
-	// Restore does not use it. It deletes the entries of indexes that lead to what was left out, and marks an index
-	// of which entries were left out, or whose Key only the program knows, as not built: see Index.Build.
+	// SkipDamaged, if not nil, has Backup go on where a record, a slot or an index is damaged on
+	// every copy. Backup leaves that out and calls SkipDamaged, from the goroutine of the caller.
+	// nil: Backup fails with ErrCorrupt. Damage to one of several copies is no reason to leave
+	// anything out. Restore does not use it. It deletes the entries of indexes that lead to what
+	// was left out, and marks an index of which entries were left out, or whose Key only the
+	// program knows, as not built: see Index.Build.
 	SkipDamaged func(Skipped)
 }
 
 // Skipped is what a backup has left out.
 type Skipped struct {
 	Table string
-	// Key is the key of the record as a damaged copy shows it, encoded by the table's Key, and possibly
-	// damaged too; nil: no copy shows one, or Rest is set.
+	// Key is the key of the record as a damaged copy shows it, encoded by the table's Key, and
+	// possibly damaged too; nil: no copy shows one, or Rest is set.
 	Key []byte
-	// Block is the block of the record, by its logical address, or, without Key, that of a leaf of an ordered
-	// table, whose records are left out: Err says which keys they have. 0: the slot is damaged, or Rest is set.
-	Block memory.Addr
-	// Rest says that the index of the table is damaged: the records that the index did not lead to before
-	// the damage was met are left out, and how many they are is not known.
+	// Block is the block of the record, by its logical address, or, without Key, that of a leaf of
+	// an ordered table, whose records are left out: Err says which keys they have. 0: the slot is
+	// damaged, or Rest is set.
+	Block layout.Addr
+	// Rest says that the index of the table is damaged: the records that the index did not lead to
+	// before the damage was met are left out, and how many they are is not known.
 	Rest bool
 	Err  error // an ErrCorrupt that says where the damage is
 }
@@ -57,19 +59,21 @@ const settleNs = 10_000
 // snapshot.MaxPending bytes. From half of that on each commit waits for w for a millisecond. When w
 // has taken nothing for 10 s, or the memory is full, Backup fails with snapshot.ErrBehind.
 //
-// A record that is damaged on one copy is read from another one, and mended. If every copy is damaged,
-// Backup fails with ErrCorrupt; BackupOptions.SkipDamaged has it leave the record out.
+// A record that is damaged on one copy is read from another one, and repaired. If every copy is
+// damaged, Backup fails with ErrCorrupt; BackupOptions.SkipDamaged has it leave the record out.
 //
-// One backup runs at a time. After an error, such as the loss of a blade, what was written is not a backup, and Restore
-// refuses it.
+// One backup runs at a time. After an error, such as the loss of a blade, what was written is not a
+// backup, and Restore refuses it.
 //
-// A database that several processes can have open (Options.Shared) is copied beside all of them, in another way: see
-// backupShared. The copy is then the state at one moment, soon after the call. All transactions that are under way at that moment
-// are decided before others go on, which takes milliseconds. Until the backup ends, the first change of each record, by any
-// process, keeps what it replaces on the blades. A slow w holds up no commit, but the longer the backup takes the more is
-// kept. Blades that are lost, and other processes that die, do not end such a backup. If the blades have no room for what is kept, or a
-// transaction has none in its log area, the transaction goes on, and the backup fails with memory.ErrCut. So it does
-// when others have taken this process for dead. While another process makes a backup it is memory.ErrShared.
+// A database that several processes can have open (Options.Shared) is copied beside all of them, in
+// another way: see backupShared. The copy is then the state at one moment, soon after the call. All
+// transactions that are under way at that moment are decided before others go on, which takes
+// milliseconds. Until the backup ends, the first change of each record, by any process, keeps what
+// it replaces on the blades. A slow w holds up no commit, but the longer the backup takes the more
+// is kept. Blades that are lost, and other processes that die, do not end such a backup. If the
+// blades have no room for what is kept, or a transaction has none in its log area, the transaction
+// goes on, and the backup fails with memory.ErrCut. So it does when others have taken this process
+// for dead. While another process makes a backup it is memory.ErrShared.
 func (db *DB) Backup(ctx context.Context, w io.Writer, o BackupOptions) (snapshot.Info, error) {
 	info, err := db.backup(ctx, w, o)
 	if err != nil {
@@ -114,7 +118,9 @@ func (db *DB) backup(ctx context.Context, w io.Writer, o BackupOptions) (info sn
 			if c.Key == nil || c.Table.Dropped() {
 				continue // a block; or by a transaction that has used the table before
 			}
-			changes = append(changes, snapshot.Change{Table: c.Table.ID, Key: c.Key, Value: c.Value, Deleted: c.Deleted})
+			changes = append(changes, snapshot.Change{
+				Table: c.Table.ID, Key: c.Key, Value: c.Value, Deleted: c.Deleted,
+			})
 		}
 		tally.changed(number, writes)
 		return pace.commit(number, changes)
@@ -172,10 +178,10 @@ func (db *DB) header() snapshot.Header {
 	return h
 }
 
-// inBackup reports whether a backup has a table: its creation has come to its end, it is not being dropped, and it is not that
-// of backups themselves.
-func inBackup(t *memory.Table) bool {
-	if t.Root == 0 || t.State != memory.TableLive {
+// inBackup reports whether a backup has a table: its creation has come to its end, it is not being
+// dropped, and it is not that of backups themselves.
+func inBackup(t *layout.Table) bool {
+	if t.Root == 0 || t.State != layout.TableLive {
 		return false
 	}
 	o, err := decodeTableOptions(t.Options)
@@ -190,8 +196,9 @@ func total(skipped map[string]uint64) (n uint64) {
 	return n
 }
 
-// listed is the list of the tables of a backup, given what was left out of them, and how many records they have, by number.
-func listed(tables []memory.Table, skipped map[string]uint64, records map[uint16]uint64) []snapshot.Table {
+// listed is the list of the tables of a backup, given what was left out of them, and how many
+// records they have, by number.
+func listed(tables []layout.Table, skipped map[string]uint64, records map[uint16]uint64) []snapshot.Table {
 	list := make([]snapshot.Table, 0, len(tables))
 	for i := range tables {
 		t := &tables[i]
@@ -209,9 +216,10 @@ func listed(tables []memory.Table, skipped map[string]uint64, records map[uint16
 	return list
 }
 
-// tablesAt draws the number of a cut, and returns the tables as the catalog has them at the cut. What it says later is too much:
-// an index may have been built since, by transactions behind the cut.
-func tablesAt(draw func() uint64, read func() ([]memory.Table, error)) (cut uint64, tables []memory.Table, err error) {
+// tablesAt draws the number of a cut, and returns the tables as the catalog has them at
+// the cut. What it says later is too much: an index may have been built since, by
+// transactions behind the cut.
+func tablesAt(draw func() uint64, read func() ([]layout.Table, error)) (cut uint64, tables []layout.Table, err error) {
 	tables, err = read()
 	for err == nil {
 		before := tables
@@ -224,10 +232,10 @@ func tablesAt(draw func() uint64, read func() ([]memory.Table, error)) (cut uint
 }
 
 // sameTable reports whether the catalog says the same of two tables.
-func sameTable(x, y memory.Table) bool { return reflect.DeepEqual(x, y) }
+func sameTable(x, y layout.Table) bool { return reflect.DeepEqual(x, y) }
 
-// pace has commits wait for a backup that is not written as fast as they come, within bounds. It is called
-// by one transaction at a time.
+// pace has commits wait for a backup that is not written as fast as they come, within bounds. It is
+// called by one transaction at a time.
 type pace struct {
 	out    *snapshot.Writer
 	frames uint64    // that were written

@@ -11,13 +11,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 	"txnode/verify"
 )
 
-// sharedBank is a database that several processes have open, in which money moves between accounts. At each moment the sum is the same.
+// sharedBank is a database that several processes have open, in which money moves between accounts.
+// At each moment the sum is the same.
 type sharedBank struct {
 	t         *testing.T
 	o         txn.Options
@@ -121,7 +122,8 @@ func (b *sharedBank) balance(file []byte) {
 			n, sum = n+1, sum+v
 		}
 		if n != bankAccounts || sum != bankAccounts*bankEach {
-			b.t.Errorf("the backup has %d accounts with %d; want %d with %d", n, sum, bankAccounts, bankAccounts*bankEach)
+			b.t.Errorf("the backup has %d accounts with %d; want %d with %d",
+				n, sum, bankAccounts, bankAccounts*bankEach)
 		}
 		return tx.Err()
 	}); err != nil {
@@ -129,8 +131,8 @@ func (b *sharedBank) balance(file []byte) {
 	}
 }
 
-// closed closes all processes, perhaps before what the loss of a blade has left is swept. A check finds no damage, and nothing at all
-// when the database was opened once more.
+// closed closes all processes, perhaps before what the loss of a blade has left is swept. A check
+// finds no damage, and nothing at all when the database was opened once more.
 func (b *sharedBank) closed() {
 	b.t.Helper()
 	for p, db := range b.dbs {
@@ -152,7 +154,7 @@ func (b *sharedBank) closed() {
 // check checks the database as the catalog says that it is.
 func (b *sharedBank) check() verify.Summary {
 	b.t.Helper()
-	l, err := memory.LoadLayout(b.o.Catalog)
+	l, err := layout.LoadLayout(b.o.Catalog)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -161,14 +163,18 @@ func (b *sharedBank) check() verify.Summary {
 		b.t.Fatal(err)
 	}
 	defer d.Close()
-	sum, err := d.Check(b.t.Context(), verify.Options{Report: func(f verify.Finding) error { b.t.Logf("%v", f); return nil }})
+	sum, err := d.Check(b.t.Context(), verify.Options{Report: func(f verify.Finding) error {
+		b.t.Logf("%v", f)
+		return nil
+	}})
 	if err != nil || sum.Live < bankAccounts {
 		b.t.Errorf("%+v, %v", sum, err)
 	}
 	return sum
 }
 
-// TestSharedBackupLosesABlade: a blade is lost while a backup is made. The processes go on, and so does the backup.
+// TestSharedBackupLosesABlade: a blade is lost while a backup is made. The processes go on, and
+// so does the backup.
 func TestSharedBackupLosesABlade(t *testing.T) {
 	for _, policy := range policies(t) {
 		for _, at := range []int{1, 2, 3, 4, 5, 6} {
@@ -201,17 +207,17 @@ func TestSharedBackupLosesABlade(t *testing.T) {
 }
 
 // mute is a catalog that never says by itself that it was changed.
-type mute struct{ memory.Catalog }
+type mute struct{ layout.Catalog }
 
-func (c mute) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+func (c mute) Await(ctx context.Context, after layout.Revision) (layout.Revision, error) {
 	if ctx.Err() == nil {
 		<-ctx.Done()
 	}
 	return c.Catalog.Await(ctx, after)
 }
 
-// TestSharedBackupMeetsNewSegment: what another process keeps lies in a segment that it has added, of which the process that makes the
-// backup has not heard yet.
+// TestSharedBackupMeetsNewSegment: what another process keeps lies in a segment that it has added,
+// of which the process that makes the backup has not heard yet.
 func TestSharedBackupMeetsNewSegment(t *testing.T) {
 	o := sharedOn(t, 2)
 	value := bytes.Repeat([]byte("v"), 5000)

@@ -18,12 +18,13 @@ import (
 	"txnode/history"
 	"txnode/memory"
 	"txnode/memory/catalog/catalogtest"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
 )
 
-// TestSharedBackupIsOneMoment is TestBackupIsOneMoment with writers in several processes, of which one makes the backup. The epoch moves
-// meanwhile, as when a process dies.
+// TestSharedBackupIsOneMoment is TestBackupIsOneMoment with writers in several processes, of which
+// one makes the backup. The epoch moves meanwhile, as when a process dies.
 func TestSharedBackupIsOneMoment(t *testing.T) {
 	rounds := 4
 	if testing.Short() {
@@ -32,13 +33,16 @@ func TestSharedBackupIsOneMoment(t *testing.T) {
 	for _, policy := range policies(t) {
 		for round := range rounds {
 			for _, k := range kinds {
-				t.Run(fmt.Sprintf("%v/%s/%d", policy, k.name, round), func(t *testing.T) { sharedBackupRound(t, k.table, policy, uint64(round)) })
+				t.Run(fmt.Sprintf("%v/%s/%d", policy, k.name, round), func(t *testing.T) {
+					sharedBackupRound(t, k.table, policy, uint64(round))
+				})
 			}
 		}
 	}
 }
 
-func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte], policy txn.Policy, seed uint64) {
+func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte],
+	policy txn.Policy, seed uint64) {
 	const keys, processes, writers = 3000, 3, 2
 	ctx := t.Context()
 	var rec history.Recorder
@@ -82,7 +86,8 @@ func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name 
 				err := w.Update(ctx, func(tx *txn.Tx) error {
 					hot := r.Uint64N(64)
 					for range 2 {
-						if _, err := tables[p].Get(tx, (hot+r.Uint64N(4))%keys); err != nil && !errors.Is(err, txn.ErrNotFound) {
+						if _, err := tables[p].Get(tx, (hot+r.Uint64N(4))%keys); err != nil &&
+							!errors.Is(err, txn.ErrNotFound) {
 							return err
 						}
 					}
@@ -146,14 +151,19 @@ func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name 
 			}
 			var key [8]byte
 			binary.BigEndian.PutUint64(key[:], k)
-			ops = append(ops, history.Op{Key: history.Key(record.Hash(1, key[:])), Version: history.Version(binary.LittleEndian.Uint64(v)), Kind: history.Read})
+			ops = append(ops, history.Op{
+				Key:     history.Key(record.Hash(1, key[:])),
+				Version: history.Version(binary.LittleEndian.Uint64(v)), Kind: history.Read,
+			})
 			return nil
 		})
 		if err != nil && !errors.Is(err, txn.ErrNotFound) {
 			t.Fatal(err)
 		}
 	}
-	txns := append(slices.Clone(rec.Txns()), history.Txn{ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops})
+	txns := append(slices.Clone(rec.Txns()), history.Txn{
+		ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops,
+	})
 	t.Logf("%d transactions, %d keys in the backup", len(txns)-1, len(ops))
 	if info.Records != uint64(len(ops)) {
 		t.Errorf("it is said to have %d records, and has %d", info.Records, len(ops))
@@ -192,14 +202,15 @@ func kept(t *testing.T, db *txn.DB) (n int) {
 	return n
 }
 
-// beside are two processes with tables: of many records, which a backup reads first, and another one.
+// beside are two processes with tables: of many records, which a backup reads first, and another
+// one.
 type beside struct {
 	dbs         [2]*txn.DB
 	many, other [2]*txn.RawTable
 }
 
 // besides makes them, of which the first has a catalog of its own.
-func besides(t *testing.T, o txn.Options, first memory.Catalog, value []byte) (b beside) {
+func besides(t *testing.T, o txn.Options, first layout.Catalog, value []byte) (b beside) {
 	t.Helper()
 	for p := range b.dbs {
 		x := o
@@ -228,7 +239,8 @@ func besides(t *testing.T, o txn.Options, first memory.Catalog, value []byte) (b
 
 func (b *beside) put(t *testing.T, p int, key string, value []byte) {
 	t.Helper()
-	if err := b.dbs[p].Update(t.Context(), func(tx *txn.Tx) error { return b.other[p].Put(tx, []byte(key), value) }); err != nil {
+	if err := b.dbs[p].Update(t.Context(),
+		func(tx *txn.Tx) error { return b.other[p].Put(tx, []byte(key), value) }); err != nil {
 		t.Errorf("process %d: %v", p, err)
 	}
 }
@@ -262,8 +274,8 @@ func (b *beside) has(t *testing.T, file []byte, want []byte) {
 	}
 }
 
-// TestSharedBackupKeeps: a record is replaced, deleted and inserted anew by another process before the backup comes to it. The backup
-// has it as it was, however large it is.
+// TestSharedBackupKeeps: a record is replaced, deleted and inserted anew by another process before
+// the backup comes to it. The backup has it as it was, however large it is.
 func TestSharedBackupKeeps(t *testing.T) {
 	for _, size := range []int{6, 5000, 1 << 20} {
 		o := sharedOf(t, 2, 512<<20)
@@ -278,7 +290,8 @@ func TestSharedBackupKeeps(t *testing.T) {
 			}
 			b.put(t, 1, "x", []byte("after"))
 			b.put(t, 1, "y", []byte("after"))
-			if err := b.dbs[1].Update(t.Context(), func(tx *txn.Tx) error { return b.other[1].Delete(tx, []byte("x")) }); err != nil {
+			if err := b.dbs[1].Update(t.Context(),
+				func(tx *txn.Tx) error { return b.other[1].Delete(tx, []byte("x")) }); err != nil {
 				t.Error(err)
 			}
 			b.put(t, 1, "x", []byte("once more"))
@@ -297,15 +310,19 @@ func TestSharedBackupKeeps(t *testing.T) {
 	}
 }
 
-// TestSharedBackupCannotKeep: a transaction whose log has no room for what it replaces goes on, and the backup fails and says why.
+// TestSharedBackupCannotKeep: a transaction whose log has no room for what it replaces goes on, and
+// the backup fails and says why.
 func TestSharedBackupCannotKeep(t *testing.T) {
 	o := sharedOn(t, 2)
 	large := bytes.Repeat([]byte("l"), 40<<10) // of the log of 64 KiB
 	b := besides(t, o, nil, large)
 	var file bytes.Buffer
-	_, err := b.dbs[0].Backup(t.Context(), &file, txn.BackupOptions{Progress: func(uint64) { b.put(t, 1, "x", bytes.ToUpper(large)) }})
+	_, err := b.dbs[0].Backup(t.Context(), &file, txn.BackupOptions{Progress: func(uint64) {
+		b.put(t, 1, "x", bytes.ToUpper(large))
+	}})
 	says(t, "a large transaction", err, memory.ErrCut, "log area")
-	if _, err := openMemory(t, txn.Options{}).Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err == nil {
+	if _, err := openMemory(t, txn.Options{}).Restore(t.Context(), bytes.NewReader(file.Bytes()),
+		txn.BackupOptions{}); err == nil {
 		t.Error("it can be restored")
 	}
 	file.Reset()
@@ -315,8 +332,9 @@ func TestSharedBackupCannotKeep(t *testing.T) {
 	b.has(t, file.Bytes(), bytes.ToUpper(large))
 }
 
-// TestSharedBackupTakenForDead: the process that makes a backup is stopped until others have taken it for dead. They go on, keep nothing any
-// more, and one of them makes a backup. The first finds out that its own has failed.
+// TestSharedBackupTakenForDead: the process that makes a backup is stopped until others have taken
+// it for dead. They go on, keep nothing any more, and one of them makes a backup. The first finds
+// out that its own has failed.
 func TestSharedBackupTakenForDead(t *testing.T) {
 	o := sharedOn(t, 2)
 	o.LeaseTerm = 300 * time.Millisecond

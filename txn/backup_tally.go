@@ -4,25 +4,27 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 )
 
-// tally counts the records of a copy. The walk meets some of them twice: when a split moves a slot, when the walk begins again, and
-// when a transaction puts a record elsewhere meanwhile. So the tally knows blocks, a bit each:
+// tally counts the records of a copy. The walk meets some of them twice: when a split moves a slot,
+// when the walk begins again, and when a transaction puts a record elsewhere meanwhile. So the
+// tally knows blocks, a bit each:
 //
-//   - A record that no transaction changes stays in its block. It counts when the walk comes to its block first.
-//   - Beside a tap, a record that a transaction changes, or makes, counts by what the last change up to the cut has made of it.
-//     If the walk has counted it before, in its block, that is taken back. The tap tells before the walk can meet what is
-//     new: see occ.Tap.
-//   - Beside several processes, all that is counted is of before the cut, so a block has one record of that kind at most,
-//     whether the walk meets it or it was kept.
+//   - A record that no transaction changes stays in its block. It counts when the walk comes
+//     to its block first.
+//   - Beside a tap, a record that a transaction changes, or makes, counts by what the last change
+//     up to the cut has made of it. If the walk has counted it before, in its block, that is taken
+//     back. The tap tells before the walk can meet what is new: see occ.Tap.
+//   - Beside several processes, all that is counted is of before the cut, so a block has one record
+//     of that kind at most, whether the walk meets it or it was kept.
 //
 // It takes a bit for each 64 bytes of the segments with records, and the keys that have changed.
 type tally struct {
 	mu      sync.Mutex
-	blocks  map[memory.SegmentID][]uint64
+	blocks  map[layout.SegmentID][]uint64
 	counts  map[uint16]uint64        // of what was met, by table
 	writes  map[string][]tallyChange // of keys that have changed
 	retired []tallyRetired
@@ -42,7 +44,7 @@ type tallyRetired struct {
 
 // newTally makes a tally; tapped: it is told of changes.
 func newTally(tapped bool) *tally {
-	y := &tally{blocks: map[memory.SegmentID][]uint64{}, counts: map[uint16]uint64{}}
+	y := &tally{blocks: map[layout.SegmentID][]uint64{}, counts: map[uint16]uint64{}}
 	if tapped {
 		y.writes = map[string][]tallyChange{}
 	}
@@ -55,7 +57,7 @@ func tallyKey(p []byte, table uint16, key []byte) []byte {
 }
 
 // bit is the place of the bit of a block.
-func (y *tally) bit(a memory.Addr) (word *uint64, mask uint64) {
+func (y *tally) bit(a layout.Addr) (word *uint64, mask uint64) {
 	n := int(a.Offset()) / record.LineSize
 	words := y.blocks[a.Segment()]
 	if n/64 >= len(words) {
@@ -66,7 +68,7 @@ func (y *tally) bit(a memory.Addr) (word *uint64, mask uint64) {
 }
 
 // met notes that a record was met in a block, and reports whether it counts.
-func (y *tally) met(table uint16, key []byte, a memory.Addr) bool {
+func (y *tally) met(table uint16, key []byte, a layout.Addr) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if len(y.writes) > 0 {

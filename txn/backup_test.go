@@ -51,13 +51,16 @@ func TestBackupIsOneMoment(t *testing.T) {
 	for _, policy := range policies(t) {
 		for round := range rounds {
 			for _, k := range kinds {
-				t.Run(fmt.Sprintf("%v/%s/%d", policy, k.name, round), func(t *testing.T) { backupRound(t, k.table, policy, uint64(round)) })
+				t.Run(fmt.Sprintf("%v/%s/%d", policy, k.name, round), func(t *testing.T) {
+					backupRound(t, k.table, policy, uint64(round))
+				})
 			}
 		}
 	}
 }
 
-func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte], policy occ.Policy, seed uint64) {
+func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string) *txn.Table[uint64, []byte],
+	policy occ.Policy, seed uint64) {
 	const keys, writers = 3000, 4
 	ctx := context.Background()
 	var rec history.Recorder
@@ -95,7 +98,8 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 					// Neighbours of a hot spot: what one reads others replace.
 					hot := r.Uint64N(64)
 					for range 2 {
-						if _, err := table.Get(tx, (hot+r.Uint64N(4))%keys); err != nil && !errors.Is(err, txn.ErrNotFound) {
+						if _, err := table.Get(tx, (hot+r.Uint64N(4))%keys); err != nil &&
+							!errors.Is(err, txn.ErrNotFound) {
 							return err
 						}
 					}
@@ -151,7 +155,10 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 			}
 			var key [8]byte
 			binary.BigEndian.PutUint64(key[:], k)
-			ops = append(ops, history.Op{Key: history.Key(record.Hash(1, key[:])), Version: history.Version(binary.LittleEndian.Uint64(v)), Kind: history.Read})
+			ops = append(ops, history.Op{
+				Key:     history.Key(record.Hash(1, key[:])),
+				Version: history.Version(binary.LittleEndian.Uint64(v)), Kind: history.Read,
+			})
 			return nil
 		})
 		if err != nil && !errors.Is(err, txn.ErrNotFound) {
@@ -161,7 +168,9 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 	if info.Records != uint64(len(ops)) {
 		t.Errorf("it is said to have %d records, and has %d", info.Records, len(ops))
 	}
-	txns := append(slices.Clone(rec.Txns()), history.Txn{ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops})
+	txns := append(slices.Clone(rec.Txns()), history.Txn{
+		ID: 1, Start: start, End: end, Outcome: history.Committed, Ops: ops,
+	})
 	t.Logf("%d transactions, %d of them while the backup ran, %d keys in it", len(txns)-1, info.Changes, len(ops))
 	if err := check.Check(txns, check.Options{FromEmpty: true}).Err(); err != nil {
 		t.Fatal(err)
@@ -175,7 +184,9 @@ func TestBackupOfDirectory(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-	db, err := txn.Open(ctx, txn.Options{Dir: from, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 1 << 18, Blades: 3, Backups: txn.F(2)})
+	db, err := txn.Open(ctx, txn.Options{
+		Dir: from, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 1 << 18, Blades: 3, Backups: txn.F(2),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +233,8 @@ func TestBackupOfDirectory(t *testing.T) {
 	}
 	defer back.Close(ctx)
 	if l := back.Space().Layout(); len(l.Blades) != 3 || l.Backups != 2 || l.SegmentSize != 1<<20 {
-		t.Errorf("the geometry has changed: %d blades, %d backups, segments of %d", len(l.Blades), l.Backups, l.SegmentSize)
+		t.Errorf("the geometry has changed: %d blades, %d backups, segments of %d",
+			len(l.Blades), l.Backups, l.SegmentSize)
 	}
 	if tables, err := back.Tables(); err != nil || !slices.Equal(tables, []string{"names", "empty"}) {
 		t.Errorf("tables %q, %v", tables, err)
@@ -302,7 +314,9 @@ func TestBackupWhileUndecided(t *testing.T) {
 // room, as when the database was written with a larger one, is in it.
 func TestBackupInSmallArena(t *testing.T) {
 	ctx := context.Background()
-	o := txn.Options{Dir: t.TempDir(), BladeSize: 64 << 20, SegmentSize: 4 << 20, LogArea: 2 << 20, CacheBytes: 1 << 20, Workers: 2}
+	o := txn.Options{
+		Dir: t.TempDir(), BladeSize: 64 << 20, SegmentSize: 4 << 20, LogArea: 2 << 20, CacheBytes: 1 << 20, Workers: 2,
+	}
 	db, err := txn.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)
@@ -371,8 +385,8 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBackupBlocks: a writer that blocks holds up no commit, however long; the backup ends as one that
-// was too slow when the changes that wait for it have no room, and else is whole.
+// TestBackupBlocks: a writer that blocks holds up no commit, however long; the backup ends as one
+// that was too slow when the changes that wait for it have no room, and else is whole.
 func TestBackupBlocks(t *testing.T) {
 	for _, c := range []struct {
 		commits, size int

@@ -359,12 +359,14 @@ func TestCancel(t *testing.T) {
 		if err := db.Update(before, holding(tab)); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled before: %v", err)
 		}
-		if err := db.View(before, func(tx *txn.Tx) error { return tx.Execute() }); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+		if err := db.View(before, func(tx *txn.Tx) error { return tx.Execute() }); !errors.Is(err, cause) ||
+			!errors.Is(err, context.Canceled) {
 			t.Errorf("canceled before Execute: %v", err)
 		}
 		late, end := context.WithDeadlineCause(t.Context(), time.Unix(1, 0), cause)
 		defer end()
-		if err := db.Update(late, holding(tab)); !errors.Is(err, cause) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if err := db.Update(late, holding(tab)); !errors.Is(err, cause) || !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, context.Canceled) {
 			t.Errorf("too late: %v", err)
 		}
 		plain, stop := context.WithCancel(t.Context())
@@ -372,13 +374,15 @@ func TestCancel(t *testing.T) {
 		if err := db.Update(plain, holding(tab)); err != context.Canceled { //nolint:errorlint // as it is
 			t.Errorf("canceled without a cause: %v", err)
 		}
-		if _, err := db.Backup(before, io.Discard, txn.BackupOptions{}); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+		if _, err := db.Backup(before, io.Discard, txn.BackupOptions{}); !errors.Is(err, cause) ||
+			!errors.Is(err, context.Canceled) {
 			t.Errorf("a backup, canceled before: %v", err)
 		}
 		if _, err := db.Recover(before); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
 			t.Errorf("a recovery, canceled before: %v", err)
 		}
-		if err := db.View(before, func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err }); !errors.Is(err, cause) {
+		if err := db.View(before, func(tx *txn.Tx) error { _, err := tab.Get(tx, 1); return err }); !errors.Is(err,
+			cause) {
 			t.Errorf("a view, canceled before: %v", err)
 		}
 		untouched(t, db, tab)
@@ -404,7 +408,9 @@ func TestCancel(t *testing.T) {
 		}
 		short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer stop()
-		for _, op := range []func(tx *txn.Tx) error{holding(tab), func(tx *txn.Tx) error { return tab.Put(tx, 3, val(9)) }} {
+		for _, op := range []func(tx *txn.Tx) error{holding(tab), func(tx *txn.Tx) error {
+			return tab.Put(tx, 3, val(9))
+		}} {
 			if err := db.Update(short, op); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a deadline among conflicts: %v", err)
 			}
@@ -416,8 +422,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestForUpdateOfAbsent: a key that has no value is not locked by who gets it for an update, as there is nothing to be
-// locked; two who write it do not both commit.
+// TestForUpdateOfAbsent: a key that has no value is not locked by who gets it for an update, as
+// there is nothing to be locked; two who write it do not both commit.
 func TestForUpdateOfAbsent(t *testing.T) {
 	db := openMemory(t, txn.Options{Retries: 5})
 	tab := table(t, db, "t")

@@ -6,17 +6,21 @@ import (
 	"fmt"
 
 	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 )
 
-// bulkBytes is how many bytes of keys and values a transaction of bulk writes at most, if they are of several records.
+// bulkBytes is how many bytes of keys and values a transaction of bulk writes at most, if they are
+// of several records.
 const bulkBytes = 128 << 10
 
-// bulk loads tables with hash indexes that nobody can find yet (memory.Space.LoadTable): records are written block beside block, and the index of
-// a table is built when all of its records are there. A later record replaces an earlier one of its key. It belongs to one goroutine.
+// bulk loads tables with hash indexes that nobody can find yet (memory.Space.LoadTable): records
+// are written block beside block, and the index of a table is built when all of its records are
+// there. A later record replaces an earlier one of its key. It belongs to one goroutine.
 type bulk struct {
 	ctx  context.Context
 	w    *Worker
@@ -25,7 +29,15 @@ type bulk struct {
 	pending []occ.BulkRecord
 	bytes   []byte // their keys and values
 	links   map[uint16][]race.Linked
+	hashes  map[uint16][]tree.Hashed // of tables of hashes, whose index is of nodes
 	strays  map[uint16][]occ.Remnant // blocks that no index is to lead to, and may be in use
+}
+
+func newBulk(ctx context.Context, w *Worker) bulk {
+	return bulk{
+		ctx: ctx, w: w, links: map[uint16][]race.Linked{}, hashes: map[uint16][]tree.Hashed{},
+		strays: map[uint16][]occ.Remnant{},
+	}
 }
 
 func (l *bulk) add(t *occ.Table, key, value []byte) error {
@@ -60,7 +72,12 @@ func (l *bulk) flush() error {
 			return err
 		}
 		for _, x := range records {
-			l.links[x.Table.ID] = append(l.links[x.Table.ID], race.Link(record.Hash(x.Table.ID, x.Key), x.Addr, x.Class))
+			id, hash := x.Table.ID, record.Hash(x.Table.ID, x.Key)
+			if x.Table.Hashed {
+				l.hashes[id] = append(l.hashes[id], tree.Link(hash, x.Addr, x.Class))
+			} else {
+				l.links[id] = append(l.links[id], race.Link(hash, x.Addr, x.Class))
+			}
 		}
 		l.done += uint64(len(records))
 		return nil
@@ -72,28 +89,38 @@ func (l *bulk) flush() error {
 // stray notes that no index is to lead to the block of a record.
 func (l *bulk) stray(x occ.BulkRecord) {
 	if x.Addr != 0 {
-		l.strays[x.Table.ID] = append(l.strays[x.Table.ID], occ.Remnant{Addr: x.Addr, Class: x.Class, Version: x.Version})
+		l.strays[x.Table.ID] = append(l.strays[x.Table.ID], occ.Remnant{
+			Addr: x.Addr, Class: x.Class, Version: x.Version,
+		})
 	}
 }
 
 // index builds the index of a table, all of whose records are written.
-func (l *bulk) index(t *occ.Table) (root memory.Addr, err error) {
+func (l *bulk) index(t *occ.Table) (root layout.Addr, err error) {
+	if t.Hashed {
+		return l.leaves(t)
+	}
 	db, links := l.w.db, l.links[t.ID]
 	delete(l.links, t.ID)
 	o := race.Options{Groups: db.opts.IndexGroups, Keys: race.KeysAtLeast(uint64(len(links)))}
 	if o.Validate() != nil {
 		o.Keys = 0 // more than it can have: Build says so
 	}
-	twice := map[memory.Addr]occ.Remnant{}
+	twice := map[layout.Addr]occ.Remnant{}
 	db.ctlMu.Lock()
 	err = db.withBlades(func(c *rdma.Coro) error {
 		clear(twice)
-		root, _, err = race.Build(c, db.space, t.ID, o, links, func(x, y memory.Addr) (memory.Addr, error) {
+		root, _, err = race.Build(c, db.space, t.ID, o, links, func(x, y layout.Addr) (layout.Addr, error) {
 			out, err := earlier(c, db.space, x, y)
 			if out.Addr != 0 {
 				twice[out.Addr] = out
 			}
 			return out.Addr, err
+		}, func() error {
+			if l.ctx.Err() != nil {
+				return canceled(l.ctx)
+			}
+			return nil
 		})
 		return err
 	})
@@ -108,12 +135,12 @@ func (l *bulk) index(t *occ.Table) (root memory.Addr, err error) {
 }
 
 // earlier returns the earlier one of two records of one key; none: they have different keys.
-func earlier(c *rdma.Coro, s *memory.Space, x, y memory.Addr) (out occ.Remnant, err error) {
+func earlier(c *rdma.Coro, s *memory.Space, x, y layout.Addr) (out occ.Remnant, err error) {
 	th, v, l := c.Thread(), s.View(), s.Layout()
 	var images [2]record.Image
-	var classes [2]memory.Class
+	var classes [2]layout.Class
 	var b rdma.Batch
-	for i, a := range [2]memory.Addr{x, y} {
+	for i, a := range [2]layout.Addr{x, y} {
 		classes[i] = l.Segments[a.Segment()].Class
 		size := classes[i].Size()
 		at, err := th.Alloc(int(size))
@@ -127,7 +154,7 @@ func earlier(c *rdma.Coro, s *memory.Space, x, y memory.Addr) (out occ.Remnant, 
 	if err := c.Do(&b); err != nil {
 		return out, err
 	}
-	for i, a := range [2]memory.Addr{x, y} {
+	for i, a := range [2]layout.Addr{x, y} {
 		if _, err := images[i].Check(a); err != nil {
 			return out, fmt.Errorf("%w: block %v: %w", ErrCorrupt, a, err)
 		}

@@ -7,14 +7,20 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"txnode/index/bucket"
+	"txnode/index/tree"
+	"txnode/memory/layout"
+	"txnode/memory/record"
 	"txnode/txn"
 	"txnode/txn/snapshot"
 )
 
-// backupOfKinds is a backup of two tables, "hash" and "ordered", of n records each, with values of many sizes.
+// backupOfKinds is a backup of two tables, "hash" and "ordered", of n records each, with
+// values of many sizes.
 func backupOfKinds(t testing.TB, n uint64) []byte {
 	t.Helper()
 	db := mustOpen(t, tiny())
@@ -36,7 +42,8 @@ func backupOfKinds(t testing.TB, n uint64) []byte {
 	return file.Bytes()
 }
 
-// hasKinds demands that a database has what backupOfKinds has copied, and at most so many blocks more: nodes.
+// hasKinds demands that a database has what backupOfKinds has copied, and at most so many
+// blocks more: nodes.
 func hasKinds(t testing.TB, what string, db *txn.DB, n uint64, nodes int) {
 	t.Helper()
 	for _, k := range kinds {
@@ -52,17 +59,26 @@ func hasKinds(t testing.TB, what string, db *txn.DB, n uint64, nodes int) {
 	}
 }
 
-// TestRestoreCutShort: a restore that is cut short anywhere leaves a database without tables. The next restore frees what there is of them, and so
-// does the next opening after a crash, or a loss of power.
+// TestRestoreCutShort: a restore that is cut short anywhere leaves a database without tables.
+// The next restore frees what there is of them, and so does the next opening after a crash,
+// or a loss of power.
 func TestRestoreCutShort(t *testing.T) {
 	const n = 1200
 	file := backupOfKinds(t, n)
-	whole := mustOpen(t, tiny())
+	for _, leaves := range []bool{false, true} {
+		restoreCutShort(t, file, n, leaves)
+	}
+}
+
+func restoreCutShort(t *testing.T, file []byte, n uint64, leaves bool) {
+	fresh := tiny()
+	fresh.LeafIndex = leaves
+	whole := mustOpen(t, fresh)
 	if _, err := whole.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	nodes := quiet(t, whole) - 2*n
-	if nodes < 2 || nodes > n/10 {
+	nodes := quiet(t, whole) - int(2*n)
+	if nodes < 2 || nodes > int(n)/10 {
 		t.Fatalf("%d nodes", nodes)
 	}
 	step := 3
@@ -72,7 +88,7 @@ func TestRestoreCutShort(t *testing.T) {
 	for _, d := range []txn.Durability{txn.DurabilityProcess, txn.DurabilityPower} {
 		stops := 0
 		for stop, done := 1, false; !done; stop += step {
-			o := tiny()
+			o := fresh
 			o.Dir, o.Durability = filepath.Join(t.TempDir(), "data"), d
 			db := mustOpen(t, o)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -83,7 +99,7 @@ func TestRestoreCutShort(t *testing.T) {
 				}
 			}})
 			cancel()
-			what := fmt.Sprintf("durability %v, stop %d", d, stop)
+			what := fmt.Sprintf("leaves %v, durability %v, stop %d", leaves, d, stop)
 			lost := o
 			lost.Dir = filepath.Join(t.TempDir(), "lost")
 			if err := os.CopyFS(lost.Dir, os.DirFS(o.Dir)); err != nil {
@@ -123,9 +139,53 @@ func TestRestoreCutShort(t *testing.T) {
 			sound(t, o.Dir)
 		}
 		if stops < 2 {
-			t.Errorf("durability %v: it was cut short at %d places", d, stops)
+			t.Errorf("leaves %v, durability %v: it was cut short at %d places", leaves, d, stops)
 		}
 	}
+}
+
+// endingReader ends a context with a read.
+type endingReader struct {
+	*bytes.Reader
+	end   func()
+	reads int // until then
+	after int // reads behind it
+}
+
+func (r *endingReader) Read(p []byte) (int, error) {
+	if r.reads--; r.reads < 0 {
+		r.after++
+	} else if r.reads == 0 {
+		r.end()
+	}
+	return r.Reader.Read(p[:min(len(p), 4096)])
+}
+
+// TestRestoreHears: a restore ends with its context while it verifies the file, and when all
+// records are written and only indexes are missing.
+func TestRestoreHears(t *testing.T) {
+	const n = 1200
+	file := backupOfKinds(t, n)
+	dir := filepath.Join(t.TempDir(), "data")
+	ctx, cancel := context.WithCancel(t.Context())
+	src := &endingReader{Reader: bytes.NewReader(file), end: cancel, reads: 3}
+	_, err := txn.RestoreDir(ctx, src, dir, tiny(), txn.BackupOptions{})
+	if says(t, "while the file is verified", err, context.Canceled); src.after > 0 {
+		t.Errorf("%d reads after the context has ended", src.after)
+	}
+	db := mustOpen(t, tiny())
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	_, err = db.Restore(ctx, bytes.NewReader(file), txn.BackupOptions{Progress: func(done uint64) {
+		if done == 2*n {
+			cancel()
+		}
+	}})
+	says(t, "before indexes", err, context.Canceled)
+	if _, err := db.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	hasKinds(t, "again", db, n, n/10)
 }
 
 // TestRestoreTwice: of records of one key the last one counts, and the others take no room.
@@ -157,21 +217,49 @@ func TestRestoreTwice(t *testing.T) {
 	if _, err := w.Finish(0, r.Tables()); err != nil {
 		t.Fatal(err)
 	}
-	to := mustOpen(t, tiny())
-	if _, err := to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	got := contents(t, to, table(t, to, "t"), 500)
-	if !maps.EqualFunc(got, want, bytes.Equal) {
-		t.Errorf("%d of %d records, or others", len(got), len(want))
-	}
-	if live := quiet(t, to); live != 500 {
-		t.Errorf("%d blocks are in use", live)
+	for _, leaves := range []bool{false, true} {
+		o, nodes := tiny(), 0
+		if o.LeafIndex = leaves; leaves {
+			nodes = nodesOf(t, 500)
+		}
+		to := mustOpen(t, o)
+		if _, err := to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		got := contents(t, to, table(t, to, "t"), 500)
+		if !maps.EqualFunc(got, want, bytes.Equal) {
+			t.Errorf("leaves %v: %d of %d records, or others", leaves, len(got), len(want))
+		}
+		if live := quiet(t, to); live != 500+nodes {
+			t.Errorf("leaves %v: %d blocks are in use", leaves, live)
+		}
 	}
 }
 
-// TestRestoreBesideLoss: a blade is lost while a backup is restored, and copies are built of what is written meanwhile. No record is missing
-// on any copy, and nothing of what was written in vain is left.
+// nodesOf is how many nodes the index of leaves has of a table with number 1 whose keys are so
+// many, from
+// 0 on, if it was built at once.
+func nodesOf(t testing.TB, keys int) (nodes int) {
+	t.Helper()
+	var list []bucket.Linked
+	for i := range keys {
+		h := bucket.HashOf(record.Hash(1, txn.Uint64.Append(nil, uint64(i))))
+		list = append(list, bucket.NewLinked(h, layout.MakeAddr(1, uint32(i)*layout.BlockAlign), 0))
+	}
+	slices.SortFunc(list, bucket.Linked.Compare)
+	if _, err := tree.Build(tree.HashesOf(tree.LeafClass, tree.Options{}), list, func(_ layout.Class, n int,
+		_ func(dst []byte, i int, at []layout.Addr) []byte) ([]layout.Addr, error) {
+		nodes += n
+		return slices.Repeat([]layout.Addr{layout.MakeAddr(2, 0)}, n), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return nodes
+}
+
+// TestRestoreBesideLoss: a blade is lost while a backup is restored, and copies are built of
+// what is written meanwhile. No record is missing on any copy, and nothing of what was
+// written in vain is left.
 func TestRestoreBesideLoss(t *testing.T) {
 	const n = 20_000
 	from := openMemory(t, txn.Options{})
@@ -182,7 +270,13 @@ func TestRestoreBesideLoss(t *testing.T) {
 	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	db := openMemory(t, txn.Options{Blades: 4, Backups: txn.F(1), LeaseTerm: -1})
+	for _, leaves := range []bool{false, true} {
+		restoreBesideLoss(t, file.Bytes(), n, leaves)
+	}
+}
+
+func restoreBesideLoss(t *testing.T, file []byte, n int, leaves bool) {
+	db := openMemory(t, txn.Options{Blades: 4, Backups: txn.F(1), LeaseTerm: -1, LeafIndex: leaves})
 	patiently := func(what string, done func() bool) {
 		for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
@@ -191,14 +285,17 @@ func TestRestoreBesideLoss(t *testing.T) {
 		}
 	}
 	told := 0
-	if _, err := db.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{Progress: func(uint64) {
+	if _, err := db.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{Progress: func(uint64) {
 		switch told++; told {
 		case 1: // the next transaction finds out, in the midst of its writes
 			if err := stopper(t, db).StopBlade(1); err != nil {
 				t.Error(err)
 			}
 		case 2:
-			patiently("no copy is built", func() bool { r := db.Redundancy(); return r.Building > 0 || r.BuildDone > 0 || r.Missing == 0 })
+			patiently("no copy is built", func() bool {
+				r := db.Redundancy()
+				return r.Building > 0 || r.BuildDone > 0 || r.Missing == 0
+			})
 		}
 	}}); err != nil {
 		t.Fatal(err)
@@ -207,11 +304,15 @@ func TestRestoreBesideLoss(t *testing.T) {
 		t.Fatalf("progress was told %d times", told)
 	}
 	patiently("copies are missing", func() bool { return db.Redundancy().Missing == 0 })
-	got := contents(t, db, table(t, db, "t"), n)
+	got := contents(t, db, table(t, db, "t"), uint64(n))
 	if len(got) != n {
-		t.Errorf("%d records", len(got))
+		t.Errorf("leaves %v: %d records", leaves, len(got))
 	}
-	if live := quiet(t, db); live != n {
-		t.Errorf("%d blocks are in use", live)
+	nodes := 0
+	if leaves {
+		nodes = nodesOf(t, n)
+	}
+	if live := quiet(t, db); live != n+nodes {
+		t.Errorf("leaves %v: %d blocks are in use", leaves, live)
 	}
 }

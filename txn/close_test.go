@@ -42,7 +42,8 @@ func TestClosed(t *testing.T) {
 	says(t, "Begin", err, txn.ErrClosed)
 	_, err = db.NewWorker()
 	says(t, "NewWorker", err, txn.ErrClosed)
-	says(t, "Run", db.Run(t.Context(), 1, 1, func(context.Context, int, *txn.Worker) error { return nil }), txn.ErrClosed)
+	says(t, "Run", db.Run(t.Context(), 1, 1, func(context.Context, int, *txn.Worker) error { return nil }),
+		txn.ErrClosed)
 	_, err = txn.CreateTable(db, "v", txn.Uint64, txn.Bytes())
 	says(t, "CreateTable", err, txn.ErrClosed)
 	_, err = db.Tables()
@@ -94,11 +95,13 @@ func TestClosedWorker(t *testing.T) {
 		for _, w := range kept {
 			dead("of Run", w)
 		}
-		// One that closes itself does so there and then; the others of its thread go on, also when their session breaks.
+		// One that closes itself does so there and then; the others of its thread go on, also when
+		// their session breaks.
 		before := db.Metrics().Committed
 		if err := db.Run(t.Context(), 1, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
 			for i := range 200 {
-				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), val(uint64(i))) }); err != nil {
+				if err := w.Update(ctx,
+					func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), val(uint64(i))) }); err != nil {
 					return err
 				}
 				if i == 100 && id == 0 {
@@ -271,7 +274,8 @@ func TestCloseWhileBusy(t *testing.T) {
 		for g := range uint64(n) {
 			go func() {
 				for {
-					if err := db.Update(context.Background(), func(tx *txn.Tx) error { return tab.Put(tx, g%3, val(g)) }); err != nil {
+					if err := db.Update(context.Background(),
+						func(tx *txn.Tx) error { return tab.Put(tx, g%3, val(g)) }); err != nil {
 						done <- err
 						return
 					}
@@ -445,7 +449,9 @@ func TestGoexitInRun(t *testing.T) {
 // TestPanicInRun: who panics in a coroutine of Run can be seen in the crash, although a
 // coroutine has a stack of its own.
 func TestPanicInRun(t *testing.T) {
-	f, err := sim.New(sim.Options{Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true})
+	f, err := sim.New(sim.Options{
+		Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

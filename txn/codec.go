@@ -82,14 +82,15 @@ func Binary[V any, P interface {
 // message names the field.
 //
 // The name of the codec has the size of V, and name, if one is given. Give each struct a name, and
-// another one when its fields change: a table of another struct of the same size then does not open.
-// Without a name such a change is not noticed.
+// another one when its fields change: a table of another struct of the same size then does not
+// open. Without a name such a change is not noticed.
 func Plain[V any](name ...string) Codec[V] {
 	t := reflect.TypeFor[V]()
 	if used, err := plainSize(t, t.String()); err != nil {
 		panic("txn.Plain: " + err.Error())
 	} else if used != t.Size() {
-		panic(fmt.Sprintf("txn.Plain: %v has %d bytes of padding: reorder its fields or add blank ones", t, t.Size()-used))
+		panic(fmt.Sprintf("txn.Plain: %v has %d bytes of padding: reorder its fields or add blank ones",
+			t, t.Size()-used))
 	}
 	if !littleEndian {
 		panic("txn.Plain: this processor is big-endian; use another codec")

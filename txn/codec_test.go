@@ -62,14 +62,16 @@ func TestPlain(t *testing.T) {
 	if got, err := stored(t, txn.Plain[uint64](), math.MaxUint64); err != nil || got != math.MaxUint64 {
 		t.Error(got, err)
 	}
-	if got, err := stored(t, txn.Plain[[4]int16](), [4]int16{-1, 2, -3, 4}); err != nil || got != [4]int16{-1, 2, -3, 4} {
+	if got, err := stored(t, txn.Plain[[4]int16](), [4]int16{-1, 2, -3, 4}); err != nil ||
+		got != [4]int16{-1, 2, -3, 4} {
 		t.Error(got, err)
 	}
 	if _, err := stored(t, txn.Plain[struct{}](), struct{}{}); err != nil {
 		t.Error(err)
 	}
 	// Little-endian, whatever the machine.
-	if p, err := txn.Plain[struct{ A, B uint16 }]().Append(nil, struct{ A, B uint16 }{0x0102, 0x0304}); err != nil || !bytes.Equal(p, []byte{2, 1, 4, 3}) {
+	if p, err := txn.Plain[struct{ A, B uint16 }]().Append(nil, struct{ A, B uint16 }{0x0102, 0x0304}); err != nil ||
+		!bytes.Equal(p, []byte{2, 1, 4, 3}) {
 		t.Errorf("% x, %v", p, err)
 	}
 	if name := txn.Plain[every]().Name; name != fmt.Sprint("plain:", reflect.TypeFor[every]().Size()) {
@@ -85,8 +87,10 @@ func TestPlainRoundTrip(t *testing.T) {
 	c := txn.Plain[every]()
 	rapid.Check(t, func(rt *rapid.T) {
 		v := every{
-			A: rapid.Uint64().Draw(rt, "A"), B: rapid.Int64().Draw(rt, "B"), C: rapid.Float64().Draw(rt, "C"), E: rapid.Uint32().Draw(rt, "E"),
-			G: rapid.Float32().Draw(rt, "G"), J: rapid.Int16().Draw(rt, "J"), L: rapid.Int8().Draw(rt, "L"), M: rapid.Bool().Draw(rt, "M"),
+			A: rapid.Uint64().Draw(rt, "A"), B: rapid.Int64().Draw(rt, "B"), C: rapid.Float64().Draw(rt, "C"),
+			E: rapid.Uint32().Draw(rt, "E"),
+			G: rapid.Float32().Draw(rt, "G"), J: rapid.Int16().Draw(rt, "J"), L: rapid.Int8().Draw(rt, "L"),
+			M: rapid.Bool().Draw(rt, "M"),
 		}
 		v.P[1].R = rapid.Int32().Draw(rt, "P[1].R")
 		p, err := c.Append(nil, v)
@@ -190,12 +194,15 @@ func TestCodecs(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses("Put of what JSON can not say", func(tx *txn.Tx) error { return jsonTab.Put(tx, "k", func() {}) }, nil)
-	refuses("Insert of what JSON can not say", func(tx *txn.Tx) error { return jsonTab.Insert(tx, "k", math.NaN()) }, nil)
+	refuses("Insert of what JSON can not say", func(tx *txn.Tx) error {
+		return jsonTab.Insert(tx, "k", math.NaN())
+	}, nil)
 	binary, err := txn.OpenTable(db, "binary", txn.String, txn.Binary[point]())
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuses("Put of what does not marshal", func(tx *txn.Tx) error { return binary.Put(tx, "k", point{X: -1}) }, errRollback)
+	refuses("Put of what does not marshal", func(tx *txn.Tx) error { return binary.Put(tx, "k", point{X: -1}) },
+		errRollback)
 	// The same bytes under another codec of the same name.
 	broken, err := txn.OpenTable(db, "json", txn.String, txn.JSON[[]string]())
 	if err != nil {
@@ -221,10 +228,20 @@ func TestCodecErrorsSayWhere(t *testing.T) {
 		of, want string
 		fn       func(tx *txn.Tx) error
 	}{
-		{"Get", `table "words": value of key "of the key" cannot be decoded: json:`, func(tx *txn.Tx) error { _, err := later.Get(tx, "of the key"); return err }},
-		{"GetForUpdate", `table "words": value of key "of the key" cannot be decoded: json:`, func(tx *txn.Tx) error { _, err := later.GetForUpdate(tx, "of the key"); return err }},
-		{"Put", `table "numbers": value of key 77 cannot be encoded: json:`, func(tx *txn.Tx) error { return numbers.Put(tx, 77, func() {}) }},
-		{"Insert", `table "numbers": value of key 77 cannot be encoded: json:`, func(tx *txn.Tx) error { return numbers.Insert(tx, 77, func() {}) }},
+		{"Get", `table "words": value of key "of the key" cannot be decoded: json:`, func(tx *txn.Tx) error {
+			_, err := later.Get(tx, "of the key")
+			return err
+		}},
+		{"GetForUpdate", `table "words": value of key "of the key" cannot be decoded: json:`, func(tx *txn.Tx) error {
+			_, err := later.GetForUpdate(tx, "of the key")
+			return err
+		}},
+		{"Put", `table "numbers": value of key 77 cannot be encoded: json:`, func(tx *txn.Tx) error {
+			return numbers.Put(tx, 77, func() {})
+		}},
+		{"Insert", `table "numbers": value of key 77 cannot be encoded: json:`, func(tx *txn.Tx) error {
+			return numbers.Insert(tx, 77, func() {})
+		}},
 	} {
 		if err := db.Update(t.Context(), c.fn); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.of, err)
@@ -256,7 +273,10 @@ func TestHalfCodec(t *testing.T) {
 		{func(k *txn.Key[string]) { k.Append = nil }, nil, []string{"Key has no Append"}},
 		{nil, func(v *txn.Codec[string]) { v.Name = "" }, []string{"Name of its Codec"}},
 		{nil, func(v *txn.Codec[string]) { v.Name = "a\xff" }, []string{"Name of its Codec", "UTF-8"}},
-		{nil, func(v *txn.Codec[string]) { v.Append, v.Decode = nil, nil }, []string{"Codec has no Append", "Codec has no Decode"}},
+		{
+			nil, func(v *txn.Codec[string]) { v.Append, v.Decode = nil, nil },
+			[]string{"Codec has no Append", "Codec has no Decode"},
+		},
 	} {
 		key, value := txn.String, txn.Text()
 		if c.key != nil {
@@ -319,15 +339,19 @@ func through[V any](t *testing.T, db *txn.DB, name string, c txn.Codec[V], value
 // TestKeyOrder: the order of encodings is that of the values, and no two are alike.
 func TestKeyOrder(t *testing.T) {
 	ordered(t, txn.Uint64, []uint64{0, 1, 255, 256, 1<<32 - 1, 1 << 32, 1 << 63, math.MaxUint64})
-	ordered(t, txn.Int64, []int64{math.MinInt64, math.MinInt64 + 1, -1 << 32, -256, -1, 0, 1, 255, 1 << 40, math.MaxInt64})
+	ordered(t, txn.Int64, []int64{
+		math.MinInt64, math.MinInt64 + 1, -1 << 32, -256, -1, 0, 1, 255, 1 << 40, math.MaxInt64,
+	})
 	ordered(t, txn.String, []string{"", "\x00", "a", "a\x00", "aa", "b", "\xff", "\xff\xff"})
 	ordered(t, txn.BytesKey, [][]byte{{}, {0}, {0, 0}, {0, 1}, {1}, {255}})
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Int64().Draw(t, "a"), rapid.Int64().Draw(t, "b")
-		if c := bytes.Compare(txn.Int64.Append(nil, a), txn.Int64.Append(nil, b)); (c < 0) != (a < b) || (c == 0) != (a == b) {
+		if c := bytes.Compare(txn.Int64.Append(nil, a), txn.Int64.Append(nil, b)); (c < 0) != (a < b) ||
+			(c == 0) != (a == b) {
 			t.Fatalf("%d and %d compare as %d", a, b, c)
 		}
-		if c := bytes.Compare(txn.Uint64.Append(nil, uint64(a)), txn.Uint64.Append(nil, uint64(b))); (c < 0) != (uint64(a) < uint64(b)) || (c == 0) != (a == b) {
+		if c := bytes.Compare(txn.Uint64.Append(nil, uint64(a)),
+			txn.Uint64.Append(nil, uint64(b))); (c < 0) != (uint64(a) < uint64(b)) || (c == 0) != (a == b) {
 			t.Fatalf("%d and %d compare as %d", uint64(a), uint64(b), c)
 		}
 	})

@@ -98,8 +98,10 @@ func TestManyGoroutines(t *testing.T) {
 			t.Errorf("%d increments, and the sum is %d", increments.Load(), total)
 		}
 		m := db.Metrics()
-		if want := increments.Load() + views.Load() + 1; m.Committed-loaded != want || m.RolledBack != rollbacks.Load() {
-			t.Errorf("%d committed, %d rolled back; want %d and %d", m.Committed-loaded, m.RolledBack, want, rollbacks.Load())
+		if want := increments.Load() + views.Load() + 1; m.Committed-loaded != want ||
+			m.RolledBack != rollbacks.Load() {
+			t.Errorf("%d committed, %d rolled back; want %d and %d", m.Committed-loaded, m.RolledBack,
+				want, rollbacks.Load())
 		}
 		if m.Verbs.Total() == 0 || m.Verbs.RoundTrips == 0 {
 			t.Errorf("verbs %+v", m.Verbs)
@@ -185,7 +187,8 @@ func TestChurnWhenFull(t *testing.T) {
 				}
 			}
 			for i := range n {
-				if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, first+uint64(i)) }); err != nil {
+				if err := db.Update(t.Context(),
+					func(tx *txn.Tx) error { return tab.Delete(tx, first+uint64(i)) }); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -231,7 +234,8 @@ func TestRecord(t *testing.T) {
 		t.Fatalf("%d transactions are recorded", len(txns))
 	}
 	for _, x := range txns {
-		if x.Outcome != history.Committed || x.Start > x.End || len(x.Ops) != 2 || x.Ops[1].Kind != history.Write || x.ID != uint64(x.Ops[1].Version) {
+		if x.Outcome != history.Committed || x.Start > x.End || len(x.Ops) != 2 || x.Ops[1].Kind != history.Write ||
+			x.ID != uint64(x.Ops[1].Version) {
 			t.Errorf("%+v", x)
 		}
 	}
@@ -293,7 +297,8 @@ func TestRunErrors(t *testing.T) {
 				if id == 1 && i == 5 {
 					return errRollback
 				}
-				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id%4), val(1)) }); err != nil {
+				if err := w.Update(ctx,
+					func(tx *txn.Tx) error { return tab.Put(tx, uint64(id%4), val(1)) }); err != nil {
 					return err
 				}
 			}

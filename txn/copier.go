@@ -11,6 +11,7 @@ import (
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -21,7 +22,7 @@ const (
 	copyBatch  = 32      // blocks that are read in one round trip
 	copyProbe  = 1 << 10 // bytes of each that are read at first
 	patience   = 64      // rereads of a locked block before a transaction is sent to it
-	maxWalks   = 16      // walks over an index that was mended meanwhile, or in whose time the epoch has moved,
+	maxWalks   = 16      // walks over an index that was repaired meanwhile, or in whose time the epoch has moved,
 	maxWalksNs = 60e9    // for so long at least, if it was the epoch
 	maxStrange = 64      // looks at a slot and what it leads to that do not go together
 	maxStill   = 1 << 10 // looks at an image that is not locked, and that stays torn,
@@ -29,9 +30,9 @@ const (
 	reportStep = 1 << 8
 )
 
-// copier reads all records of tables beside transactions, and copies them, or gives them to each. A key that has a record from the
-// beginning to the end of the walk is met, whatever replaces the record meanwhile; others may be met or not. A key may be
-// met more than once.
+// copier reads all records of tables beside transactions, and copies them, or gives them to each. A
+// key that has a record from the beginning to the end of the walk is met, whatever replaces the
+// record meanwhile; others may be met or not. A key may be met more than once.
 type copier struct {
 	ctx      context.Context
 	w        *Worker
@@ -39,10 +40,11 @@ type copier struct {
 	progress func(uint64)
 	records  uint64
 	tally    *tally
-	// cut, of a backup beside several processes, is the number of its cut: records of versions that are not below are left out. Verbs
-	// that have failed are repeated then.
+	// cut, of a backup beside several processes, is the number of its cut: records of versions that
+	// are not below are left out. Verbs that have failed are repeated then.
 	cut uint32
-	// each, if not nil, gets the records instead of out. It may use the worker, and does not keep the slices.
+	// each, if not nil, gets the records instead of out. It may use the worker, and does
+	// not keep the slices.
 	each func(key, value []byte) error
 
 	skipDamaged func(Skipped)     // nil: damage ends the copy
@@ -63,7 +65,7 @@ type copier struct {
 }
 
 // tables copies tables.
-func (s *copier) tables(tables []memory.Table) error {
+func (s *copier) tables(tables []layout.Table) error {
 	for i := range tables {
 		t := &tables[i]
 		if !inBackup(t) {
@@ -79,12 +81,13 @@ func (s *copier) tables(tables []memory.Table) error {
 	return nil
 }
 
-func (s *copier) table(t memory.Table) error {
+func (s *copier) table(t layout.Table) error {
 	o, err := decodeTableOptions(t.Options)
 	if err != nil {
 		return err
 	}
-	if err := s.w.db.ask(s.ctx, func() (err error) { s.t, err = s.w.db.table(t.Name, o, false); return err }, nil); err != nil {
+	if err := s.w.db.ask(s.ctx, func() (err error) { s.t, err = s.w.db.table(t.Name, o, false); return err },
+		nil); err != nil {
 		return err
 	}
 	return s.walk()
@@ -92,8 +95,8 @@ func (s *copier) table(t memory.Table) error {
 
 // walk reads the records of the table s.t.
 func (s *copier) walk() error {
-	walk := s.hashed
-	if ix, ok := s.t.Index.(*tree.Tree); ok {
+	walk := s.slots
+	if ix, ok := s.t.Ordered.(*tree.Tree); ok {
 		walk = func() error { return s.ordered(ix) }
 	}
 	err := walk()
@@ -103,8 +106,8 @@ func (s *copier) walk() error {
 	return err
 }
 
-// hashed is walk of a table with a hash index.
-func (s *copier) hashed() (err error) {
+// slots is walk of a table with an index of slots.
+func (s *copier) slots() (err error) {
 	ix, ok := s.t.Index.(index.Walker)
 	if !ok {
 		return fmt.Errorf("its index, a %T, can not be walked", s.t.Index)
@@ -118,8 +121,8 @@ func (s *copier) hashed() (err error) {
 		return err
 	}
 	defer th.Free(s.words, copyBatch*8)
-	// Where the index was mended from another copy the walk begins again. What was copied before is
-	// copied once more, as it is if a split carries it meanwhile.
+	// Where the index was repaired from another copy the walk begins again. What was copied before
+	// is copied once more, as it is if a split carries it meanwhile.
 	from := th.Now()
 	for again, failed := 0, 0; ; again++ {
 		err = ix.Pieces(s.w.coro, func(links []index.Linked) error {
@@ -134,17 +137,20 @@ func (s *copier) hashed() (err error) {
 			failed++
 			continue
 		}
-		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again-failed >= maxWalks || !s.w.mendIndex(s.t, c.Addr) {
+		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again-failed >= maxWalks ||
+			!s.w.repairIndex(s.t, c.Addr) {
 			break
 		}
 	}
 	return err
 }
 
-// goesOn reports whether the copy can go on after an error, from the beginning of the walk: the epoch has moved, since a process or a blade has
-// died, or blades are changed. Records that come once more are the same then.
+// goesOn reports whether the copy can go on after an error, from the beginning of the walk: the
+// epoch has moved, since a process or a blade has died, or blades are changed. Records that come
+// once more are the same then.
 func (s *copier) goesOn(err error) bool {
-	if s.cut == 0 || s.ctx.Err() != nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) && !errors.Is(err, ErrBroken) {
+	if s.cut == 0 || s.ctx.Err() != nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown) &&
+		!errors.Is(err, ErrBroken) {
 		return false
 	}
 	s.w.session.Break(err)
@@ -208,15 +214,16 @@ func (s *copier) skipRecord(e index.Linked, err error) bool {
 // view is the map to read by. When a blade is lost all sessions are declared dead, the
 // worker's too, and its reads fail from then on: until everything is decided that was under
 // way, records are unlocked on the copies that are left that are not what they seem.
-func (s *copier) view() *memory.View {
+func (s *copier) view() *layout.View {
 	return s.w.db.space.ViewOn(s.w.thread)
 }
 
 // copy copies what links of one piece of the index lead to.
 //
-// A slot may lead to another block by the time at which its block is read, and that may have the record of another key by then,
-// which is sound. So the slot is read once more, behind the block. If it leads to the same block still, it did all the time: a
-// slot never gets a word again that it has had (package race).
+// A slot may lead to another block by the time at which its block is read, and that may have the
+// record of another key by then, which is sound. So the slot is read once more, behind the block.
+// If it leads to the same block still, it did all the time: a slot never gets a word again that it
+// has had (package race).
 func (s *copier) copy(links []index.Linked) error {
 	if s.ctx.Err() != nil {
 		return canceled(s.ctx)
@@ -255,7 +262,7 @@ func (s *copier) copy(links []index.Linked) error {
 			}
 		}
 		err := s.one(e)
-		if errors.Is(err, ErrCorrupt) && s.w.mendIndex(s.t, e.At) {
+		if errors.Is(err, ErrCorrupt) && s.w.repairIndex(s.t, e.At) {
 			err = s.one(e)
 		}
 		if err != nil && !s.skipRecord(e, err) {
@@ -267,9 +274,10 @@ func (s *copier) copy(links []index.Linked) error {
 
 // take writes the record in an image if it is the state of an unlocked record,
 // and reports whether that is so; need is how many bytes it takes to know, 0: unknown.
-func (s *copier) take(img record.Image, a memory.Addr) (done bool, need int, err error) {
+func (s *copier) take(img record.Image, a layout.Addr) (done bool, need int, err error) {
 	need, err = img.Check(a)
-	s.foreign = err == nil && need <= len(img) && img.Stable() && img.Meta().State() != record.Free && img.Meta().Table() != s.t.ID
+	s.foreign = err == nil && need <= len(img) && img.Stable() && img.Meta().State() != record.Free &&
+		img.Meta().Table() != s.t.ID
 	if err != nil || !img.Stable() || s.foreign {
 		return false, need, nil //nolint:nilerr // not readable yet: it is read again, or found to be damaged there
 	}
@@ -291,7 +299,7 @@ func (s *copier) later(v record.TxID) bool {
 }
 
 // base writes a record, which is in a block.
-func (s *copier) base(key, value []byte, block memory.Addr) error {
+func (s *copier) base(key, value []byte, block layout.Addr) error {
 	if s.each != nil {
 		return s.each(key, value)
 	}
@@ -299,7 +307,7 @@ func (s *copier) base(key, value []byte, block memory.Addr) error {
 }
 
 // copied writes a record, counts it, and tells the caller of the backup now and then.
-func (s *copier) copied(table uint16, key, value []byte, block memory.Addr) error {
+func (s *copier) copied(table uint16, key, value []byte, block layout.Addr) error {
 	if err := s.out.Base(table, key, value); err != nil {
 		return err
 	}
@@ -348,7 +356,7 @@ func (s *copier) one(e index.Linked) error {
 // pursuit is what is known of a slot whose record could not be copied yet.
 type pursuit struct {
 	*copier
-	at    memory.Addr     // the slot
+	at    layout.Addr     // the slot
 	c     index.Candidate // to which it led at the last look
 	known bool            // which lies in a segment that the view has
 	key   []byte          // that it has, and which is locked, if so
@@ -358,8 +366,9 @@ type pursuit struct {
 	// another one's block.
 	was     race.Slot
 	strange int
-	// doubted is the slot if it led to a block that is free, and was not freed, when that was asked last.
-	doubted race.Slot
+	// dangling is the slot if it led to a block that is free, and was not freed, when
+	// that was asked last.
+	dangling race.Slot
 }
 
 // seen is what comes of a look at a slot.
@@ -420,15 +429,16 @@ func (p *pursuit) look() (seen, error) {
 }
 
 // slot reads the slot.
-func (p *pursuit) slot(v *memory.View) (race.Slot, error) {
+func (p *pursuit) slot(v *layout.View) (race.Slot, error) {
 	p.batch.Reset()
 	p.batch.Read(v.At(p.at, 0), p.word, 8)
 	err := p.w.coro.Do(&p.batch)
 	return race.Slot(p.w.thread.Word(p.word)), err
 }
 
-// newer replaces a map that does not have the block's segment by one that has it, since another process may have added that.
-func (p *pursuit) newer(v **memory.View) error {
+// newer replaces a map that does not have the block's segment by one that has it, since another
+// process may have added that.
+func (p *pursuit) newer(v **layout.View) error {
 	err := p.w.db.space.Missing(*v, p.c.Addr)
 	if err != nil && !errors.Is(err, rdma.ErrStaleKey) {
 		return err
@@ -448,10 +458,13 @@ func (p *pursuit) lasted() error {
 		if !p.known {
 			what = "lies in no segment"
 		}
-		return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, can be checked", ErrCorrupt, p.at, p.c.Addr, p.c.Class, what)
+		return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, "+
+			"can be checked", ErrCorrupt, p.at, p.c.Addr, p.c.Class, what)
 	}
 	if p.still > maxStill && p.w.thread.Now()-p.since > maxStillNs { // a writer would have come to an end
-		return fmt.Errorf("%w: block %v, to which the slot at %v leads, does not match its checksum, and nobody is writing it; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.c.Addr, p.at)
+		return fmt.Errorf("%w: block %v, to which the slot at %v leads, does not match its checksum, and nobody is "+
+			"writing it; the database, closed, can be checked, and repaired from another copy",
+			ErrCorrupt, p.c.Addr, p.at)
 	}
 	return nil
 }
@@ -466,14 +479,14 @@ func (p *pursuit) ask() (gone bool, err error) {
 	if !p.known {
 		return false, nil
 	}
-	if done, err := p.fromCopy(); done || err != nil || p.w.mendTorn(p.c.Addr) {
+	if done, err := p.fromCopy(); done || err != nil || p.w.repairTorn(p.c.Addr) {
 		return done, err
 	}
 	free, err := p.w.o.Examine(p.c.Addr)
 	if p.w.o.Asks() {
 		p.w.db.askIdle()
 	}
-	if errors.Is(err, ErrCorrupt) && p.w.mendBlock(p.c.Addr) {
+	if errors.Is(err, ErrCorrupt) && p.w.repairBlock(p.c.Addr) {
 		return false, nil // from another copy: it can be read now
 	}
 	if err != nil {
@@ -491,20 +504,21 @@ func (p *pursuit) ask() (gone bool, err error) {
 			p.w.maintain() // it cannot be told from damage before that was swept
 		}
 	}
-	if damaged && p.doubted == p.was { // which has led there all the time
-		if p.w.mendBlock(p.c.Addr) {
+	if damaged && p.dangling == p.was { // which has led there all the time
+		if p.w.repairBlock(p.c.Addr) {
 			return false, nil
 		}
-		return false, fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and was not freed; the database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.at, p.c.Addr)
+		return false, fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and was not freed; the "+
+			"database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.at, p.c.Addr)
 	}
-	if p.doubted = 0; damaged {
-		p.doubted = p.was
+	if p.dangling = 0; damaged {
+		p.dangling = p.was
 	}
 	return false, nil
 }
 
-// fromCopy copies the record from another copy, if that is intact and has the version of the primary's guard. The
-// block is mended beside.
+// fromCopy copies the record from another copy, if that is intact and has the version of the
+// primary's guard. The block is repaired beside.
 func (p *pursuit) fromCopy() (done bool, err error) {
 	v := p.view()
 	first, err := p.fetch(nil, v.At(p.c.Addr, 0), record.LineSize)
@@ -528,13 +542,13 @@ func (p *pursuit) fromCopy() (done bool, err error) {
 		}
 	}
 	if done {
-		p.w.mendTorn(p.c.Addr)
+		p.w.repairTorn(p.c.Addr)
 	}
 	return done, nil
 }
 
-// read takes the first size bytes of a block, which were read. If they are a record that is locked, it
-// returns its key.
+// read takes the first size bytes of a block, which were read. If they are a record that is locked,
+// it returns its key.
 func (s *copier) read(cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
 	th, img := s.w.thread, s.img
 	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {

@@ -8,25 +8,25 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/txn"
 )
 
 // leaf returns the leaf of table 1 that leads to an encoded key, and how many keys it has.
-func (p *poker) leaf(key []byte) (a memory.Addr, keys int) {
+func (p *poker) leaf(key []byte) (a layout.Addr, keys int) {
 	p.t.Helper()
 	p.v = p.db.Space().View()
 	for id := 1; id < p.v.Segments(); id++ {
-		first := memory.MakeAddr(memory.SegmentID(id), 0)
+		first := layout.MakeAddr(layout.SegmentID(id), 0)
 		if !p.v.Valid(first) {
 			continue
 		}
 		p.do(func(b *rdma.Batch) { b.Read(p.v.At(first, 0), p.buf, p.n) })
 		seg := p.th.Bytes(p.buf, p.n)
 		for off := 0; off < len(seg); off += record.LineSize {
-			img, at := record.Image(seg[off:]), first+memory.Addr(off)
+			img, at := record.Image(seg[off:]), first+layout.Addr(off)
 			if _, err := img.Check(at); err != nil || img.Meta().State() != record.Node || img.Meta().Table() != 1 {
 				continue
 			}
@@ -43,8 +43,8 @@ func (p *poker) leaf(key []byte) (a memory.Addr, keys int) {
 	return 0, 0
 }
 
-// TestBackupOrdered: an ordered table comes back as one, in order, with the types and the length of keys that it had,
-// and with values of all sizes, from a backup of many pages.
+// TestBackupOrdered: an ordered table comes back as one, in order, with the types and the length of
+// keys that it had, and with values of all sizes, from a backup of many pages.
 func TestBackupOrdered(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab, err := txn.CreateOrderedTable(db, "t", atMost(txn.String, 40), txn.Bytes())
@@ -100,8 +100,8 @@ func TestBackupOrdered(t *testing.T) {
 	}
 }
 
-// TestBackupOfDamagedTree: a record and a leaf of an ordered table are damaged. From one copy they are mended; what is
-// damaged on all is left out, and the rest is not.
+// TestBackupOfDamagedTree: a record and a leaf of an ordered table are damaged. From one copy they
+// are repaired; what is damaged on all is left out, and the rest is not.
 func TestBackupOfDamagedTree(t *testing.T) {
 	o := tiny()
 	o.Backups, o.Blades = txn.F(1), 2
@@ -128,7 +128,8 @@ func TestBackupOfDamagedTree(t *testing.T) {
 	backup := func() (left []txn.Skipped, rows int) {
 		t.Helper()
 		var file bytes.Buffer
-		if _, err := db.Backup(t.Context(), &file, txn.BackupOptions{SkipDamaged: func(x txn.Skipped) { left = append(left, x) }}); err != nil {
+		if _, err := db.Backup(t.Context(), &file,
+			txn.BackupOptions{SkipDamaged: func(x txn.Skipped) { left = append(left, x) }}); err != nil {
 			t.Fatal(err)
 		}
 		to := mustOpen(t, tiny())
@@ -165,7 +166,8 @@ func TestBackupOfDamagedTree(t *testing.T) {
 	_, err := db.Backup(t.Context(), &bytes.Buffer{}, txn.BackupOptions{})
 	says(t, "without SkipDamaged", err, txn.ErrCorrupt, `table "t"`)
 	left, rows := backup()
-	if len(left) != 2 || left[0].Block != single || binary.BigEndian.Uint64(left[0].Key) != 310 || left[1].Block != leaf || left[0].Rest || left[1].Rest {
+	if len(left) != 2 || left[0].Block != single || binary.BigEndian.Uint64(left[0].Key) != 310 ||
+		left[1].Block != leaf || left[0].Rest || left[1].Rest {
 		t.Errorf("left out: %+v", left)
 	}
 	if rows != n-1-lost {
@@ -173,8 +175,8 @@ func TestBackupOfDamagedTree(t *testing.T) {
 	}
 }
 
-// TestLoadOrdered: keys that come in order fill the leaves, and the transactions of a load need a fraction of a verb
-// for each key beyond what the records cost.
+// TestLoadOrdered: keys that come in order fill the leaves, and the transactions of a load need a
+// fraction of a verb for each key beyond what the records cost.
 func TestLoadOrdered(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := inOrder(t, db, "t")
@@ -199,7 +201,8 @@ func TestLoadOrdered(t *testing.T) {
 	if verbs > 3 {
 		t.Errorf("%.2f verbs a record", verbs)
 	}
-	if st.Rows != n || st.Bytes != 16*n || st.Fill < 0.85 || st.Height != 2 && st.Height != 3 || st.Leaves < n/100 || st.Leaves > n/20 || st.Inner == 0 {
+	if st.Rows != n || st.Bytes != 16*n || st.Fill < 0.85 || st.Height != 2 && st.Height != 3 || st.Leaves < n/100 ||
+		st.Leaves > n/20 || st.Inner == 0 {
 		t.Errorf("%+v", st)
 	}
 	if st.IndexBytes != (st.Leaves+st.Inner)*1024+64 {

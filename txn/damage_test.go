@@ -20,6 +20,7 @@ import (
 	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
 	"txnode/verify"
@@ -87,9 +88,15 @@ func TestDamagedRecord(t *testing.T) {
 				tab := table(t, db, "t")
 				for range 2 {
 					for what, read := range map[string]func(tx *txn.Tx) error{
-						"Get":                          func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err },
-						"GetForUpdate":                 func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, 7); return err },
-						"Get, and Put":                 func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return errors.Join(err, tab.Put(tx, 7, value)) },
+						"Get": func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err },
+						"GetForUpdate": func(tx *txn.Tx) error {
+							_, err := tab.GetForUpdate(tx, 7)
+							return err
+						},
+						"Get, and Put": func(tx *txn.Tx) error {
+							_, err := tab.Get(tx, 7)
+							return errors.Join(err, tab.Put(tx, 7, value))
+						},
 						"Insert":                       func(tx *txn.Tx) error { return tab.Insert(tx, 7, value) },
 						"a Get whose error is ignored": func(tx *txn.Tx) error { _, _ = tab.Get(tx, 7); return nil },
 					} {
@@ -110,7 +117,9 @@ func TestDamagedRecord(t *testing.T) {
 				o.ReadOnly = true
 				db = mustOpen(t, o)
 				tab = table(t, db, "t")
-				says(t, "a reader", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
+				says(t, "a reader",
+					db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }),
+					txn.ErrCorrupt)
 				if got := contents(t, db, tab, 3); len(got) != 3 || num(got[2]) != 5 {
 					t.Errorf("%v", got)
 				}
@@ -178,7 +187,9 @@ func damagedIndex(t *testing.T, closed bool) {
 		_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{})
 		says(t, "Backup", err, txn.ErrCorrupt, "spoilt")
 		var left []txn.Skipped
-		_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{SkipDamaged: func(x txn.Skipped) { left = append(left, x) }})
+		_, err = db.Backup(t.Context(), io.Discard, txn.BackupOptions{SkipDamaged: func(x txn.Skipped) {
+			left = append(left, x)
+		}})
 		if err != nil || len(left) != 1 || left[0].Table != "spoilt" || !left[0].Rest {
 			t.Errorf("Backup that skips damage: %v, %+v", err, left)
 		}
@@ -194,7 +205,8 @@ func damagedIndex(t *testing.T, closed bool) {
 
 // spoilSlots changes the files of a closed database where they have a record with a needle, of
 // which there is one: in the region of every blade, with the slot's place in it, and the block's.
-func spoilSlots(t *testing.T, dir string, v *memory.View, needle []byte, change func(region []byte, at int, s race.Slot, block uint64)) {
+func spoilSlots(t *testing.T, dir string, v *layout.View, needle []byte,
+	change func(region []byte, at int, s race.Slot, block uint64)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "blade-*.region"))
 	if err != nil {
@@ -212,7 +224,8 @@ func spoilSlots(t *testing.T, dir string, v *memory.View, needle []byte, change 
 				continue
 			}
 			for i := range v.Copies(s.Addr()) {
-				if b := v.At(s.Addr(), i); int(b.Blade) == blade && int(b.Off)+record.LineSize <= len(p) && bytes.Contains(p[b.Off:][:record.LineSize], needle) {
+				if b := v.At(s.Addr(), i); int(b.Blade) == blade && int(b.Off)+record.LineSize <= len(p) &&
+					bytes.Contains(p[b.Off:][:record.LineSize], needle) {
 					change(p, at, s, b.Off)
 					spoilt++
 				}
@@ -256,7 +269,8 @@ func TestSlotToNowhere(t *testing.T) {
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
 	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, at int, s race.Slot, block uint64) {
-		binary.LittleEndian.PutUint64(region[at:], uint64(race.MakeSlot(s.Fingerprint(), s.Class(), memory.MakeAddr(4000, 0))))
+		binary.LittleEndian.PutUint64(region[at:],
+			uint64(race.MakeSlot(s.Fingerprint(), s.Class(), layout.MakeAddr(4000, 0))))
 	})
 	db := mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -316,7 +330,8 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 	var said atomic.Int32
 	o := tiny()
 	o.Dir, o.LeaseTerm = t.TempDir(), 30*time.Millisecond
-	o.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zap.WarnLevel),
+	o.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}),
+		zapcore.AddSync(io.Discard), zap.WarnLevel),
 		zap.Hooks(func(e zapcore.Entry) error {
 			if strings.HasPrefix(e.Message, "maintenance has failed") {
 				said.Add(1)
@@ -370,7 +385,7 @@ func TestMaintenanceBesideDamage(t *testing.T) {
 
 // spoilRoot overwrites all copies of the root of an index, in the files of a database that is
 // closed.
-func spoilRoot(t *testing.T, dir string, v *memory.View, root memory.Addr) {
+func spoilRoot(t *testing.T, dir string, v *layout.View, root layout.Addr) {
 	t.Helper()
 	for i := range v.Copies(root) {
 		at := v.At(root, i)

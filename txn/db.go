@@ -18,6 +18,7 @@ import (
 	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn/supervisor"
@@ -36,11 +37,12 @@ type DB struct {
 	threads threadNumbers
 	tuner   *rdma.Tuner // of the workers' threads
 	open    atomic.Bool
+	unclean bool          // coordinators had died when it was opened
 	patient atomic.Int32  // transactions that have had patientAfter conflicts in a row
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
-	// indexMends is how often an index was mended while the database was open.
-	indexMends atomic.Uint64
-	hopeless   hopeless
+	// indexRepairs is how often an index was repaired while the database was open.
+	indexRepairs atomic.Uint64
+	hopeless     hopeless
 
 	ctl *rdma.Thread // of the control path; under ctlMu
 	// ctlMu serializes what is rare: opening tables, closing.
@@ -69,10 +71,11 @@ type DB struct {
 }
 
 // Open opens a database, or creates it. It first recovers what a process that died has left, and
-// ctx does not interrupt that. If ctx ends before, and Fabric has no virtual time, Open returns, and the opening goes on until it can be
-// ended in order. Fabric and Catalog are in use until then: have Closer end them. Recovery reads all of the data: about a quarter of a second for a
-// million records. With DurabilityPower it also compares the copies and builds the indexes anew:
-// about a second, and 16 bytes of memory for each record.
+// ctx does not interrupt that. If ctx ends before, and Fabric has no virtual time, Open returns,
+// and the opening goes on until it can be ended in order. Fabric and Catalog are in use until then:
+// have Closer end them. Recovery reads all of the data: about a quarter of a second for a million
+// records. With DurabilityPower it also compares the copies and builds the indexes anew: about a
+// second, and 16 bytes of memory for each record.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	if o.Fabric == nil || !o.Fabric.Caps().RealTime || ctx.Done() == nil || ctx.Err() != nil {
 		return open(ctx, o)
@@ -105,7 +108,8 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 	}
 	o = o.withDefaults()
 	var log *logsink.Sink
-	if o.Fabric == nil || o.Fabric.Caps().RealTime { // where time is virtual, a second of the log is none of the database's
+	// where time is virtual, a second of the log is none of the database's
+	if o.Fabric == nil || o.Fabric.Caps().RealTime {
 		o.Logger, log = logsink.New(o.Logger)
 		defer func() {
 			if !opened {
@@ -127,11 +131,13 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 		}
 		db.owned, db.fabric, db.space = e, e.Fabric(), e.Space()
 		if e.Tightened() {
-			o.Logger.Warn("other users had rights to the directory of the database, or to files in it, and have none any more", zap.String("directory", o.Dir))
+			o.Logger.Warn("other users had rights to the directory of the database, or to files in it, and have "+
+				"none any more", zap.String("directory", o.Dir))
 		}
 		if lost := e.Replaced(); len(lost) > 0 {
 			r := db.space.Redundancy()
-			o.Logger.Error("regions are missing or blank; their blades begin anew, and copies are built of what the others have", zap.Any("blades", lost),
+			o.Logger.Error("regions are missing or blank; their blades begin anew, and copies are built of what "+
+				"the others have", zap.Any("blades", lost),
 				zap.Int("copies missing", r.Missing), zap.Int("segments lost", r.Lost))
 		}
 	}
@@ -143,7 +149,8 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 		if db.sup != nil {
 			err = errors.Join(err, db.sup.Close())
 		}
-		if db.owned == nil && db.space != nil && db.space.Shared() { // others need not wait until its registration expires
+		// others need not wait until its registration expires
+		if db.owned == nil && db.space != nil && db.space.Shared() {
 			err = errors.Join(err, db.space.Close(db.ctl.Plain()))
 		}
 		if db.ctl != nil {
@@ -157,6 +164,7 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 	opened = true
 	openDatabases.Add(1)
 	db.resumeDrops(ctx)
+	db.convert(ctx)
 	if db.space.First() {
 		if err := db.space.EndAlone(); err != nil {
 			return nil, errors.Join(err, db.Close(ctx))
@@ -168,16 +176,18 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 // openSpace opens the memory of a database on blades of the caller's.
 func (db *DB) openSpace() error {
 	o := &db.opts
-	l, err := memory.LoadLayout(o.Catalog)
+	l, err := layout.LoadLayout(o.Catalog)
 	if err != nil {
 		return err
 	}
 	mo := memory.Options{
-		SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower, Parts: db.fabric.Caps().Durable,
+		SegmentSize: o.SegmentSize, LogArea: o.LogArea, ReadOnly: o.ReadOnly, Durable: o.Durability == DurabilityPower,
+		Parts:   db.fabric.Caps().Durable,
 		Backups: min(DefaultBackups, len(db.fabric.Blades())-1), Shared: o.Shared,
 	}
 	if l != nil {
-		mo.SegmentSize, mo.LogArea, mo.Backups = cmp.Or(mo.SegmentSize, l.SegmentSize), cmp.Or(mo.LogArea, l.LogArea), l.Backups
+		mo.SegmentSize, mo.LogArea, mo.Backups = cmp.Or(mo.SegmentSize, l.SegmentSize),
+			cmp.Or(mo.LogArea, l.LogArea), l.Backups
 		mo.Shared = mo.Shared || l.Shared
 	}
 	if o.Backups != nil {
@@ -185,13 +195,18 @@ func (db *DB) openSpace() error {
 	}
 	if mo.Shared {
 		var faults validate.Faults
-		faults.Check(o.Durability != DurabilityPower, "Durability power: several processes can have the database open, and the flushes of one say nothing of what the others have written")
-		faults.Check(o.LeaseTerm > 0, "LeaseTerm is %v: several processes can have the database open, and what one has left that dies is theirs after its lease", o.LeaseTerm)
+		faults.Check(o.Durability != DurabilityPower,
+			"Durability power: several processes can have the database open, and the flushes of one say nothing of "+
+				"what the others have written")
+		faults.Check(o.LeaseTerm > 0,
+			"LeaseTerm is %v: several processes can have the database open, and what one has left that dies is "+
+				"theirs after its lease", o.LeaseTerm)
 		if err := faults.Err(ErrOptions); err != nil {
 			return err
 		}
 		if o.ReadOnly && (l == nil || !l.Formatted) {
-			return fmt.Errorf("%w: catalog %s has no database yet: open it once for writing", memory.ErrNotFormatted, o.Catalog.Name())
+			return fmt.Errorf("%w: catalog %s has no database yet: open it once for writing",
+				layout.ErrNotFormatted, o.Catalog.Name())
 		}
 		mo.ReadOnly = false // it registers, so that the others know of it, and its transactions write nothing
 		mo.Until, mo.ClockDrift = db.fabric.Now()+int64(o.LeaseTerm), o.ClockDrift
@@ -201,13 +216,14 @@ func (db *DB) openSpace() error {
 	return err
 }
 
-// fold takes over what has become of a table, before anything begins that does not know: see memory.Space.OnTables.
-func (db *DB) fold(m memory.Table) {
+// fold takes over what has become of a table, before anything begins that does not know: see
+// memory.Space.OnTables.
+func (db *DB) fold(m layout.Table) {
 	t := db.names.table(m.ID)
 	if t == nil {
 		return // it was not opened
 	}
-	if m.State != memory.TableLive {
+	if m.State != layout.TableLive {
 		t.Drop()
 		return
 	}
@@ -221,7 +237,9 @@ func (db *DB) start() error {
 	var err error
 	db.tuner = rdma.NewTuner(db.opts.Tuner)
 	// The control thread takes the last doorbell, not the first.
-	if db.ctl, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{Index: controlThread, Techniques: *db.opts.Techniques}); err != nil {
+	if db.ctl, err = rdma.NewThread(db.fabric, rdma.ThreadOptions{
+		Index: controlThread, Techniques: *db.opts.Techniques,
+	}); err != nil {
 		return err
 	}
 	if db.space == nil {
@@ -235,7 +253,8 @@ func (db *DB) start() error {
 	power := db.opts.Durability == DurabilityPower
 	if power {
 		if !db.fabric.Caps().Durable {
-			return fmt.Errorf("%w: Durability power: fabric %q can not flush to anything durable", ErrOptions, db.fabric.Name())
+			return fmt.Errorf("%w: Durability power: fabric %q can not flush to anything durable",
+				ErrOptions, db.fabric.Name())
 		}
 		flush = occ.FlushDurable
 	}
@@ -253,9 +272,11 @@ func (db *DB) start() error {
 		return err
 	}
 	eo := occ.Options{
-		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush, CacheBytes: db.opts.CacheBytes,
-		LeaseTerm: int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.sup.BladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.sup.Settle, Still: db.owned != nil && db.opts.ReadOnly,
+		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush,
+		CacheBytes: db.opts.CacheBytes,
+		LeaseTerm:  int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.sup.BladeDown,
+		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.sup.Settle,
+		Still: db.owned != nil && db.opts.ReadOnly,
 	}
 	if db.space.Shared() {
 		eo.Kept = db.keptTable
@@ -281,8 +302,9 @@ func (db *DB) Now() int64 {
 // isClosed reports whether the database was closed, or never opened.
 func (db *DB) isClosed() bool { return !db.open.Load() }
 
-// readOnly reports whether the database was opened ReadOnly: no table, index or record of it is made or changed. The space
-// of a shared one is written even then, as by every process that registers.
+// readOnly reports whether the database was opened ReadOnly: no table, index or record of
+// it is made or changed. The space of a shared one is written even then, as by every
+// process that registers.
 func (db *DB) readOnly() bool { return db.opts.ReadOnly || db.space.ReadOnly() }
 
 // Record makes workers that are created from now on record their transactions into r; nil ends
@@ -329,7 +351,7 @@ func (db *DB) Begin(ctx context.Context, readOnly bool) (*Tx, error) {
 		return nil, err
 	}
 	if db.hungry.Load() != 0 {
-		w.giveWay(0)
+		w.yieldToStarving(0)
 	}
 	w.ticks++
 	w.time()
@@ -363,15 +385,18 @@ func (db *DB) NewWorker() (*Worker, error) {
 // A fn that ends its goroutine ends the coroutines of its thread, which is an error. Their open
 // transactions are decided as if their client had died. A panic of fn ends the process: it is on a
 // goroutine whose caller cannot recover it.
-func (db *DB) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w *Worker) error) error {
+func (db *DB) Run(ctx context.Context, threads, coroutines int,
+	fn func(ctx context.Context, id int, w *Worker) error) error {
 	if db.isClosed() {
 		return ErrClosed
 	}
 	if threads < 1 || coroutines < 1 {
-		return fmt.Errorf("%w: %d threads x %d coroutines: at least one of each is needed", ErrOptions, threads, coroutines)
+		return fmt.Errorf("%w: %d threads x %d coroutines: at least one of each is needed",
+			ErrOptions, threads, coroutines)
 	}
 	if arena, least := cmp.Or(db.opts.Arena, rdma.DefaultArena), occ.LeastArena(coroutines); arena < least {
-		return fmt.Errorf("%w: Arena is %d: %d coroutines on a thread need at least %d: raise Arena, or run fewer Coroutines on a thread", ErrOptions, arena, coroutines, least)
+		return fmt.Errorf("%w: Arena is %d: %d coroutines on a thread need at least %d: raise Arena, or run fewer "+
+			"Coroutines on a thread", ErrOptions, arena, coroutines, least)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

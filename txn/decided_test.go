@@ -15,7 +15,10 @@ import (
 // same, and copies built.
 func TestDecidedWhenIdle(t *testing.T) {
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+	db, err := txn.Open(ctx, txn.Options{
+		Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10,
+		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,15 +43,15 @@ func TestDecidedWhenIdle(t *testing.T) {
 	for _, c := range all {
 		ids = append(ids, c.ID)
 	}
-	if _, err := s.Claim(memory.ClaimOptions{Now: db.Now(), Change: s.Demise(1)}, ids...); err != nil {
+	if _, err := s.Claim(memory.ClaimOptions{Now: db.Now(), Change: s.DeclareDead(1)}, ids...); err != nil {
 		t.Fatal(err)
 	}
-	if r := db.Redundancy(); r.Missing == 0 || !s.Gated() {
+	if r := db.Redundancy(); r.Missing == 0 || !s.FailoverPending() {
 		t.Fatalf("%+v", r)
 	}
-	for tries := 0; s.Gated() || db.Redundancy().Missing > 0; tries++ {
+	for tries := 0; s.FailoverPending() || db.Redundancy().Missing > 0; tries++ {
 		if tries == 2000 {
-			t.Fatalf("transactions wait to be decided: %v; %+v", s.Gated(), db.Redundancy())
+			t.Fatalf("transactions wait to be decided: %v; %+v", s.FailoverPending(), db.Redundancy())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -64,10 +67,13 @@ func TestDecidedWhenIdle(t *testing.T) {
 	}
 }
 
-// TestBothDecided: two blades die at once, and all transactions are decided when both are declared dead.
+// TestBothDecided: two blades die at once, and all transactions are decided when both
+// are declared dead.
 func TestBothDecided(t *testing.T) {
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(2), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16})
+	db, err := txn.Open(ctx, txn.Options{
+		Blades: 4, Backups: txn.F(2), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

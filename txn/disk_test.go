@@ -25,8 +25,8 @@ func takes(t *testing.T, dir string) (n int64) {
 }
 
 // TestSmallDirectoryTakesLittleDisk: a database of one record with every option at its default is
-// files of 16 GiB each that are almost nothing but holes, and so it is when it has been opened again,
-// whether it was closed or its process was killed.
+// files of 16 GiB each that are almost nothing but holes, and so it is when it has been opened
+// again, whether it was closed or its process was killed.
 func TestSmallDirectoryTakesLittleDisk(t *testing.T) {
 	dir := t.TempDir()
 	for i := range uint64(4) {
@@ -61,7 +61,8 @@ func TestSmallDirectoryTakesLittleDisk(t *testing.T) {
 func copySparse(t *testing.T, from, to string) {
 	t.Helper()
 	for _, name := range []string{"blade-000.region", "blade-001.region", "catalog.db"} {
-		if out, err := exec.Command("cp", "--sparse=always", filepath.Join(from, name), to).CombinedOutput(); err != nil {
+		if out, err := exec.Command("cp", "--sparse=always", filepath.Join(from, name),
+			to).CombinedOutput(); err != nil {
 			t.Skipf("cp: %v: %s", err, out)
 		}
 	}

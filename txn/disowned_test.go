@@ -12,8 +12,8 @@ import (
 
 	"txnode/index/race"
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -24,7 +24,10 @@ import (
 func disownedDB(t *testing.T, caps rdma.Caps, workers int) (*txn.DB, *txn.Table[uint64, []byte], *rdmatest.Fabric) {
 	t.Helper()
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Seed: 1, Caps: caps})
-	db, err := txn.Open(t.Context(), txn.Options{Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1, Workers: workers, Arena: 1 << 20})
+	db, err := txn.Open(t.Context(), txn.Options{
+		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 256 << 10,
+		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1, Workers: workers, Arena: 1 << 20,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +49,7 @@ func lineOf(t *testing.T, db *txn.DB, f *rdmatest.Fabric, needle []byte) []byte 
 			continue
 		}
 		part := f.Memory(p.Replicas[0].Blade)[p.Replicas[0].Base:][:l.SegmentSize]
-		if at := bytes.Index(part, needle); at >= 0 && l.Segments[i].Kind == memory.KindBlocks {
+		if at := bytes.Index(part, needle); at >= 0 && l.Segments[i].Kind == layout.KindBlocks {
 			return part[at&^(record.LineSize-1):][:record.LineSize]
 		}
 	}
@@ -54,9 +57,9 @@ func lineOf(t *testing.T, db *txn.DB, f *rdmatest.Fabric, needle []byte) []byte 
 	return nil
 }
 
-// TestLockOfTheLiving: a word of a record is damaged so that it looks as if somebody had locked it, or
-// written a part of it, who is alive. He is asked, and who meets it is told that it is damaged, and of
-// what; somebody who cannot answer is waited for.
+// TestLockOfTheLiving: a word of a record is damaged so that it looks as if somebody had locked it,
+// or written a part of it, who is alive. He is asked, and who meets it is told that it is damaged,
+// and of what; somebody who cannot answer is waited for.
 func TestLockOfTheLiving(t *testing.T) {
 	raced.Skip(t)
 	needle := []byte("needle")
@@ -64,7 +67,8 @@ func TestLockOfTheLiving(t *testing.T) {
 		"a bit of the guard": func(line []byte) { line[record.GuardOff] |= 1 },
 		"a lock not drawn yet": func(line []byte) {
 			id := record.TxID(binary.LittleEndian.Uint64(line[record.GuardOff:]))
-			binary.LittleEndian.PutUint64(line[record.GuardOff:], uint64(record.HeldBy(record.MakeTxID(id.Coordinator(), 1<<30))))
+			binary.LittleEndian.PutUint64(line[record.GuardOff:],
+				uint64(record.HeldBy(record.MakeTxID(id.Coordinator(), 1<<30))))
 		},
 		"the value":             func(line []byte) { line[bytes.Index(line, needle)] ^= 1 },
 		"the value, and locked": func(line []byte) { line[bytes.Index(line, needle)] ^= 1; line[record.GuardOff] |= 1 },
@@ -81,9 +85,12 @@ func TestLockOfTheLiving(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				update := map[string]func(context.Context, func(*txn.Tx) error) error{"itself": reader.Update, "idle": db.Update, "away": writer.Update}[c.who]
+				update := map[string]func(context.Context, func(*txn.Tx) error) error{
+					"itself": reader.Update, "idle": db.Update, "away": writer.Update,
+				}[c.who]
 				for _, k := range []uint64{5, 7} {
-					if err := update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, needle[:k-1]) }); err != nil {
+					if err := update(t.Context(),
+						func(tx *txn.Tx) error { return tab.Put(tx, k, needle[:k-1]) }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -110,15 +117,19 @@ func TestLockOfTheLiving(t *testing.T) {
 						t.Fatal(err)
 					}
 					for range 3 { // when one begins, the last one's verbs may be under way
-						if err := update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 5, val(5)) }); err != nil {
+						if err := update(t.Context(),
+							func(tx *txn.Tx) error { return tab.Put(tx, 5, val(5)) }); err != nil {
 							t.Fatal(err)
 						}
 						reader.Sleep(1_000_000)
 					}
 				}
-				says(t, "Get", get(), txn.ErrCorrupt, `table "t"`, "key 0000000000000007", "seg ", "closed, ", "can be checked")
-				says(t, "Put", reader.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }), txn.ErrCorrupt)
-				if err := reader.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 5); return err }); err != nil {
+				says(t, "Get", get(), txn.ErrCorrupt, `table "t"`, "key 0000000000000007", "seg ",
+					"closed, ", "can be checked")
+				says(t, "Put", reader.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }),
+					txn.ErrCorrupt)
+				if err := reader.View(t.Context(),
+					func(tx *txn.Tx) error { _, err := tab.Get(tx, 5); return err }); err != nil {
 					t.Error(err)
 				}
 				if c.who != "idle" {
@@ -153,7 +164,8 @@ func TestLockedForLong(t *testing.T) {
 				})
 			case 1:
 				for k := uint64(100); !over; k++ {
-					if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, k%100+100, val(1)) }); err != nil {
+					if err := w.Update(ctx,
+						func(tx *txn.Tx) error { return tab.Put(tx, k%100+100, val(1)) }); err != nil {
 						return err
 					}
 					w.Sleep(1_000_000)
@@ -168,7 +180,8 @@ func TestLockedForLong(t *testing.T) {
 						"Get": func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err },
 						"Put": func(tx *txn.Tx) error { return tab.Put(tx, 7, val(2)) },
 					} {
-						if err := w.Update(ctx, fn); !errors.Is(err, txn.ErrConflict) || errors.Is(err, txn.ErrCorrupt) {
+						if err := w.Update(ctx, fn); !errors.Is(err, txn.ErrConflict) ||
+							errors.Is(err, txn.ErrCorrupt) {
 							t.Errorf("%s of what is locked: %v", what, err)
 						}
 						conflicts++
@@ -186,17 +199,21 @@ func TestLockedForLong(t *testing.T) {
 	}
 }
 
-// TestLockOfNobody: a record looks locked by nobody who could ever release it, also since its version is
-// damaged, and would look so as a guard. Who opens the database read-only is told, and who opens it for
-// writing takes the lock off.
+// TestLockOfNobody: a record looks locked by nobody who could ever release it, also since its
+// version is damaged, and would look so as a guard. Who opens the database read-only is told, and
+// who opens it for writing takes the lock off.
 func TestLockOfNobody(t *testing.T) {
 	raced.Skip(t)
 	needle := []byte("a needle")
 	for what, spoil := range map[string]func(version uint64) (newVersion, guard uint64){
-		"its bit":                       func(v uint64) (uint64, uint64) { return v, v | record.HeldBit },
-		"junk":                          func(v uint64) (uint64, uint64) { return v, 0x5a5a5a5a5a5a5a5b },
-		"a version with the bit":        func(v uint64) (uint64, uint64) { return v | record.HeldBit, v | record.HeldBit },
-		"a version with it, and junk":   func(v uint64) (uint64, uint64) { return v | record.HeldBit, 0x5a5a5a5a5a5a5a5b },
+		"its bit": func(v uint64) (uint64, uint64) { return v, v | record.HeldBit },
+		"junk":    func(v uint64) (uint64, uint64) { return v, 0x5a5a5a5a5a5a5a5b },
+		"a version with the bit": func(v uint64) (uint64, uint64) {
+			return v | record.HeldBit, v | record.HeldBit
+		},
+		"a version with it, and junk": func(v uint64) (uint64, uint64) {
+			return v | record.HeldBit, 0x5a5a5a5a5a5a5a5b
+		},
 		"a version with it, and nobody": func(v uint64) (uint64, uint64) { return v | record.HeldBit, 7 },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -235,7 +252,8 @@ func TestLockOfNobody(t *testing.T) {
 					_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
 					says(t, "Backup", err, txn.ErrCorrupt)
 					if !o.ReadOnly {
-						says(t, "Put", db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }), txn.ErrCorrupt)
+						says(t, "Put", db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }),
+							txn.ErrCorrupt)
 					}
 				}
 				close1(t, db)

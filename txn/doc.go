@@ -45,21 +45,22 @@
 //
 //   - keys of 1 to 1,024 bytes, values of at most 1 MiB
 //   - 65,535 keys in a transaction
-//   - the images that a transaction writes, with 32 bytes each, fit one Options.LogArea; by default that is 43,689 records of 64 bytes
+//   - the images that a transaction writes, with 32 bytes each, fit one Options.LogArea; by default
+//     that is 43,689 records of 64 bytes
 //   - the records that a transaction touches fit one Options.Arena
 //   - 65,535 tables, dropped ones included, with names of 1 to 255 bytes
 //
-// Segments are cut, as blades fill, into blocks of certain sizes, four to each power of two, and stay
-// so until all of their blocks are free: see Options.GiveBack. So on full blades the room of deleted
-// records is for records of their size or smaller ones, as long as others lie beside them.
+// Segments are cut, as blades fill, into blocks of certain sizes, four to each power of two, and
+// stay so until all of their blocks are free: see Options.GiveBack. So on full blades the room of
+// deleted records is for records of their size or smaller ones, as long as others lie beside them.
 // DB.Backup and RestoreDir make a copy without unused blocks.
 //
 // # Listing
 //
-// [Table.All] ranges over all records of a table as a part of a transaction. An [OrderedTable] has its
-// keys in order, and ranges of them: [OrderedTable.Range]. An error
-// ends the loop and the transaction, so the loop itself has none: [Tx.Err]. All is for tables that fit
-// into the memory of the process; an ordered table is read in pages.
+// [Table.All] ranges over all records of a table as a part of a transaction. An [OrderedTable] has
+// its keys in order, and ranges of them: [OrderedTable.Range]. An error ends the loop and the
+// transaction, so the loop itself has none: [Tx.Err]. All is for tables that fit into the memory of
+// the process; an ordered table is read in pages.
 //
 // # Round trips
 //
@@ -84,8 +85,8 @@
 // by errors.Is, the cause if there is one.
 //
 // The order in which transactions get a contended key is not promised. A transaction that has had
-// dozens of conflicts over reads also locks what it reads, even in View, and in loops over tables. A
-// worker that keeps locking a key waits a little after another transaction has tried to lock that
+// dozens of conflicts over reads also locks what it reads, even in View, and in loops over tables.
+// A worker that keeps locking a key waits a little after another transaction has tried to lock that
 // key some hundred times. If a transaction holds a key for longer than Options.Retries attempts
 // take, half a second or more, other transactions give up.
 //

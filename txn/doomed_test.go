@@ -44,7 +44,8 @@ func (p *hushedPort) Reset(b rdma.BladeID) error {
 }
 
 // putEverywhere puts so many records that there are segments on all blades.
-func putEverywhere(t *testing.T, update func(context.Context, func(*txn.Tx) error) error, words *txn.Table[uint64, uint64]) (err error) {
+func putEverywhere(t *testing.T, update func(context.Context, func(*txn.Tx) error) error,
+	words *txn.Table[uint64, uint64]) (err error) {
 	t.Helper()
 	for k := uint64(0); k < 3000 && err == nil; k++ {
 		err = update(t.Context(), func(tx *txn.Tx) error { return words.Put(tx, k, k) })
@@ -52,8 +53,8 @@ func putEverywhere(t *testing.T, update func(context.Context, func(*txn.Tx) erro
 	return err
 }
 
-// TestDeclaredInVain: the catalog is away when a silent blade is to be declared dead. That the blade was not is no sign that another process
-// has heard of it: the next attempt declares it dead.
+// TestDeclaredInVain: the catalog is away when a silent blade is to be declared dead. That the
+// blade was not is no sign that another process has heard of it: the next attempt declares it dead.
 func TestDeclaredInVain(t *testing.T) {
 	raced.Skip(t)
 	under := rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})
@@ -95,7 +96,8 @@ func TestDeclaredInVain(t *testing.T) {
 	}
 }
 
-// TestSilentOnce: a thread that connects again asks a blade of which nothing is heard once: that has taken as long as the fabric waits.
+// TestSilentOnce: a thread that connects again asks a blade of which nothing is heard once: that
+// has taken as long as the fabric waits.
 func TestSilentOnce(t *testing.T) {
 	f := &hushed{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}
 	f.blade.Store(1)
@@ -112,8 +114,9 @@ func TestSilentOnce(t *testing.T) {
 	}
 }
 
-// TestKeptOut: a process that hears nothing of a blade that was dead and is back does not keep others from taking it in, neither one that
-// has nothing to do for the copies nor one that has built some meanwhile.
+// TestKeptOut: a process that hears nothing of a blade that was dead and is back does not keep
+// others from taking it in, neither one that has nothing to do for the copies nor one that has
+// built some meanwhile.
 func TestKeptOut(t *testing.T) {
 	for f := 1; f <= 2; f++ {
 		t.Run(fmt.Sprintf("f=%d", f), func(t *testing.T) {

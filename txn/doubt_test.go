@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
@@ -28,7 +28,7 @@ type moody struct {
 	late []func()
 }
 
-func (m *moody) Load() ([]memory.Entry, memory.Revision, error) {
+func (m *moody) Load() ([]layout.Entry, layout.Revision, error) {
 	m.arrive(4)
 	if m.down && m.r.IntN(3) > 0 {
 		return nil, 0, errDeaf
@@ -36,12 +36,12 @@ func (m *moody) Load() ([]memory.Entry, memory.Revision, error) {
 	return m.Mem.Load()
 }
 
-func (m *moody) Revision() (memory.Revision, error) {
+func (m *moody) Revision() (layout.Revision, error) {
 	_, rev, err := m.Load()
 	return rev, err
 }
 
-func (m *moody) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (m *moody) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	m.arrive(4)
 	if !m.down {
 		return m.Mem.Apply(rev, changes)
@@ -66,8 +66,8 @@ func (m *moody) arrive(oneIn int) {
 	}
 }
 
-// byHand is a fabric on which a database does nothing by itself: one that a test leaves to itself is
-// dead.
+// byHand is a fabric on which a database does nothing by itself: one that a test leaves
+// to itself is dead.
 type byHand struct{ *inproc.Fabric }
 
 func (f byHand) Caps() rdma.Caps {
@@ -76,8 +76,8 @@ func (f byHand) Caps() rdma.Caps {
 	return c
 }
 
-// doubtful is a database whose catalog fails now and then, and whose process dies, and what is known of
-// what it holds.
+// doubtful is a database whose catalog fails now and then, and whose process dies, and what is
+// known of what it holds.
 type doubtful struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -311,7 +311,8 @@ func (d *doubtful) crash() {
 	}
 	for _, p := range asked {
 		for k, v := range p.writes {
-			if o := outcomes[p.id]; slices.Contains(d.pending, p) && (o == txn.Committed && read[k] != v && !d.later(p, k) || o == txn.Aborted && read[k] == v && v != "") {
+			if o := outcomes[p.id]; slices.Contains(d.pending, p) &&
+				(o == txn.Committed && read[k] != v && !d.later(p, k) || o == txn.Aborted && read[k] == v && v != "") {
 				d.t.Fatalf("transaction %d: %v, and key %d has %.20q; it wrote %.20q", p.id, o, k, read[k], v)
 			}
 		}
@@ -331,7 +332,8 @@ func (d *doubtful) whole() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err := v.Check(d.t.Context(), verify.Options{Report: func(f verify.Finding) error { d.t.Errorf("%v", f); return nil }}); err != nil {
+	if _, err := v.Check(d.t.Context(),
+		verify.Options{Report: func(f verify.Finding) error { d.t.Errorf("%v", f); return nil }}); err != nil {
 		d.t.Fatal(err)
 	}
 	if err := v.Close(); err != nil {
@@ -339,10 +341,10 @@ func (d *doubtful) whole() {
 	}
 }
 
-// TestCrashInDoubt: the catalog fails now and then, and says so of changes that it makes, at once or later;
-// blades stop and come back; and the process dies, perhaps while nobody knows what the catalog says. What
-// was acknowledged is there when the database is opened again, all of each transaction or nothing, and
-// nothing is damaged.
+// TestCrashInDoubt: the catalog fails now and then, and says so of changes that it makes, at once
+// or later; blades stop and come back; and the process dies, perhaps while nobody knows what the
+// catalog says. What was acknowledged is there when the database is opened again, all of each
+// transaction or nothing, and nothing is damaged.
 func TestCrashInDoubt(t *testing.T) {
 	raced.Skip(t)
 	seeds := uint64(30)
@@ -365,7 +367,10 @@ func TestCrashInDoubt(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := rand.New(rand.NewPCG(seed, 77))
-			d := &doubtful{t: t, r: r, cat: &moody{r: r}, f: f, o: onFabric(byHand{f}, p), content: map[uint64]string{}, stopped: -1, count: count}
+			d := &doubtful{
+				t: t, r: r, cat: &moody{r: r}, f: f, o: onFabric(byHand{f}, p), content: map[uint64]string{},
+				stopped: -1, count: count,
+			}
 			d.o.Catalog, d.o.Workers, d.o.ReclaimAfter = d.cat, 2, 2
 			d.reopen()
 			for range 6 {

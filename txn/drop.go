@@ -7,9 +7,11 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
+
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -17,61 +19,75 @@ import (
 
 // A table is dropped in steps, each of which leaves a database that opens and can be checked:
 //
-//  1. The catalog says that the table is being dropped. From now on no process finds it, its name is free, and, in a process that knows,
-//     no transaction begins to use it. Of a shared database the next steps begin when all processes know, and have ended what they had
-//     begun before (memory/rest.go).
-//  2. Its records are deleted by transactions, and their blocks reclaimed, as those of other records.
-//     For recovery, backups and failover there is nothing new in that.
-//  3. When all transactions have ended that may have used it, and nothing is linked in its index any
-//     more, the catalog says that it is dropped.
+//  1. The catalog says that the table is being dropped. From now on no process finds it, its name
+//     is free, and, in a process that knows, no transaction begins to use it. Of a shared database
+//     the next steps begin when all processes know, and have ended what they had begun before
+//     (memory/rest.go).
+//  2. Its records are deleted by transactions, and their blocks reclaimed, as those of other
+//     records. For recovery, backups and failover there is nothing new in that.
+//  3. When all transactions have ended that may have used it, and nothing is linked in its index
+//     any more, the catalog says that it is dropped.
 //  4. The extents of the index are freed.
 //
-// Of an ordered table, whose nodes are blocks like records, step 2 begins when all transactions have ended that may
-// have used it. It goes over all blocks instead of the index, and commits make those of the table free.
+// Of an ordered table, whose nodes are blocks like records, step 2 begins when all transactions
+// have ended that may have used it. It goes over all blocks instead of the index, and commits make
+// those of the table free.
 //
-// A crash after step 1 leaves the rest to the next opening, or the next drop, and so does whatever else is in the way. One process at a time
-// does the steps, by a right (memory.MendDrop) that none has while a backup is made beside several processes.
+// A crash after step 1 leaves the rest to the next opening, or the next drop, and so does whatever
+// else is in the way. One process at a time does the steps, by a right (layout.RightDrop) that none
+// has while a backup is made beside several processes.
 
 const (
 	dropBatch   = 32                              // blocks that are read in one round trip
 	dropLook    = record.LineSize + record.MaxKey // bytes of each: the key is among them
-	dropRecords = 128                             // that a transaction deletes
+	dropRecords = 128                             // that a transaction deletes, if its log has room for them
 	dropPauseNs = int64(1_000_000)
-	dropRestNs  = int64(2_000_000_000) // wait for transactions that may have used the table, and for locks on its blocks
+	// dropRestNs is the wait for transactions that may have used the table, and for locks on its
+	// blocks.
+	dropRestNs = int64(2_000_000_000)
 )
 
-// DropTable drops a table, or returns ErrNoTable. When it returns nil, the table is gone for good, and
-// what its records have taken is free for other tables, as far as these need blocks of such sizes, and
-// some seconds later for all, or at once if the blades are full: see Options.GiveBack. A
-// transaction that has not used the table yet gets ErrDropped from it, and so do handles for ever. One
-// that has used it may go on with the keys that it has used, and commit. CreateTable makes a new table
-// of the same name, at once.
+// DropTable drops a table, or returns ErrNoTable. When it returns nil, the table is gone for good,
+// and what its records have taken is free for other tables, as far as these need blocks of such
+// sizes, and some seconds later for all, or at once if the blades are full: see Options.GiveBack. A
+// transaction that has not used the table yet gets ErrDropped from it, and so do handles for ever.
+// One that has used it may go on with the keys that it has used, and commit. CreateTable makes a
+// new table of the same name, at once.
 //
-// It deletes the records in small transactions, which takes about as long as to delete them all takes
-// a program. The room of the index follows when every worker has ended the transaction that it was in:
-// if that takes longer than two seconds, when the database is opened again. Of an ordered table so does
-// all of its room. It reads the header of every block of the database, and frees some dozen blocks by each
-// transaction. DropTable waits for a backup that runs, and a backup waits for it.
+// It deletes the records in small transactions, which takes about as long as to delete them all
+// takes a program. The room of the index follows when every worker has ended the transaction that
+// it was in: if that takes longer than two seconds, when the database is opened again. Of an
+// ordered table so does all of its room. It reads the header of every block of the database, and
+// frees some dozen blocks by each transaction. DropTable waits for a backup that runs, and a backup
+// waits for it.
 //
-// If ctx ends meanwhile, or the process dies, the table is dropped all the same. The rest of its room is
-// given back when DropTable is called again with its name, or when the database is opened again. Do not
-// call it inside of a transaction.
+// If ctx ends meanwhile, or the process dies, the table is dropped all the same. The rest of its
+// room is given back when DropTable is called again with its name, or when the database is opened
+// again. Do not call it inside of a transaction.
 //
-// Other processes may have the database open, and use the table. DropTable waits until each of them knows, and has ended the transactions
-// that it had begun before. One that does not answer, or a worker that stays in a transaction, is waited for no longer than for Options.LeaseTerm,
-// and then until it is recovered. WaitsFor tells which are waited for, and so does the error when ctx ends.
+// Other processes may have the database open, and use the table. DropTable waits until each of them
+// knows, and has ended the transactions that it had begun before. One that does not answer, or a
+// worker that stays in a transaction, is waited for no longer than for Options.LeaseTerm, and then
+// until it is recovered. WaitsFor tells which are waited for, and so does the error when ctx ends.
 //
-// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see [DB.DropIndex]. memory.ErrEnded: others have taken this
-// process for dead meanwhile; call it again.
+// Indexes of the table are dropped with it. Of an index itself it is ErrOptions: see
+// [DB.DropIndex]. memory.ErrEnded: others have taken this process for dead meanwhile; call it
+// again.
 func (db *DB) DropTable(ctx context.Context, name string) error {
-	return db.dropTables(ctx, name, func() error { return db.markTable(name) }, func(t *memory.Table) bool {
-		o, _ := decodeTableOptions(t.Options)
-		return t.Name == name || o.Of == name
+	return db.dropTables(ctx, name, func() error { return db.markTable(name) }, func(t *layout.Table) bool {
+		return isOf(t, name)
 	})
 }
 
+// isOf reports whether a table is that of a name, or of an index of it.
+func isOf(t *layout.Table, name string) bool {
+	o, _ := decodeTableOptions(t.Options)
+	return t.Name == name || o.Of == name
+}
+
 // dropTables drops tables: mark does step 1, and the others follow for those that which tells.
-func (db *DB) dropTables(ctx context.Context, name string, mark func() error, which func(t *memory.Table) bool) (err error) {
+func (db *DB) dropTables(ctx context.Context, name string, mark func() error,
+	which func(t *layout.Table) bool) (err error) {
 	if db.isClosed() {
 		return ErrClosed
 	}
@@ -92,13 +108,15 @@ func (db *DB) dropTables(ctx context.Context, name string, mark func() error, wh
 		return fmt.Errorf("txn: table %q: %w", name, err)
 	}
 	if err := db.finishDrops(ctx, w, 0, which); err != nil {
-		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, or DropTable is called once more: %w", name, err)
+		return fmt.Errorf("txn: table %q is dropped, and its room is given back when the database is opened again, "+
+			"or DropTable is called once more: %w", name, err)
 	}
 	db.engine.Plenty()
 	return nil
 }
 
-// beginDrop waits until this process alone drops tables, and no backup is made, and has it stay so until end is called.
+// beginDrop waits until this process alone drops tables, and no backup is made, and has it stay so
+// until end is called.
 func (db *DB) beginDrop(ctx context.Context, w *Worker) (end func(), err error) {
 	for !db.dropMu.TryLock() {
 		if ctx.Err() != nil {
@@ -107,7 +125,7 @@ func (db *DB) beginDrop(ctx context.Context, w *Worker) (end func(), err error) 
 		w.attend()
 		w.Sleep(dropPauseNs)
 	}
-	for pause := dropPauseNs; !db.space.BeginMend(memory.MendDrop); pause = min(2*pause, restPausesNs) {
+	for pause := dropPauseNs; !db.space.AcquireRight(layout.RightDrop); pause = min(2*pause, restPausesNs) {
 		if ctx.Err() != nil {
 			db.dropMu.Unlock()
 			return nil, fmt.Errorf("%s: %w", db.inTheWay(), canceled(ctx))
@@ -116,7 +134,7 @@ func (db *DB) beginDrop(ctx context.Context, w *Worker) (end func(), err error) 
 		w.Sleep(pause)
 	}
 	return func() {
-		db.space.EndMend(memory.MendDrop)
+		db.space.ReleaseRight(layout.RightDrop)
 		db.dropMu.Unlock()
 	}, nil
 }
@@ -124,10 +142,10 @@ func (db *DB) beginDrop(ctx context.Context, w *Worker) (end func(), err error) 
 // inTheWay says what keeps this process from dropping tables.
 func (db *DB) inTheWay() string {
 	l := db.space.Layout()
-	if p := l.Mender(memory.MendBackup); p != 0 {
+	if p := l.Holder(layout.RightBackup); p != 0 {
 		return fmt.Sprintf("waiting for the backup of process %d", p)
 	}
-	if p := l.Mender(memory.MendDrop); p != 0 {
+	if p := l.Holder(layout.RightDrop); p != 0 {
 		return fmt.Sprintf("waiting for process %d, which drops tables", p)
 	}
 	return "waiting for the catalog"
@@ -142,7 +160,8 @@ func (db *DB) markTable(name string) error {
 	}
 }
 
-// tryMark is markTable; memory.ErrRevision: another process has given the table another index meanwhile, or dropped one.
+// tryMark is markTable; memory.ErrRevision: another process has given the table another index
+// meanwhile, or dropped one.
 func (db *DB) tryMark(name string) error {
 	if err := db.space.Follow(); err != nil {
 		return err
@@ -155,7 +174,9 @@ func (db *DB) tryMark(name string) error {
 	}
 	t := liveTable(ts, name)
 	if t == nil {
-		if slices.ContainsFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableDropping }) {
+		if slices.ContainsFunc(ts, func(t layout.Table) bool {
+			return t.State == layout.TableDropping && isOf(&t, name)
+		}) {
 			return nil
 		}
 		return ErrNoTable
@@ -171,11 +192,13 @@ func (db *DB) tryMark(name string) error {
 	return db.mark(ts, names, memory.TableChange{ID: t.ID, Was: t.Options, Drop: true})
 }
 
-// mark notes in the catalog that tables of indexes are being dropped, also such as are being made, and makes the other changes in the same
-// step. The caller holds ctlMu.
-func (db *DB) mark(ts []memory.Table, names []string, changes ...memory.TableChange) error {
+// mark notes in the catalog that tables of indexes are being dropped, also such as are being made,
+// and makes the other changes in the same step. The caller holds ctlMu.
+func (db *DB) mark(ts []layout.Table, names []string, changes ...memory.TableChange) error {
 	for _, name := range names {
-		if i := slices.IndexFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableLive }); i >= 0 {
+		if i := slices.IndexFunc(ts, func(t layout.Table) bool {
+			return t.Name == name && t.State == layout.TableLive
+		}); i >= 0 {
 			changes = append(changes, memory.TableChange{ID: ts[i].ID, Drop: true})
 		}
 	}
@@ -191,17 +214,20 @@ func (db *DB) mark(ts []memory.Table, names []string, changes ...memory.TableCha
 }
 
 // liveTable is the table of a name, nil: there is none.
-func liveTable(ts []memory.Table, name string) *memory.Table {
-	i := slices.IndexFunc(ts, func(t memory.Table) bool { return t.Name == name && t.State == memory.TableLive && t.Root != 0 })
+func liveTable(ts []layout.Table, name string) *layout.Table {
+	i := slices.IndexFunc(ts, func(t layout.Table) bool {
+		return t.Name == name && t.State == layout.TableLive && t.Root != 0
+	})
 	if i < 0 {
 		return nil
 	}
 	return &ts[i]
 }
 
-// finishDrops does the other steps for tables that are being dropped, when all processes have ended what they had begun before: limit, if it
-// is not 0, bounds how long they are waited for, in nanoseconds. The caller has the right to drop.
-func (db *DB) finishDrops(ctx context.Context, w *Worker, limit int64, which func(t *memory.Table) bool) error {
+// finishDrops does the other steps for tables that are being dropped, when all processes have ended
+// what they had begun before: limit, if it is not 0, bounds how long they are waited for, in
+// nanoseconds. The caller has the right to drop.
+func (db *DB) finishDrops(ctx context.Context, w *Worker, limit int64, which func(t *layout.Table) bool) error {
 	n, err := db.space.Notice()
 	if err != nil {
 		return err
@@ -217,19 +243,19 @@ func (db *DB) finishDrops(ctx context.Context, w *Worker, limit int64, which fun
 		return err
 	}
 	for i := range ts {
-		if ts[i].State != memory.TableDropping || !which(&ts[i]) {
+		if ts[i].State != layout.TableDropping || !which(&ts[i]) {
 			continue
 		}
 		d := dropper{ctx: ctx, w: w, below: below, meta: ts[i], rested: db.space.Shared()}
-		if err := w.insist(ctx, func() error { return db.space.Hold(w.thread, memory.MendDrop, d.drop) }); err != nil {
+		if err := w.insist(ctx, func() error { return db.space.Hold(w.thread, layout.RightDrop, d.drop) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// resumeDrops goes on with tables that a process was dropping before, unless another one does. That it cannot is no reason not
-// to open the database.
+// resumeDrops goes on with tables that a process was dropping before, unless another one does. That
+// it cannot is no reason not to open the database.
 func (db *DB) resumeDrops(ctx context.Context) {
 	if db.readOnly() {
 		return
@@ -254,15 +280,15 @@ func (db *DB) resumeEnding(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if db.space.BeginMend(memory.MendDrop) {
-		err = db.finishDrops(ctx, w, dropRestNs, func(*memory.Table) bool { return true })
-		db.space.EndMend(memory.MendDrop)
+	if db.space.AcquireRight(layout.RightDrop) {
+		err = db.finishDrops(ctx, w, dropRestNs, func(*layout.Table) bool { return true })
+		db.space.ReleaseRight(layout.RightDrop)
 	}
 	return w.dismiss(ctx, err)
 }
 
-// markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may have been committed,
-// and nothing leads to these.
+// markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may
+// have been committed, and nothing leads to these.
 func (db *DB) markUnmade() error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
@@ -272,7 +298,7 @@ func (db *DB) markUnmade() error {
 	}
 	var changes []memory.TableChange
 	for i := range ts {
-		if t := &ts[i]; t.State == memory.TableLive && t.Root == 0 && t.Ordered() {
+		if t := &ts[i]; t.State == layout.TableLive && t.Root == 0 && t.InBlocks() {
 			changes = append(changes, memory.TableChange{ID: t.ID, Drop: true})
 		}
 	}
@@ -282,13 +308,13 @@ func (db *DB) markUnmade() error {
 	return db.space.ChangeTables(changes...)
 }
 
-// dropper drops a table. What its records are is known by its index, or, if that is ordered, by the blocks:
-// see drop_ordered.go.
+// dropper drops a table. What its records are is known by its index, or, if that is ordered, by the
+// blocks: see drop_ordered.go.
 type dropper struct {
 	ctx   context.Context
 	w     *Worker
 	below uint32 // coordinators from this number on have never found the table
-	meta  memory.Table
+	meta  layout.Table
 	t     *occ.Table // of its own: the one of others is dropped
 	batch rdma.Batch
 	left  int // blocks of the table that a pass has met, and that are in use still
@@ -319,7 +345,7 @@ func (d *dropper) drop() error {
 	d.todo, d.keys = nil, nil
 	d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name}
 	defer d.t.Drop()
-	if d.meta.Root != 0 && !d.meta.Ordered() {
+	if d.meta.Root != 0 && !d.meta.InBlocks() {
 		ix, err := db.openIndex(w.coro, d.meta, func() error { return nil }) // they have ended
 		if err != nil {
 			return err
@@ -337,10 +363,13 @@ func (d *dropper) drop() error {
 	for ; ; w.coro.Sleep(dropPauseNs) {
 		w.session.Reply()
 		if d.rested = d.rested || d.rest.Ended(db.engine, w.thread.Now()); d.rested {
-			if _, unswept := db.space.Unswept(); !unswept || db.space.Spared() {
+			if _, unswept := db.space.Unswept(); !unswept || db.space.OnlyDamage() {
 				break
 			}
-			d.sweep(d.since) // a sweep may be at the index, and an ordered one may lead to what it unlocks
+			// A sweep may be at the index, and an ordered one may lead to what it unlocks.
+			if err := d.sweep(d.since); err != nil {
+				return err
+			}
 		}
 		if d.ctx.Err() != nil {
 			return canceled(d.ctx)
@@ -350,7 +379,7 @@ func (d *dropper) drop() error {
 		}
 		db.askIdle()
 	}
-	if d.meta.Ordered() {
+	if d.meta.InBlocks() {
 		if _, unswept := db.space.Unswept(); unswept {
 			return nil // nodes lead to what a sweep unlocks: the next opening does the rest
 		}
@@ -361,16 +390,18 @@ func (d *dropper) drop() error {
 	return d.forget()
 }
 
-// stands returns ErrEnded if others have taken this process for dead since it began, and may drop the table.
+// stands returns ErrEnded if others have taken this process for dead since it began, and may drop
+// the table.
 func (d *dropper) stands() error {
-	if d.w.db.space.HasMend(memory.MendDrop) {
+	if d.w.db.space.HasRight(layout.RightDrop) {
 		return nil
 	}
 	return fmt.Errorf("%w: this process had the right to drop the table: try again", memory.ErrEnded)
 }
 
-// sweep has a sweep go on that has been waited for since a time.
-func (d *dropper) sweep(since int64) {
+// sweep has a sweep go on that has been waited for since a time. An error is that the worker has to
+// rejoin: see Worker.insist.
+func (d *dropper) sweep(since int64) error {
 	db, w := d.w.db, d.w
 	if !d.sweeps && w.thread.Now()-since > dropRestNs/2 { // the process may be dead that sweeps for all
 		d.sweeps = true
@@ -378,10 +409,11 @@ func (d *dropper) sweep(since int64) {
 	}
 	db.sup.Hurry()
 	w.maintain()
+	return w.session.Broken()
 }
 
-// empty deletes and frees all records, and the nodes of an ordered index. It waits for blocks that are locked: by transactions, or until
-// a sweep unlocks them.
+// empty deletes and frees all records, and the nodes of an ordered index. It waits for blocks that
+// are locked: by transactions, or until a sweep unlocks them.
 func (d *dropper) empty() error {
 	pass := d.pass
 	if d.ix == nil {
@@ -404,7 +436,9 @@ func (d *dropper) empty() error {
 		if d.ctx.Err() != nil {
 			return canceled(d.ctx)
 		}
-		d.sweep(since)
+		if err := d.sweep(since); err != nil {
+			return err
+		}
 		d.w.coro.Sleep(dropPauseNs)
 	}
 }
@@ -481,7 +515,7 @@ func (d *dropper) look(blocks []index.Candidate) error {
 		case m.State() == record.Live:
 			d.keys = append(d.keys, slices.Clone(key))
 		case img.Stable():
-			d.w.session.Bury(d.t, key, x.Addr, x.Class, img.Version())
+			d.w.session.AddTombstone(d.t, key, x.Addr, x.Class, img.Version())
 		}
 	}
 	return nil
@@ -489,16 +523,15 @@ func (d *dropper) look(blocks []index.Candidate) error {
 
 // delete deletes the records whose keys were noted.
 func (d *dropper) delete() error {
-	for len(d.keys) > 0 {
-		if err := d.stands(); err != nil {
+	for part := range slices.Chunk(d.keys, dropRecords) {
+		if err := inHalves(part, func(keys [][]byte) error {
+			if err := d.stands(); err != nil {
+				return err
+			}
+			return d.w.Update(d.ctx, func(tx *Tx) error { return tx.deleteAll(d.t, keys) })
+		}, ErrTooLarge); err != nil {
 			return err
 		}
-		n := min(len(d.keys), dropRecords)
-		err := d.w.Update(d.ctx, func(tx *Tx) error { return tx.deleteAll(d.t, d.keys[:n]) })
-		if err != nil {
-			return err
-		}
-		d.keys = d.keys[n:]
 	}
 	d.keys = nil
 	return nil
@@ -533,14 +566,14 @@ func (d *dropper) forget() error {
 	db, c := d.w.db, d.w.coro
 	db.ctlMu.Lock() // no maintenance meanwhile
 	defer db.ctlMu.Unlock()
-	if !db.space.BeginMend(uint32(d.meta.ID)) {
+	if !db.space.AcquireRight(uint32(d.meta.ID)) {
 		return nil // another process sweeps the index: the next opening does the rest
 	}
-	defer db.space.EndMend(uint32(d.meta.ID))
+	defer db.space.ReleaseRight(uint32(d.meta.ID))
 	if _, unswept := db.space.Unswept(); unswept {
 		return nil // a sweep may be at the index: the next opening does the rest
 	}
-	mine := map[memory.Addr]bool{}
+	mine := map[layout.Addr]bool{}
 	if d.ix != nil {
 		extents, err := d.ix.Extents(c)
 		if err != nil {

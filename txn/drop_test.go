@@ -10,10 +10,13 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
+	"txnode/rdma/sim"
 	"txnode/txn"
 	"txnode/verify"
 )
@@ -32,7 +35,7 @@ func checkDir(t testing.TB, dir string, report func(verify.Finding)) verify.Summ
 		t.Fatal(err)
 	}
 	defer h.Close()
-	l, err := memory.LoadLayout(h.Catalog)
+	l, err := layout.LoadLayout(h.Catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +43,8 @@ func checkDir(t testing.TB, dir string, report func(verify.Finding)) verify.Summ
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := d.Check(context.Background(), verify.Options{Indexes: txn.CatalogIndexes, Report: func(f verify.Finding) error { report(f); return nil }})
+	sum, err := d.Check(context.Background(), verify.Options{Indexes: txn.CatalogIndexes,
+		Report: func(f verify.Finding) error { report(f); return nil }})
 	if err = errors.Join(err, d.Close()); err != nil {
 		t.Error(err)
 	}
@@ -158,7 +162,9 @@ func TestDropGivesBack(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			o := tiny()
-			o.BladeSize = 6 << 20 // a table takes 14 to 18 of its 24 segments, by chance: two may lead to one class of blocks
+			// a table takes 14 to 18 of its 24 segments, by chance: two may lead to one class of
+			// blocks
+			o.BladeSize = 6 << 20
 			db := mustOpen(t, o)
 			for i := range 12 {
 				name := fmt.Sprint("t", i%3)
@@ -177,8 +183,8 @@ func TestDropGivesBack(t *testing.T) {
 	}
 }
 
-// TestDropBeside: transactions that have used the table when it is dropped go on with what they have
-// used, and no further; others never do. Nothing is left of what they commit.
+// TestDropBeside: transactions that have used the table when it is dropped go on with what they
+// have used, and no further; others never do. Nothing is left of what they commit.
 func TestDropBeside(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -294,8 +300,8 @@ func (s stopping) Err() error {
 	return nil
 }
 
-// TestDropStops: a drop that stops at any step, and a process that dies then, leave a sound database,
-// without the table. The next opening, or the next drop, gives everything back.
+// TestDropStops: a drop that stops at any step, and a process that dies then, leave a sound
+// database, without the table. The next opening, or the next drop, gives everything back.
 func TestDropStops(t *testing.T) {
 	raced.Skip(t)
 	for _, k := range kinds {
@@ -365,14 +371,15 @@ func dropped(t *testing.T, what string, db *txn.DB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ts[1].Name != "t" || ts[1].State != memory.TableDropped || ts[1].Root != 0 {
+	if ts[1].Name != "t" || ts[1].State != layout.TableDropped || ts[1].Root != 0 {
 		t.Errorf("%s: %+v", what, ts[1])
 	}
 	if live := quiet(t, db); live != 20 {
 		t.Errorf("%s: %d blocks are in use", what, live)
 	}
 	other := table(t, db, "other")
-	if st, err := other.Stats(t.Context()); err != nil || st.Rows != 20 || len(db.Space().Extents()) != int(st.SubTables)+1 {
+	if st, err := other.Stats(t.Context()); err != nil || st.Rows != 20 ||
+		len(db.Space().Extents()) != int(st.SubTables)+1 {
 		t.Errorf("%s: %+v, %v, %d extents", what, st, err, len(db.Space().Extents()))
 	}
 	if _, err := txn.OpenTable(db, "t", txn.Uint64, txn.Bytes()); !errors.Is(err, txn.ErrNoTable) {
@@ -380,8 +387,8 @@ func dropped(t *testing.T, what string, db *txn.DB) {
 	}
 }
 
-// TestDropForgotten: the catalog says that a table is gone, and its extents are still there: the next
-// opening frees them.
+// TestDropForgotten: the catalog says that a table is gone, and its extents are still there: the
+// next opening frees them.
 func TestDropForgotten(t *testing.T) {
 	o := tiny()
 	o.Dir = filepath.Join(t.TempDir(), "data")
@@ -403,7 +410,8 @@ func TestDropForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	db = mustOpen(t, o)
-	if err := errors.Join(db.Space().ChangeTables(memory.TableChange{ID: 2, Drop: true}), db.Space().ForgetTable(2)); err != nil {
+	if err := errors.Join(db.Space().ChangeTables(memory.TableChange{ID: 2, Drop: true}),
+		db.Space().ForgetTable(2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(t.Context()); err != nil { // nobody has died, so nothing else is to be looked for
@@ -463,8 +471,8 @@ func TestDropBesideBackup(t *testing.T) {
 	}
 }
 
-// TestDropAndPower: the power goes when the catalog says that a table is dropped, and the blocks on disk
-// are still those of before. They are free when the database is opened again.
+// TestDropAndPower: the power goes when the catalog says that a table is dropped, and the blocks on
+// disk are still those of before. They are free when the database is opened again.
 func TestDropAndPower(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -476,7 +484,8 @@ func TestDropAndPower(t *testing.T) {
 			if _, err := tab.Load(t.Context(), numbered(0, 200), txn.LoadOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(db.Space().ChangeTables(memory.TableChange{ID: 2, Drop: true}), db.Space().ForgetTable(2)); err != nil {
+			if err := errors.Join(db.Space().ChangeTables(memory.TableChange{ID: 2, Drop: true}),
+				db.Space().ForgetTable(2)); err != nil {
 				t.Fatal(err)
 			}
 			lost := filepath.Join(t.TempDir(), "lost")
@@ -535,4 +544,134 @@ func TestDropWithPower(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDropSmallLogs: the records of a table are more than a transaction can delete by one record of
+// the log.
+func TestDropSmallLogs(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			db := mustOpen(t, txn.Options{Blades: 2, LogArea: 4 << 10, Policy: txn.PolicyFORD})
+			tbl := k.table(t, db, "many")
+			for n := range uint64(200) {
+				if err := db.Update(t.Context(), func(tx *txn.Tx) error {
+					return tbl.Insert(tx, n, []byte{1})
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.DropTable(t.Context(), "many"); err != nil {
+				t.Error(err)
+			}
+			if _, err := txn.OpenTable(db, "many", txn.Uint64, txn.Bytes()); !errors.Is(err, txn.ErrNoTable) {
+				t.Errorf("the table: %v", err)
+			}
+			close1(t, db)
+		})
+	}
+}
+
+// TestDropIndexedStops: the context of a drop ends when the table is gone and its index is not.
+// Another call with the name of the table does the rest.
+func TestDropIndexedStops(t *testing.T) {
+	db := mustOpen(t, tiny())
+	x := txn.NewIndex("byte", txn.Uint64, func(_ uint64, p []byte) []uint64 { return []uint64{uint64(p[0])} })
+	tab, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, tab, 3, val(7))
+	err = db.DropTable(&ending{t.Context(), func() bool {
+		return !slices.ContainsFunc(db.Space().Layout().Tables, func(x layout.Table) bool {
+			return x.Name == "t" && x.State != layout.TableDropped
+		})
+	}}, "t")
+	if !errors.Is(err, context.Canceled) || !db.Space().Ending() {
+		t.Fatalf("a drop whose context has ended: %v, all is done: %v", err, !db.Space().Ending())
+	}
+	if err := db.DropTable(t.Context(), "t"); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	if db.Space().Ending() {
+		t.Errorf("after another call the index is being dropped still: %+v", db.Space().Layout().Tables)
+	}
+	close1(t, db)
+}
+
+// ending is a context that has ended as soon as something is so.
+type ending struct {
+	context.Context
+	so func() bool
+}
+
+func (c *ending) Err() error {
+	if c.so() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestDropRejoins: while a drop waits for a sweep, its worker is declared dead, and has to rejoin.
+// There is no goroutine that sweeps.
+func TestDropRejoins(t *testing.T) {
+	f, err := sim.New(sim.Options{
+		Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	o := onFabric(f, txn.PolicyDefault)
+	o.LeaseTerm = time.Second
+	db := mustOpen(t, o)
+	kept := table(t, db, "kept")
+	for k := range uint64(1000) {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return kept.Put(tx, k, val(k)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table(t, db, "empty")
+	other, err := db.NewWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Maintain(); err != nil { // it has not much time the next time
+		t.Fatal(err)
+	}
+	db.Space().OweSweep(true)
+	ctx := &asked{Context: t.Context(), fn: func() {
+		if _, unswept := db.Space().Unswept(); !unswept || !db.Space().Ending() {
+			t.Error("the drop waits for no sweep")
+		}
+		db.Space().Abandon(db.Space().NextCoordinator() - 1)
+		if err := errors.Join(other.Maintain(), other.Close()); err != nil {
+			t.Error(err)
+		}
+	}}
+	from := f.Now()
+	if err := db.DropTable(ctx, "empty"); err != nil {
+		t.Error(err)
+	}
+	if ctx.fn != nil {
+		t.Error("the drop has waited for nothing")
+	}
+	if db.Space().Ending() {
+		t.Errorf("after %d ns of virtual time the table is being dropped still", f.Now()-from)
+	}
+	close1(t, db)
+}
+
+// asked is a context that does not end, and calls a function when it is asked for the first time
+// whether it has.
+type asked struct {
+	context.Context
+	fn func()
+}
+
+func (c *asked) Err() error {
+	if fn := c.fn; fn != nil {
+		c.fn = nil
+		fn()
+	}
+	return nil
 }

@@ -27,7 +27,8 @@ func TestDurabilityNames(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"", "Power", "disk", "process,power"} {
-		if err := fs.Parse([]string{"-durability=" + wrong}); err == nil || !strings.Contains(err.Error(), "must be one of process, power") {
+		if err := fs.Parse([]string{"-durability=" + wrong}); err == nil ||
+			!strings.Contains(err.Error(), "must be one of process, power") {
 			t.Errorf("%q was taken: %v", wrong, err)
 		}
 	}
@@ -43,7 +44,10 @@ func TestDurabilityNames(t *testing.T) {
 // workers have logs.
 func TestFlushesOfOneCommit(t *testing.T) {
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Dir: t.TempDir(), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, Durability: txn.DurabilityPower})
+	db, err := txn.Open(ctx, txn.Options{
+		Dir: t.TempDir(), BladeSize: 64 << 20, SegmentSize: 256 << 10,
+		LogArea: 64 << 10, Durability: txn.DurabilityPower,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

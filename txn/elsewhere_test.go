@@ -75,7 +75,8 @@ func TestRestoreElsewhere(t *testing.T) {
 	for _, to := range []struct{ blades, backups int }{{4, 1}, {2, 1}, {4, 2}, {3, 2}, {1, 0}, {8, 1}} {
 		dir := filepath.Join(t.TempDir(), "d")
 		x := txn.Options{Blades: to.blades, Backups: txn.F(to.backups)}
-		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), dir, x, txn.BackupOptions{}); err != nil {
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), dir, x,
+			txn.BackupOptions{}); err != nil {
 			t.Errorf("on %d blades, with %d backups: %v", to.blades, to.backups, err)
 			continue
 		}

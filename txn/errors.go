@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/txn/supervisor"
 )
@@ -25,16 +26,19 @@ var (
 	ErrTooLarge = occ.ErrTooLarge
 	// ErrReadOnly: a write in View, in a transaction begun read-only, or to a
 	// database that was opened with ReadOnly.
-	ErrReadOnly = errors.New("txn: read-only: a transaction of View, or of Begin with readOnly, can not write, nor any of a database that was opened with ReadOnly; write in Update")
+	ErrReadOnly = errors.New("txn: read-only: a transaction of View, or of Begin with readOnly, can not write, nor " +
+		"any of a database that was opened with ReadOnly; write in Update")
 	// ErrTxDone: the transaction has ended.
 	ErrTxDone = occ.ErrDone
 	// ErrManaged: Commit or Rollback was called in Update or View. Nothing of the
 	// transaction has happened, whatever its function returned.
-	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it returns an error: Commit and Rollback are for DB.Begin")
+	ErrManaged = errors.New("txn: Update and View commit when their function returns nil, and roll back when it " +
+		"returns an error: Commit and Rollback are for DB.Begin")
 	// ErrClosed: the database was closed, or the worker.
 	ErrClosed = supervisor.ErrClosed
 	// ErrClosing: the context of Close has ended, and closing goes on: see DB.Close.
-	ErrClosing = errors.New("txn: the database closes itself when the blades and the catalog answer; call Close again to wait for that")
+	ErrClosing = errors.New("txn: the database closes itself when the blades and the catalog answer; call Close " +
+		"again to wait for that")
 	// ErrNoWorker: Update, View or Begin found all workers in use, and waited for one for
 	// Options.WorkerWait. Or the caller's own transaction holds one, and every other worker is held
 	// by such a caller. Nothing has happened.
@@ -72,14 +76,15 @@ var (
 	ErrOtherDatabase = errors.New("txn: table of another database than the transaction's")
 	// ErrLost: every copy of the data was on blades that are lost. errors.As with *memory.LostError
 	// names segment and blades. Everything else keeps working.
-	ErrLost = memory.ErrLost
-	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data would be lost without
-	// them. They were not declared dead, and transactions that do not need them go on: errors.As with *memory.CutOffError names them.
-	// It comes with ErrBroken if so few are left that no transaction can.
+	ErrLost = layout.ErrLost
+	// ErrCutOff: nothing is heard of blades that may serve other processes, or of so many that data
+	// would be lost without them. They were not declared dead, and transactions that do not need
+	// them go on: errors.As with *memory.CutOffError names them. It comes with ErrBroken if so few
+	// are left that no transaction can.
 	ErrCutOff = supervisor.ErrCutOff
 	// ErrCorrupt: stored data is damaged: a record, an index, a blade's header, the catalog. The
 	// message says where. txnode check reports all damage, and repairs what another copy proves.
-	ErrCorrupt = memory.ErrCorrupt
+	ErrCorrupt = layout.ErrCorrupt
 	// ErrUnrecovered: a process left the database without closing it, or closed it soon after the
 	// loss of a blade, and it is opened ReadOnly. Open it once for writing.
 	ErrUnrecovered = errors.New("txn: there is something to be recovered")
@@ -89,19 +94,23 @@ var (
 	// ErrLocked: another process has the directory open, or this one twice.
 	ErrLocked = embedded.ErrLocked
 	// ErrGeometry: the database in the directory has other blades, backups or sizes than the
-	// options ask for. Options that are zero take what is there. Or one of its regions is a copy from
-	// before the last opening.
-	ErrGeometry = memory.ErrGeometry
+	// options ask for. Options that are zero take what is there. Or one of its regions is a copy
+	// from before the last opening.
+	ErrGeometry = layout.ErrGeometry
 	// ErrMissing: a file of the database is gone, or shorter than it was.
 	ErrMissing = embedded.ErrMissing
-	// ErrForeign: a file belongs to another database, or to none; or the catalog is behind what a process or a blade
-	// has seen of it, which a *memory.BehindError says: an old copy was brought back.
-	ErrForeign = memory.ErrForeign
+	// ErrForeign: a file belongs to another database, or to none; or the catalog is behind
+	// what a process or a blade has seen of it, which a *layout.BehindError says: an old
+	// copy was brought back.
+	ErrForeign = layout.ErrForeign
 
-	errGoexit      = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a test), and with it the others of its thread")
+	errGoexit = errors.New("txn: a function of Run has ended its goroutine (runtime.Goexit, or FailNow of a " +
+		"test), and with it the others of its thread")
 	errOpenTx      = errors.New("txn: close: a transaction of the worker is open: end it first")
-	errCloseInside = errors.New("txn: close: called by a function of Update or View, for which it would wait: close the database outside of it")
-	errNested      = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, inside of it")
+	errCloseInside = errors.New("txn: close: called by a function of Update or View, for which it would wait: close " +
+		"the database outside of it")
+	errNested = errors.New("txn: the worker is in a transaction already: use DB.Update, or another worker, " +
+		"inside of it")
 )
 
 // shutError is the ErrClosed of a worker.
@@ -113,8 +122,8 @@ func (shutError) Error() string { return "txn: the worker is closed: DB.NewWorke
 // Is matches ErrClosed.
 func (shutError) Is(target error) bool { return target == ErrClosed }
 
-// runPanicError is what DB.Run panics with when a coroutine has: a coroutine has a stack of its own,
-// which a crash does not show.
+// runPanicError is what DB.Run panics with when a coroutine has: a coroutine has a stack of its
+// own, which a crash does not show.
 type runPanicError struct {
 	value any
 	stack []byte
@@ -163,7 +172,8 @@ func (e *unjoinedError) Error() string {
 
 // Is matches both, but for what asks to try again: that takes a session which has rejoined.
 func (e *unjoinedError) Is(target error) bool {
-	return target != ErrFenced && target != ErrConflict && (errors.Is(e.broken, target) || errors.Is(e.rejoining, target))
+	return target != ErrFenced && target != ErrConflict && (errors.Is(e.broken, target) ||
+		errors.Is(e.rejoining, target))
 }
 
 // As finds what is in either, but for a conflict.

@@ -15,8 +15,9 @@ import (
 	"txnode/txn"
 )
 
-// TestUnjoinedErrors: who could not rejoin is not told to try again at once, also when what has
-// broken his session, or what kept it from rejoining, is a conflict. He finds in it what else it is.
+// TestUnjoinedErrors: who could not rejoin is not told to try again at once, also when
+// what has broken his session, or what kept it from rejoining, is a conflict. He finds in
+// it what else it is.
 func TestUnjoinedErrors(t *testing.T) {
 	reason := errors.New("reason")
 	broken := fmt.Errorf("%w: %w", txn.ErrBroken, io.ErrUnexpectedEOF)
@@ -35,7 +36,8 @@ func TestUnjoinedErrors(t *testing.T) {
 		if errors.Is(err, txn.ErrConflict) || errors.Is(err, txn.ErrFenced) {
 			t.Errorf("%s: who tries again at once does so for ever: %v", what, err)
 		}
-		if errors.Is(err, io.ErrUnexpectedEOF) != errors.Is(c.broken, io.ErrUnexpectedEOF) || errors.Is(err, reason) != errors.Is(c.rejoining, reason) {
+		if errors.Is(err, io.ErrUnexpectedEOF) != errors.Is(c.broken, io.ErrUnexpectedEOF) ||
+			errors.Is(err, reason) != errors.Is(c.rejoining, reason) {
 			t.Errorf("%s: it does not match what it is: %v", what, err)
 		}
 		var asked *occ.ConflictError
@@ -57,8 +59,10 @@ func TestOperationErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("k", 1025)
-	says(t, "Get", as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, "none"); return err }), txn.ErrNotFound, "not found")
-	says(t, "GetForUpdate", as(t, db, func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, "none"); return err }), txn.ErrNotFound)
+	says(t, "Get", as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, "none"); return err }),
+		txn.ErrNotFound, "not found")
+	says(t, "GetForUpdate", as(t, db, func(tx *txn.Tx) error { _, err := tab.GetForUpdate(tx, "none"); return err }),
+		txn.ErrNotFound)
 	says(t, "Delete", as(t, db, func(tx *txn.Tx) error { return tab.Delete(tx, "none") }), txn.ErrNotFound)
 	says(t, "Insert", as(t, db, func(tx *txn.Tx) error { return tab.Insert(tx, "k", "w") }), txn.ErrExists, "exists")
 	for what, op := range map[string]func(tx *txn.Tx) error{
@@ -85,10 +89,13 @@ func TestOperationErrors(t *testing.T) {
 			return tab.Put(tx, "k", v)
 		},
 	} {
-		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 1<<20+1)) }), txn.ErrTooLarge, "value", "1048577", "1048576")
-		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 70<<10)) }), txn.ErrTooLarge, "log record", "65472", "LogArea")
+		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 1<<20+1)) }),
+			txn.ErrTooLarge, "value", "1048577", "1048576")
+		says(t, what, as(t, db, func(tx *txn.Tx) error { return op(tx, strings.Repeat("v", 70<<10)) }), txn.ErrTooLarge,
+			"log record", "65472", "LogArea")
 	}
-	if err := as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, ""); return err }); err == nil || !strings.Contains(err.Error(), "empty key") {
+	if err := as(t, db, func(tx *txn.Tx) error { _, err := tab.Get(tx, ""); return err }); err == nil ||
+		!strings.Contains(err.Error(), "empty key") {
 		t.Errorf("an empty key: %v", err)
 	}
 	if err := db.View(t.Context(), func(tx *txn.Tx) error {
@@ -208,7 +215,9 @@ func TestManaged(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := table(t, db, "t")
 	fill(t, db, tab, 1, val(1))
-	for what, end := range map[string]func(tx *txn.Tx) error{"Commit": (*txn.Tx).Commit, "Rollback": (*txn.Tx).Rollback} {
+	for what, end := range map[string]func(tx *txn.Tx) error{
+		"Commit": (*txn.Tx).Commit, "Rollback": (*txn.Tx).Rollback,
+	} {
 		for _, returned := range []error{nil, errRollback} {
 			runs := 0
 			err := db.Update(t.Context(), func(tx *txn.Tx) error {
@@ -224,7 +233,8 @@ func TestManaged(t *testing.T) {
 			if runs != 1 {
 				t.Errorf("%s: the function ran %d times", what, runs)
 			}
-			says(t, "View with "+what, db.View(t.Context(), func(tx *txn.Tx) error { _ = end(tx); return returned }), txn.ErrManaged)
+			says(t, "View with "+what, db.View(t.Context(), func(tx *txn.Tx) error { _ = end(tx); return returned }),
+				txn.ErrManaged)
 		}
 	}
 	if err := db.View(t.Context(), func(tx *txn.Tx) error {
@@ -314,13 +324,27 @@ func TestOptionErrors(t *testing.T) {
 		o     txn.Options
 		texts []string
 	}{
-		{txn.Options{Blades: -1, Workers: -2, Retries: -3, Arena: -4, CacheBytes: -5, BladeSize: 1000, SegmentSize: 7, LogArea: 9, IndexGroups: 1, Policy: 9, ReadOnly: true, Durability: 7},
-			[]string{"Blades is -1", "Workers is -2", "Retries is -3", "Arena is -4", "CacheBytes is -5", "BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "IndexGroups", "Policy 9", "ReadOnly needs Dir", "Durability 7 is unknown"}},
-		{txn.Options{LeaseTerm: math.MaxInt64}, []string{"LeaseTerm is 2562047h47m16.854775807s", "for ever is a negative one"}},
+		{txn.Options{
+			Blades: -1, Workers: -2, Retries: -3, Arena: -4, CacheBytes: -5, BladeSize: 1000, SegmentSize: 7,
+			LogArea: 9, IndexGroups: 1, Policy: 9, ReadOnly: true, Durability: 7,
+		},
+			[]string{
+				"Blades is -1", "Workers is -2", "Retries is -3", "Arena is -4", "CacheBytes is -5",
+				"BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "IndexGroups", "Policy 9",
+				"ReadOnly needs Dir", "Durability 7 is unknown",
+			}},
+		{txn.Options{LeaseTerm: math.MaxInt64}, []string{
+			"LeaseTerm is 2562047h47m16.854775807s", "for ever is a negative one",
+		}},
 		{txn.Options{Blades: 65}, []string{"Blades is 65", "64"}},
 		{txn.Options{BladeSize: 64 << 10}, []string{"BladeSize is 65536: it is too small", "at least 1114112"}},
-		{txn.Options{BladeSize: 64 << 10, Dir: "somewhere"}, []string{"BladeSize is 65536: it is too small", "at least 1114112"}},
-		{txn.Options{BladeSize: 4 << 20, SegmentSize: 4 << 20}, []string{"BladeSize is 4194304: it is too small for segments of 4194304 bytes, at least 16842752"}},
+		{txn.Options{BladeSize: 64 << 10, Dir: "somewhere"}, []string{
+			"BladeSize is 65536: it is too small", "at least 1114112",
+		}},
+		{
+			txn.Options{BladeSize: 4 << 20, SegmentSize: 4 << 20},
+			[]string{"BladeSize is 4194304: it is too small for segments of 4194304 bytes, at least 16842752"},
+		},
 		{txn.Options{BladeSize: 64<<40 + 64<<10}, []string{"BladeSize is 70368744243200: at most 70368744177664"}},
 		{txn.Options{BladeSize: 1 << 62}, []string{"BladeSize is 4611686018427387904: at most 70368744177664"}},
 		{txn.Options{BladeSize: 1 << 62, Dir: "somewhere"}, []string{"at most"}},
@@ -383,7 +407,8 @@ func TestForeign(t *testing.T) {
 	_, err = txn.Open(t.Context(), o)
 	says(t, "with another database's region file", err, txn.ErrForeign, name)
 	empty := t.TempDir()
-	if _, err = txn.Open(t.Context(), txn.Options{Dir: empty, ReadOnly: true}); err == nil || !strings.Contains(err.Error(), empty) {
+	if _, err = txn.Open(t.Context(), txn.Options{Dir: empty, ReadOnly: true}); err == nil ||
+		!strings.Contains(err.Error(), empty) {
 		t.Errorf("read-only and empty: %v", err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"txnode/txn"
 )
 
-// An ordered table has ranges: in both directions, with bounds, and as strictly serializable as reads of single keys.
+// An ordered table has ranges: in both directions, with bounds, and as strictly serializable as
+// reads of single keys.
 func ExampleOrderedTable_Range() {
 	ctx := context.Background()
 	db := inMemory(ctx)
@@ -26,7 +27,8 @@ func ExampleOrderedTable_Range() {
 		for second, degrees := range readings.Range(tx, txn.Including[int64](20), txn.Excluding[int64](50)) {
 			fmt.Println(second, degrees)
 		}
-		for second := range readings.RangeKeys(tx, txn.Bound[int64]{}, txn.Bound[int64]{}, txn.Descending(), txn.Limit(2)) {
+		for second := range readings.RangeKeys(tx, txn.Bound[int64]{}, txn.Bound[int64]{},
+			txn.Descending(), txn.Limit(2)) {
 			fmt.Println("late:", second)
 		}
 		second, degrees, found, err := readings.First(tx, txn.Excluding[int64](75), txn.Bound[int64]{})
@@ -68,7 +70,8 @@ func ExampleOrderedTable_Prefix() {
 	// ann post 0
 }
 
-// A list of pages, each of which is a transaction of its own, goes on behind the last key of the page before.
+// A list of pages, each of which is a transaction of its own, goes on behind the last key
+// of the page before.
 func Example_paging() {
 	ctx := context.Background()
 	db := inMemory(ctx)
@@ -108,8 +111,8 @@ func Example_paging() {
 	// [eve]
 }
 
-// What expires is found by an index of its own, in the order of time, that the same transactions keep. A sweep
-// reads what is due, and nothing else.
+// What expires is found by an index of its own, in the order of time, that the same transactions
+// keep. A sweep reads what is due, and nothing else.
 func Example_expiry() {
 	ctx := context.Background()
 	db := inMemory(ctx)
@@ -119,7 +122,8 @@ func Example_expiry() {
 		Expires time.Time
 	}
 	sessions := must(txn.CreateTable(db, "sessions", txn.String, txn.JSON[session]()))
-	expiries := must(txn.CreateOrderedTable(db, "session expiries", txn.Tuple2Key(txn.Time, txn.String), txn.Plain[struct{}]()))
+	expiries := must(txn.CreateOrderedTable(db, "session expiries", txn.Tuple2Key(txn.Time, txn.String),
+		txn.Plain[struct{}]()))
 
 	// set stores a session under a token, or extends it.
 	set := func(token, user string, expires time.Time) error {

@@ -8,7 +8,8 @@ import (
 	"txnode/txn"
 )
 
-// A secondary index finds records by something else than their keys. It is kept by every write, in the same transaction.
+// A secondary index finds records by something else than their keys. It is kept by every write, in
+// the same transaction.
 func ExampleIndex() {
 	type user struct{ Name, City string }
 	ctx := context.Background()

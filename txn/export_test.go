@@ -14,6 +14,7 @@ import (
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/txn/supervisor"
@@ -38,17 +39,21 @@ func (db *DB) Lose(b rdma.BladeID) error {
 	if err := db.fabric.(rdma.Stopper).StopBlade(b); err != nil {
 		return err
 	}
-	_, err = db.space.Claim(memory.ClaimOptions{Now: db.fabric.Now(), Until: db.fabric.Now() + 1_000_000, Steal: true, Change: db.space.Demise(b)}, ids...)
+	_, err = db.space.Claim(memory.ClaimOptions{
+		Now: db.fabric.Now(), Until: db.fabric.Now() + 1_000_000, Steal: true, Change: db.space.DeclareDead(b),
+	}, ids...)
 	return err
 }
 
 // Hungry is where the record is that somebody waits for in vain; 0: nobody does.
-func (db *DB) Hungry() memory.Addr { return memory.Addr(db.hungry.Load()) }
+func (db *DB) Hungry() layout.Addr { return layout.Addr(db.hungry.Load()) }
 
-// Patient is how many transactions have had so many conflicts that they spread their attempts by the number of such transactions.
+// Patient is how many transactions have had so many conflicts that they spread their attempts by
+// the number of such transactions.
 func (db *DB) Patient() int32 { return db.patient.Load() }
 
-// AddPatient has the database count more such transactions, until the function that it returns is called.
+// AddPatient has the database count more such transactions, until the function that it
+// returns is called.
 func (db *DB) AddPatient(n int32) (end func()) {
 	db.patient.Add(n)
 	return func() { db.patient.Add(-n) }
@@ -57,7 +62,15 @@ func (db *DB) AddPatient(n int32) (end func()) {
 // Unjoined is what a worker is told whose session is broken, and could not rejoin.
 func Unjoined(broken, rejoining error) error { return &unjoinedError{broken, rejoining} }
 
-// SpendIDs leaves the worker's coordinator so many transaction ids: it takes days of commits to use them up.
+// Leave counts something of the database's own that a call has left to a goroutine, until the
+// function that it returns is called.
+func (db *DB) Leave() (end func()) {
+	db.adopt(1, nil)
+	return func() { db.adopt(-1, nil) }
+}
+
+// SpendIDs leaves the worker's coordinator so many transaction ids: it takes days of
+// commits to use them up.
 func (w *Worker) SpendIDs(left uint64) {
 	seq := reflect.ValueOf(w.session).Elem().FieldByName("seq")
 	*(*uint64)(unsafe.Pointer(seq.UnsafeAddr())) = record.MaxSequence - 1 - left
@@ -79,8 +92,9 @@ func OnlyDatabase() (restore func()) {
 	return func() { openDatabases.Store(n) }
 }
 
-// Spoil flips a bit of the byte at an offset of a copy of a block, as others may write it at the same time.
-func (w *Worker) Spoil(a memory.Addr, k, off int) error {
+// Spoil flips a bit of the byte at an offset of a copy of a block, as others may write
+// it at the same time.
+func (w *Worker) Spoil(a layout.Addr, k, off int) error {
 	buf, err := w.thread.Alloc(8)
 	if err != nil {
 		return err
@@ -99,8 +113,8 @@ func (w *Worker) Spoil(a memory.Addr, k, off int) error {
 	return w.coro.Do(&b)
 }
 
-// SpoilIndex changes bits of a word of the primary of a table's index: of the root, at an offset, or of the sub-table that is
-// looked into for a hash.
+// SpoilIndex changes bits of a word of the primary of a table's index: of the root, at an offset,
+// or of the sub-table that is looked into for a hash.
 func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bits uint64) error {
 	ix := w.db.tables[table].Index.(*race.Index)
 	a := ix.Root()
@@ -112,7 +126,7 @@ func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bi
 		return err
 	}
 	defer w.thread.Free(buf, 8)
-	at := w.db.space.View().At(a+memory.Addr(off), 0)
+	at := w.db.space.View().At(a+layout.Addr(off), 0)
 	var b rdma.Batch
 	b.Read(at, buf, 8)
 	if err := w.coro.Do(&b); err != nil {
@@ -125,11 +139,12 @@ func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bi
 }
 
 // TablesAt is what a backup has of the tables at its cut.
-func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []memory.Table, err error) {
+func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []layout.Table, err error) {
 	return tablesAt(draw, db.space.Tables)
 }
 
-// RestGiveBack has the process look for segments that can go back from a time of the fabric's clock on.
+// RestGiveBack has the process look for segments that can go back from a time of the
+// fabric's clock on.
 func (db *DB) RestGiveBack(until int64) {
 	lookAt := reflect.ValueOf(db.sup).Elem().FieldByName("giving").FieldByName("lookAt")
 	(*atomic.Int64)(unsafe.Pointer(lookAt.UnsafeAddr())).Store(until)
@@ -137,11 +152,12 @@ func (db *DB) RestGiveBack(until int64) {
 
 // InterruptOnce has all transactions decided in a new epoch, as it is done when copies have moved.
 func (db *DB) InterruptOnce() error {
-	return db.decideAll(context.Background(), func(*memory.Layout) error { return nil })
+	return db.decideAll(context.Background(), func(*layout.Layout) error { return nil })
 }
 
-// Interrupt does that again and again, with pauses of at most so many nanoseconds, or of 4 times what it takes, 30 ms at most, until the function is
-// called that it returns. That returns how often it was.
+// Interrupt does that again and again, with pauses of at most so many nanoseconds, or of 4
+// times what it takes, 30 ms at most, until the function is called that it returns. That
+// returns how often it was.
 func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 	var err error
 	stop, n := make(chan struct{}), 0
@@ -177,23 +193,25 @@ func (w *Worker) Owe(table string, p index.Post) {
 	w.post(t)
 }
 
-// Leaf reads the leaf of an open ordered table that is responsible for a key, outside of transactions.
+// Leaf reads the leaf of an open ordered table that is responsible for a key, outside of
+// transactions.
 func (w *Worker) Leaf(table string, key []byte) error {
 	return w.session.WithSpare(func() error {
-		_, err := w.db.tables[table].Index.(*tree.Tree).Leaf(w.coro, index.PlaceOf(key))
+		_, err := w.db.tables[table].Ordered.(*tree.Tree).Leaf(w.coro, index.PlaceOf(key))
 		return err
 	})
 }
 
 // Leads is the block to which cached nodes of an open ordered table lead for a key.
-func (db *DB) Leads(table string, key []byte) memory.Addr {
+func (db *DB) Leads(table string, key []byte) layout.Addr {
 	return db.tables[table].Ordered.Find(index.PlaceOf(key)).Addr
 }
 
 // Owes reports whether the index of an open ordered table owes something.
 func (db *DB) Owes(table string) bool { return db.tables[table].Ordered.Owes() }
 
-// Force writes a record, or deletes it if value is nil, of a table whose writes are reserved for handles that keep its indexes.
+// Force writes a record, or deletes it if value is nil, of a table whose writes are reserved for
+// handles that keep its indexes.
 func (r *RawTable) Force(tx *Tx, key, value []byte) error {
 	tx.o.AllowReserved(true)
 	defer tx.o.AllowReserved(false)
@@ -208,3 +226,10 @@ const RowsAtOnce = rowsAtOnce
 
 // KeeperThread is the index of the thread of the goroutine that looks after blades and copies.
 const KeeperThread = controlThread + 1
+
+// Convert gives tables with slots indexes of leaves, as an opening with Options.LeafIndex does.
+// What has opened a table before does not know.
+func (db *DB) Convert(ctx context.Context) {
+	db.opts.LeafIndex = true
+	db.convert(ctx)
+}

@@ -13,6 +13,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
@@ -51,7 +52,7 @@ func whole(t *testing.T, db *txn.DB, down int) {
 func swept(t *testing.T, db *txn.DB) {
 	t.Helper()
 	for range 3000 {
-		if _, unswept := db.Space().Unswept(); !unswept && !db.Space().Loose() {
+		if _, unswept := db.Space().Unswept(); !unswept && !db.Space().Leaked() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -75,7 +76,11 @@ func eachRedundancy(t *testing.T, down time.Duration) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v, %d blades, f=%d", p, c.blades, c.backups), func(t *testing.T) {
-				bladeDies(t, down, txn.Options{Policy: p, Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: 3 * time.Second})
+				bladeDies(t, down, txn.Options{
+					Policy: p, Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups),
+					BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16,
+					LeaseTerm: 3 * time.Second,
+				})
 			})
 		}
 	}
@@ -214,7 +219,8 @@ func bladeDies(t *testing.T, down time.Duration, o txn.Options) {
 		if x.Built == 0 || x.Built > r.Segments {
 			t.Errorf("after the loss of blade %d copies of %d of %d segments were built", x.Blade, x.Built, r.Segments)
 		}
-		if o.Dir != "" && !strings.Contains(x.Cause, fmt.Sprintf("blade-%03d.region: byte 0x", x.Blade)) && !strings.Contains(x.Cause, "restarted") {
+		if o.Dir != "" && !strings.Contains(x.Cause, fmt.Sprintf("blade-%03d.region: byte 0x", x.Blade)) &&
+			!strings.Contains(x.Cause, "restarted") {
 			t.Errorf("blade %d was lost since %s", x.Blade, x.Cause)
 		}
 	}
@@ -248,7 +254,10 @@ func audit(t *testing.T, db *txn.DB) {
 func TestRestartIsNoticed(t *testing.T) {
 	ctx := context.Background()
 	for _, memory := range []bool{false, true} {
-		db, err := txn.Open(ctx, txn.Options{Blades: 3, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+		db, err := txn.Open(ctx, txn.Options{
+			Blades: 3, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10,
+			LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +299,9 @@ func TestRestartIsNoticed(t *testing.T) {
 // error with the names of table and blades; the rest goes on.
 func TestDataLost(t *testing.T) {
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16})
+	db, err := txn.Open(ctx, txn.Options{
+		Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +359,10 @@ func TestDataLost(t *testing.T) {
 func TestFirstToMeetTheLoss(t *testing.T) {
 	ctx := context.Background()
 	for b := range 3 {
-		db, err := txn.Open(ctx, txn.Options{Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 256 << 10, IndexGroups: 16, LeaseTerm: -1})
+		db, err := txn.Open(ctx, txn.Options{
+			Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10,
+			LogArea: 256 << 10, IndexGroups: 16, LeaseTerm: -1,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,7 +426,10 @@ func TestFirstToMeetTheLoss(t *testing.T) {
 func TestForeignBladeComesBack(t *testing.T) {
 	ctx := context.Background()
 	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 4 << 20, Seed: 1, Caps: atOnce})
-	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(2), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+	db, err := txn.Open(ctx, txn.Options{
+		Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(2), SegmentSize: 256 << 10,
+		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,16 +446,16 @@ func TestForeignBladeComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range memory.HeaderCopies {
+	for i := range layout.HeaderCopies {
 		h := db.Space().Layout().HeaderOf(1)
 		h.UUID[3]++
-		copy(f.Memory(1)[memory.HeaderOffset(i):], h.Encode(i))
+		copy(f.Memory(1)[layout.HeaderOffset(i):], h.Encode(i))
 	}
 	if err := errors.Join(f.RestartBlade(1, true), f.RestartBlade(2, false)); err != nil {
 		t.Fatal(err)
 	}
 	for tries := 0; db.Redundancy().Missing > 0; tries++ {
-		if err := w.Maintain(); err != nil && !errors.Is(err, memory.ErrForeign) {
+		if err := w.Maintain(); err != nil && !errors.Is(err, layout.ErrForeign) {
 			t.Fatal(err)
 		}
 		if tries == 10_000 {
@@ -455,13 +472,15 @@ func TestForeignBladeComesBack(t *testing.T) {
 }
 
 // TestBladeDiesWithoutCatalog: a blade cannot be declared dead while the catalog does not answer,
-// whether that makes the change all the same or not. It is said that it was when it was, once. What a
-// worker has locked that could not rejoin meanwhile, and was given up, is in nobody's way then, though
-// there are no leases.
+// whether that makes the change all the same or not. It is said that it was when it was, once. What
+// a worker has locked that could not rejoin meanwhile, and was given up, is in nobody's way then,
+// though there are no leases.
 func TestBladeDiesWithoutCatalog(t *testing.T) {
 	for _, made := range []bool{false, true} {
 		t.Run(fmt.Sprintf("made %v", made), func(t *testing.T) {
-			f, err := inproc.New(inproc.Options{Seed: 1, Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}}})
+			f, err := inproc.New(inproc.Options{
+				Seed: 1, Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -15,9 +15,10 @@ import (
 	"txnode/verify"
 )
 
-// TestKilledInFreeing: a process is killed in the middle of the WRITE that frees the block which a record
-// has left, and the index of its table is damaged when the database is opened next. Nothing of the index
-// is needed any more for that: the block is free on all copies afterwards, and the record is there.
+// TestKilledInFreeing: a process is killed in the middle of the WRITE that frees the block which
+// a record has left, and the index of its table is damaged when the database is opened next.
+// Nothing of the index is needed any more for that: the block is free on all copies afterwards,
+// and the record is there.
 func TestKilledInFreeing(t *testing.T) {
 	raced.Skip(t)
 	for _, p := range policies(t) {
@@ -27,7 +28,8 @@ func TestKilledInFreeing(t *testing.T) {
 					if !damaged && words == 2 || testing.Short() && other != (words == 5) {
 						continue // without damage as with 5
 					}
-					t.Run(fmt.Sprintf("%v, damaged %v, other copy %v, %d words", p, damaged, other, words), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%v, damaged %v, other copy %v, %d words",
+						p, damaged, other, words), func(t *testing.T) {
 						killedInFreeing(t, p, damaged, other, words)
 					})
 				}
@@ -36,29 +38,31 @@ func TestKilledInFreeing(t *testing.T) {
 	}
 }
 
-// killedInFreeing is TestKilledInFreeing where so many words of the line have arrived on the primary, and
-// on the other copy all or nothing.
+// killedInFreeing is TestKilledInFreeing where so many words of the line have arrived on the
+// primary, and on the other copy all or nothing.
 func killedInFreeing(t *testing.T, p txn.Policy, damaged, other bool, words int) {
-	var block memory.Addr
+	var block layout.Addr
 	var at []rdma.RemoteAddr
 	armed, killed := false, false
 	var f *rdmatest.Fabric
 	line := func(k int) record.Image { return f.Memory(at[k].Blade)[at[k].Off:][:record.LineSize] }
-	f = rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: atOnce, Seed: 1, Fail: func(w *rdma.WR) rdma.Status {
-		if armed && w.Op == rdma.OpWrite && w.Blade == at[0].Blade && w.Off == at[0].Off && w.Len == record.LineSize {
-			armed, killed = false, true
-			free, m := slices.Clone(line(0)), line(0).Meta()
-			free.PutFree(block, line(0).Lock(), m.Table(), m.Class(), 1<<20)
-			copy(line(0), free[:words*8])
-			if other {
-				copy(line(1), free)
+	f = rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: atOnce, Seed: 1,
+		Fail: func(w *rdma.WR) rdma.Status {
+			if armed && w.Op == rdma.OpWrite && w.Blade == at[0].Blade && w.Off == at[0].Off &&
+				w.Len == record.LineSize {
+				armed, killed = false, true
+				free, m := slices.Clone(line(0)), line(0).Meta()
+				free.PutFree(block, line(0).Lock(), m.Table(), m.Class(), 1<<20)
+				copy(line(0), free[:words*8])
+				if other {
+					copy(line(1), free)
+				}
 			}
-		}
-		if killed {
-			return rdma.StatusInternal
-		}
-		return rdma.StatusOK
-	}})
+			if killed {
+				return rdma.StatusInternal
+			}
+			return rdma.StatusOK
+		}})
 	o := onFabric(f, p)
 	open := func() *txn.DB { return reopen(t, o) }
 	db := open()
@@ -70,12 +74,12 @@ func killedInFreeing(t *testing.T, p txn.Policy, damaged, other bool, words int)
 	}
 	l, v := db.Space().Layout(), db.Space().View()
 	for id := range l.Segments {
-		if l.Segments[id].Kind != memory.KindBlocks {
+		if l.Segments[id].Kind != layout.KindBlocks {
 			continue
 		}
-		first := v.At(memory.MakeAddr(memory.SegmentID(id), 0), 0)
+		first := v.At(layout.MakeAddr(layout.SegmentID(id), 0), 0)
 		if i := bytes.Index(f.Memory(first.Blade)[first.Off:][:l.SegmentSize], needle); i >= 0 {
-			block = memory.MakeAddr(memory.SegmentID(id), uint32(i&^(record.LineSize-1)))
+			block = layout.MakeAddr(layout.SegmentID(id), uint32(i&^(record.LineSize-1)))
 			at = []rdma.RemoteAddr{v.At(block, 0), v.At(block, 1)}
 		}
 	}
@@ -118,7 +122,8 @@ func killedInFreeing(t *testing.T, p txn.Policy, damaged, other bool, words int)
 	close1(t, db)
 	for k := range at {
 		if _, err := line(k).Check(block); err != nil || !line(k).Stable() || line(k).Meta().State() != record.Free {
-			t.Errorf("copy %d of the block that it has left is %v, with guard %#x of version %v: %v", k, line(k).Meta().State(), uint64(line(k).Guard()), line(k).Version(), err)
+			t.Errorf("copy %d of the block that it has left is %v, with guard %#x of version %v: %v",
+				k, line(k).Meta().State(), uint64(line(k).Guard()), line(k).Version(), err)
 		}
 	}
 	d, err := verify.Attach(f, db.Space().Layout())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,8 @@ import (
 
 	"txnode/index"
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma/inproc"
 	"txnode/txn"
 )
@@ -52,7 +53,7 @@ func (x ledger) all(t *testing.T, db *txn.DB, keys uint64, n int) {
 func blockSegments(db *txn.DB) (n int) {
 	l := db.Space().Layout()
 	for i := range l.Segments {
-		if g := &l.Segments[i]; g.Kind == memory.KindBlocks && g.Placement.N > 0 {
+		if g := &l.Segments[i]; g.Kind == layout.KindBlocks && g.Placement.N > 0 {
 			n++
 		}
 	}
@@ -63,7 +64,7 @@ func blockSegments(db *txn.DB) (n int) {
 func nodeSegments(db *txn.DB) (n int) {
 	l := db.Space().Layout()
 	for i := range l.Segments {
-		if g := &l.Segments[i]; g.Kind == memory.KindBlocks && g.Placement.N > 0 && g.Class == l.Tables[0].Nodes {
+		if g := &l.Segments[i]; g.Kind == layout.KindBlocks && g.Placement.N > 0 && g.Class == l.Tables[0].Nodes {
 			n++
 		}
 	}
@@ -71,7 +72,7 @@ func nodeSegments(db *txn.DB) (n int) {
 }
 
 // vacantNode is an address in a segment of nodes that has gone back.
-func vacantNode(t *testing.T, db *txn.DB) memory.Addr {
+func vacantNode(t *testing.T, db *txn.DB) layout.Addr {
 	t.Helper()
 	if err := db.Space().Follow(); err != nil {
 		t.Fatal(err)
@@ -79,14 +80,15 @@ func vacantNode(t *testing.T, db *txn.DB) memory.Addr {
 	l := db.Space().Layout()
 	for i := range l.Segments {
 		if g := &l.Segments[i]; g.Vacant && g.Class == l.Tables[0].Nodes {
-			return memory.MakeAddr(memory.SegmentID(i), 0)
+			return layout.MakeAddr(layout.SegmentID(i), 0)
 		}
 	}
 	t.Fatal("no segment of nodes has gone back")
 	return 0
 }
 
-// backAt waits until no more than n segments of records are left, and all that can be used again is clean.
+// backAt waits until no more than n segments of records are left, and all that can be
+// used again is clean.
 func backAt(t *testing.T, n int, dbs ...*txn.DB) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -97,10 +99,36 @@ func backAt(t *testing.T, n int, dbs ...*txn.DB) {
 		if time.Now().After(end) {
 			t.Fatalf("%d segments are left, of which %d are needed; %+v", left, n, r)
 		}
-		for _, db := range dbs { // of a worker at rest blocks are freed that were deleted
-			if err := db.Update(t.Context(), func(*txn.Tx) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+		for _, db := range dbs {
+			useAll(t, db)
+		}
+	}
+}
+
+// useAll has several workers of the pool run a transaction: each frees the blocks that it has
+// deleted.
+func useAll(t *testing.T, db *txn.DB) {
+	t.Helper()
+	const n = 3
+	var within atomic.Int32
+	all, done := make(chan struct{}), make(chan error)
+	for range n {
+		go func() {
+			done <- db.Update(t.Context(), func(*txn.Tx) error {
+				if within.Add(1) == n {
+					close(all)
+				}
+				select {
+				case <-all:
+				case <-time.After(20 * time.Millisecond): // the pool may have fewer
+				}
+				return nil
+			})
+		}()
+	}
+	for range n {
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -111,15 +139,19 @@ func givingBack(o txn.Options) txn.Options {
 	return o
 }
 
-// TestSegmentsGoBack: a table is filled until the blades are full, and emptied or dropped. Then they have room for about as much of
-// records of another size, again and again.
+// TestSegmentsGoBack: a table is filled until the blades are full, and emptied or dropped. Then
+// they have room for about as much of records of another size, again and again.
 func TestSegmentsGoBack(t *testing.T) {
 	for i, c := range []struct {
 		blades, backups int
 		ordered, drop   bool
 		shared          bool
-	}{{3, 1, false, true, false}, {2, 0, false, false, true}, {3, 2, false, false, false}, {3, 1, true, true, false}, {3, 1, true, false, false}} {
-		t.Run(fmt.Sprintf("blades=%d,f=%d,ordered=%v,drop=%v,shared=%v", c.blades, c.backups, c.ordered, c.drop, c.shared), func(t *testing.T) {
+	}{
+		{3, 1, false, true, false}, {2, 0, false, false, true}, {3, 2, false, false, false}, {3, 1, true, true, false},
+		{3, 1, true, false, false},
+	} {
+		t.Run(fmt.Sprintf("blades=%d,f=%d,ordered=%v,drop=%v,shared=%v", c.blades, c.backups, c.ordered, c.drop,
+			c.shared), func(t *testing.T) {
 			if i > 1 && (raced.Enabled || testing.Short()) {
 				t.Skip("twice is enough")
 			}
@@ -143,7 +175,8 @@ func TestSegmentsGoBack(t *testing.T) {
 				}
 				t.Logf("round %d: %d records of %d bytes, %d KiB in %d segments", round, n, size, stored>>10, segments)
 				if stored < first/2 {
-					t.Errorf("round %d: %d KiB of records have room, and in the first one %d", round, stored>>10, first>>10)
+					t.Errorf("round %d: %d KiB of records have room, and in the first one %d",
+						round, stored>>10, first>>10)
 				}
 				if c.drop {
 					if err := db.DropTable(t.Context(), name); err != nil {
@@ -170,8 +203,9 @@ func TestSegmentsGoBack(t *testing.T) {
 	}
 }
 
-// TestFullBladesWait: the blades are full, and a table is emptied or dropped whose segments are not to go back for a long time. The next
-// records, of another size, are put at once, and have room all the same.
+// TestFullBladesWait: the blades are full, and a table is emptied or dropped whose segments are
+// not to go back for a long time. The next records, of another size, are put at once, and have
+// room all the same.
 func TestFullBladesWait(t *testing.T) {
 	for _, how := range []string{"cleared", "dropped", "opened again"} {
 		drop, again := how != "cleared", how == "opened again" // then what is free is known only when it was looked for
@@ -208,8 +242,9 @@ func TestFullBladesWait(t *testing.T) {
 	}
 }
 
-// TestGoBackBesideReaders: one process fills a table, empties it and has its segments go back, again and again. Others read and change
-// records of it meanwhile, whose addresses they know, and of a table of their own. They read what was committed, at any moment.
+// TestGoBackBesideReaders: one process fills a table, empties it and has its segments go back,
+// again and again. Others read and change records of it meanwhile, whose addresses they know, and
+// of a table of their own. They read what was committed, at any moment.
 func TestGoBackBesideReaders(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) {
@@ -280,6 +315,138 @@ func TestGoBackBesideReaders(t *testing.T) {
 	}
 }
 
+// TestGoBackWithPower: with DurabilityPower logs count until two checkpoints have been made since,
+// which are made for segments that go back.
+func TestGoBackWithPower(t *testing.T) {
+	o := givingBack(txn.Options{
+		Dir: t.TempDir(), Blades: 2, BladeSize: 16 << 20, SegmentSize: 256 << 10,
+		LogArea: 64 << 10, Durability: txn.DurabilityPower,
+	})
+	db := mustOpen(t, o)
+	makeLedger(t, db, "keep", false).fill(t, db, 0, 50, 300, 7)
+	x := makeLedger(t, db, "t", false)
+	x.fill(t, db, 0, 1000, 1000, 1)
+	before := db.Space().Checkpoint()
+	x.clear(t, db, 0, 1000)
+	segments := blockSegments(db)
+	backAt(t, segments-2, db)
+	if n := db.Space().Checkpoint(); n < before+2 {
+		t.Errorf("segments have gone back after checkpoint %d, and the last one before was %d", n, before)
+	}
+	auditAtRest(t, db, o)
+}
+
+// TestGoBackBesideIdleWorker: a worker of the program's own is idle for long. It is waited for as
+// long as for one that has stopped, and goes on as another coordinator. So it is where others have
+// the database open, too.
+func TestGoBackBesideIdleWorker(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		o := givingBack(sharedOf(t, 2, 16<<20))
+		o.LeaseTerm, o.Shared = 100*time.Millisecond, shared
+		db := mustOpen(t, o)
+		makeLedger(t, db, "keep", false).fill(t, db, 0, 50, 300, 7)
+		x := makeLedger(t, db, "t", false)
+		x.fill(t, db, 0, 1000, 1000, 1)
+		w, err := db.NewWorker()
+		if err != nil {
+			t.Fatal(err)
+		}
+		touch := func() error {
+			return w.Update(t.Context(), func(tx *txn.Tx) error { return x.put(tx, 2000, []byte("1")) })
+		}
+		if err := touch(); err != nil {
+			t.Fatal(err)
+		}
+		x.clear(t, db, 0, 1000)
+		backAt(t, blockSegments(db)-2, db)
+		if err := errors.Join(touch(), w.Close()); err != nil {
+			t.Error(err)
+		}
+		auditAtRest(t, db, o)
+	}
+}
+
+// TestGoBackInterruptsNobody: segments are about to go back while another process is in a
+// transaction. They do not before it has ended; no epoch begins, the transaction commits at once,
+// and all workers go on as the coordinators that they were.
+func TestGoBackInterruptsNobody(t *testing.T) {
+	o := givingBack(sharedOf(t, 3, 16<<20))
+	o.LeaseTerm = time.Minute // else a worker that stays in a transaction is recovered
+	owner, other := mustOpen(t, o), mustOpen(t, o)
+	makeLedger(t, owner, "keep", false).fill(t, owner, 0, 50, 300, 7)
+	mine, theirs := makeLedger(t, owner, "t", false), makeLedger(t, other, "keep", false)
+	mine.fill(t, owner, 0, 3000, 1000, 1)
+	within, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	goOn := sync.OnceFunc(func() { close(end) })
+	defer goOn() // a test that fails closes the database, which waits for the transaction
+	tries := 0
+	go func() {
+		done <- other.Update(t.Context(), func(tx *txn.Tx) error {
+			if tries++; tries == 1 {
+				close(within)
+				defer func() { <-end }()
+			}
+			if _, ok, err := theirs.get(tx, 3); err != nil || !ok {
+				return fmt.Errorf("there: %v, %w", ok, err)
+			}
+			return theirs.put(tx, 4, []byte("new"))
+		})
+	}()
+	<-within
+	epoch, coordinators := owner.Space().View().Epoch, owner.Space().Layout().Coordinators
+	mine.clear(t, owner, 0, 3000)
+	state := func() (leaving, vacant int) {
+		l := owner.Space().Layout()
+		for i := range l.Segments {
+			if g := &l.Segments[i]; g.Leaving {
+				leaving++
+			} else if g.Vacant {
+				vacant++
+			}
+		}
+		return leaving, vacant
+	}
+	for stop := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		// what was deleted is freed
+		if err := owner.Update(t.Context(), func(*txn.Tx) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		leaving, vacant := state()
+		if vacant > 0 {
+			t.Fatalf("%d segments have gone back, and a transaction of before is under way", vacant)
+		}
+		if n, err := owner.Space().Notice(); err != nil {
+			t.Fatal(err)
+		} else if left, err := owner.Space().Unrested(n); err == nil && leaving > 0 &&
+			slices.Equal(left.Processes, []uint32{other.Space().Process()}) {
+			break // all but the other one rest
+		}
+		if time.Now().After(stop) {
+			t.Fatalf("%d segments leave", leaving)
+		}
+	}
+	for range 40 { // nor do they later
+		time.Sleep(5 * time.Millisecond)
+		if _, vacant := state(); vacant > 0 {
+			t.Fatalf("%d segments have gone back, and a transaction of before is still under way", vacant)
+		}
+	}
+	goOn()
+	if err := <-done; err != nil || tries != 1 {
+		t.Errorf("the transaction was tried %d times: %v", tries, err)
+	}
+	backAt(t, 16, owner, other)
+	now := owner.Space().Layout()
+	if _, vacant := state(); vacant == 0 || owner.Space().View().Epoch != epoch ||
+		slices.ContainsFunc(coordinators, func(c layout.CoordinatorEntry) bool {
+			return now.Coordinator(c.ID) == nil
+		}) {
+		t.Errorf("%d segments have gone back; the epoch is %d after %d, and the coordinators are %+v after %+v",
+			vacant, owner.Space().View().Epoch, epoch, now.Coordinators, coordinators)
+	}
+	auditAtRest(t, owner, o, other)
+}
+
 // TestGoBackAndLose: a blade is lost while segments go back, and comes back.
 func TestGoBackAndLose(t *testing.T) {
 	raced.Skip(t)
@@ -338,20 +505,22 @@ func auditAtRest(t *testing.T, db *txn.DB, o txn.Options, others ...*txn.DB) {
 	audit(t, db)
 }
 
-// TestGoBackCachedNodes: a process has cached the inner nodes of a table that another one has emptied since, and the segments of whose
-// leaves have gone back. It does all that begins with what cached nodes lead to.
+// TestGoBackCachedNodes: a process has cached the inner nodes of a table that another one has
+// emptied since, and the segments of whose leaves have gone back. It does all that begins with what
+// cached nodes lead to.
 func TestGoBackCachedNodes(t *testing.T) {
 	raced.Skip(t)
 	o := givingBack(sharedOf(t, 2, 32<<20))
 	o.NodeEntries, o.Workers, o.CacheBytes = 0, 1, 4<<20 // no worker is at rest that has deleted something
 	// Keys that might be long have large nodes: few of them stay, so segments are whole.
-	key := txn.KeyAs("padded", txn.String, func(k uint64) string { return fmt.Sprintf("%012d", k) }, func(s string) uint64 {
-		k, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Error(err)
-		}
-		return k
-	})
+	key := txn.KeyAs("padded", txn.String, func(k uint64) string { return fmt.Sprintf("%012d", k) },
+		func(s string) uint64 {
+			k, err := strconv.ParseUint(s, 10, 64)
+			if err != nil {
+				t.Error(err)
+			}
+			return k
+		})
 	key.MaxBytes = 1024
 	const keys = 40_000 // of which the first one stays
 	for _, what := range []string{"read", "count", "insert", "delete", "leaf", "post"} {
@@ -364,7 +533,8 @@ func TestGoBackCachedNodes(t *testing.T) {
 			o.Catalog = &catalog.Mem{}
 			o.Fabric = sharedOf(t, 2, 32<<20).Fabric
 			owner := mustOpen(t, o)
-			owner.RestGiveBack(math.MaxInt64) // until all is deleted: leaves stay that a session has emptied which is declared dead
+			// until all is deleted: leaves stay that a session has emptied which is declared dead
+			owner.RestGiveBack(math.MaxInt64)
 			asked := &askedCatalog{Catalog: o.Catalog}
 			o.Catalog = asked
 			other := mustOpen(t, o)
@@ -378,13 +548,14 @@ func TestGoBackCachedNodes(t *testing.T) {
 				if time.Now().After(end) {
 					t.Fatalf("%d segments of nodes are left of %d", nodeSegments(owner), nodes)
 				}
-				if err := owner.Update(t.Context(), func(*txn.Tx) error { return nil }); err != nil { // what was deleted is freed
+				// what was deleted is freed
+				if err := owner.Update(t.Context(), func(*txn.Tx) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}
 			gone := vacantNode(t, other)
 			all, k := 1, uint64(16)
-			for ; !other.Space().View().Vacant(other.Leads("t", key.Append(nil, k))); k += 16 {
+			for ; !other.Space().View().Gone(other.Leads("t", key.Append(nil, k))); k += 16 {
 				if k > keys {
 					t.Fatal("no cached node leads to a segment that has gone back")
 				}
@@ -418,7 +589,9 @@ func TestGoBackCachedNodes(t *testing.T) {
 			case "insert":
 				all++
 				theirs.fill(t, other, k, k+1, 8, 2)
-			case "delete": // its address is known by a range that begins elsewhere, so that only taking it out of its node goes by the nodes
+			// its address is known by a range that begins elsewhere, so that only taking it out of
+			// its node goes by the nodes
+			case "delete":
 				mine.fill(t, owner, k, k+1, 8, 2)
 				if err := other.View(t.Context(), func(tx *txn.Tx) error {
 					n, err := theirs.from(tx, 0)
@@ -429,14 +602,15 @@ func TestGoBackCachedNodes(t *testing.T) {
 				}); err != nil {
 					t.Error(err)
 				}
-				if !other.Space().View().Vacant(other.Leads("t", key.Append(nil, k))) {
+				if !other.Space().View().Gone(other.Leads("t", key.Append(nil, k))) {
 					t.Error("it goes by other nodes")
 				}
 				w, err := other.NewWorker()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := errors.Join(w.Update(t.Context(), func(tx *txn.Tx) error { return theirs.remove(tx, k) }), w.Close()); err != nil {
+				if err := errors.Join(w.Update(t.Context(), func(tx *txn.Tx) error { return theirs.remove(tx, k) }),
+					w.Close()); err != nil {
 					t.Error(err)
 				}
 			case "leaf": // as a backup reads it beside damage
@@ -488,21 +662,21 @@ func TestGoBackCachedNodes(t *testing.T) {
 
 // askedCatalog counts how often it is asked.
 type askedCatalog struct {
-	memory.Catalog
+	layout.Catalog
 	n atomic.Uint64
 }
 
-func (c *askedCatalog) Load() ([]memory.Entry, memory.Revision, error) {
+func (c *askedCatalog) Load() ([]layout.Entry, layout.Revision, error) {
 	c.n.Add(1)
 	return c.Catalog.Load()
 }
 
-func (c *askedCatalog) Revision() (memory.Revision, error) {
+func (c *askedCatalog) Revision() (layout.Revision, error) {
 	c.n.Add(1)
 	return c.Catalog.Revision()
 }
 
-func (c *askedCatalog) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+func (c *askedCatalog) Await(ctx context.Context, after layout.Revision) (layout.Revision, error) {
 	c.n.Add(1)
 	return c.Catalog.Await(ctx, after)
 }

@@ -14,7 +14,10 @@ import (
 
 // tiny are options of a database that tests can afford, and fill.
 func tiny() txn.Options {
-	return txn.Options{SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20, CacheBytes: 64 << 10, IndexGroups: 4, Workers: 4, Seed: 7}
+	return txn.Options{
+		SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20,
+		CacheBytes: 64 << 10, IndexGroups: 4, Workers: 4, Seed: 7,
+	}
 }
 
 // onFabric are those of one on a fabric, with one worker whose lease does not end.
@@ -48,7 +51,8 @@ func mustOpen(t testing.TB, o txn.Options) *txn.DB {
 	return db
 }
 
-// policies are those that a test runs with: both, and with -short one of them, which the test's name draws.
+// policies are those that a test runs with: both, and with -short one of them, which the
+// test's name draws.
 func policies(t testing.TB) []txn.Policy {
 	all := []txn.Policy{txn.PolicyDefault, txn.PolicyFORD}
 	if !testing.Short() {

@@ -10,22 +10,29 @@ import (
 	"txnode/memory"
 )
 
-// A context that has ended is heard soon, whatever is silent: a blade, the catalog, or another process that has to answer first.
+// A context that has ended is heard soon, whatever is silent: a blade, the catalog, or another
+// process that has to answer first.
 //
-//	requests of a transaction              fail soon after that, as if the blade had not answered in time: rdma.Coro.Heed
-//	what a transaction asks the catalog    is left to a goroutine, and its answer is dropped: rdma.Coro.Await
-//	what a worker does between attempts    is left to a goroutine with the worker itself: Worker.within. That ends what it has begun: the session rejoins,
-//	                                       or is broken, and rejoins later. The worker goes back to the pool then; one of NewWorker has its next
+//	requests of a transaction              fail soon after that, as if the blade had not answered
+//	                                       in time: rdma.Coro.Heed
+//	what a transaction asks the catalog    is left to a goroutine, and its answer is dropped:
+//	                                       rdma.Coro.Await
+//	what a worker does between attempts    is left to a goroutine with the worker itself:
+//	                                       Worker.within. That ends what it has begun: the session
+//	                                       rejoins,
+//	                                       or is broken, and rejoins later. The worker goes back
+//	                                       to the pool then; one of NewWorker has its next
 //	                                       transaction wait for that
 //
-// Coroutines that share a thread hear it between their waits: none of them can be left behind. Nor is anything left behind where time is virtual, or
-// where one process alone has a database in its own memory: nothing is silent there.
+// Coroutines that share a thread hear it between their waits: none of them can be left behind. Nor
+// is anything left behind where time is virtual, or where one process alone has a database in its
+// own memory: nothing is silent there.
 
 // hears reports whether calls are to return when ctx ends, whatever is silent.
 func (db *DB) hears(ctx context.Context) bool { return db.heeds && ctx != nil && ctx.Done() != nil }
 
-// ask calls fn, which uses no worker, and may wait. If ctx ends before, fn goes on, and over, if not nil, is called behind it. If ctx has ended, nothing is
-// called.
+// ask calls fn, which uses no worker, and may wait. If ctx ends before, fn goes on, and over, if
+// not nil, is called behind it. If ctx has ended, nothing is called.
 func (db *DB) ask(ctx context.Context, fn func() error, over func()) error {
 	if db.hears(ctx) && ctx.Err() != nil {
 		return fmt.Errorf("txn: %w", canceled(ctx))
@@ -55,7 +62,8 @@ func (db *DB) leave(ctx context.Context, fn func() error, over func()) error {
 // once is the context of what is done once, and waits as long as it takes.
 var once context.Context
 
-// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; once: with the call that has made the worker, or not any more.
+// heed has requests of the worker, and what its transaction asks the catalog, end with ctx; once:
+// with the call that has made the worker, or not any more.
 func (w *Worker) heed(ctx context.Context) {
 	if ctx == nil {
 		ctx = w.call
@@ -65,8 +73,9 @@ func (w *Worker) heed(ctx context.Context) {
 	}
 }
 
-// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see dismiss. While it is made, or closes itself, it counts beside
-// the pool: DB.Close does not refuse because of it, and waits for it.
+// ownWorker is NewWorker for a call of the database's own, which returns when ctx ends: see
+// dismiss. While it is made, or closes itself, it counts beside the pool: DB.Close does not refuse
+// because of it, and waits for it.
 func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -102,13 +111,15 @@ func (db *DB) ownWorker(ctx context.Context) (*Worker, error) {
 	return w, nil
 }
 
-// dismiss closes a worker of ownWorker, and returns what its call, which met err, does. If ctx ends before that is done, the worker closes itself.
+// dismiss closes a worker of ownWorker, and returns what its call, which met err, does. If ctx ends
+// before that is done, the worker closes itself.
 func (w *Worker) dismiss(ctx context.Context, err error) error {
 	db := w.db
 	if !db.hears(ctx) {
 		return errors.Join(err, w.Close())
 	}
-	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // a blade has not answered in time, since the time was over
+	// a blade has not answered in time, since the time was over
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		err = fmt.Errorf("%w: %w", canceled(ctx), err)
 	}
 	w.call = nil
@@ -124,8 +135,9 @@ func (w *Worker) dismiss(ctx context.Context, err error) error {
 	return errors.Join(err, closed)
 }
 
-// adopt counts something that DB.Close waits for, beside the workers of the pool, or counts it no more, by n = 1 or -1. w, if not nil, is the
-// database's own outside of the pool. false: it stays counted, since the database is being closed, which waits for that.
+// adopt counts something that DB.Close waits for, beside the workers of the pool, or counts it no
+// more, by n = 1 or -1. w, if not nil, is the database's own outside of the pool. false: it stays
+// counted, since the database is being closed, which waits for that.
 func (db *DB) adopt(n int, w *Worker) bool {
 	p := &db.pool
 	db.mu.Lock()
@@ -144,8 +156,9 @@ func (db *DB) adopt(n int, w *Worker) bool {
 	return true
 }
 
-// within calls fn, which uses the worker between two attempts, and may wait. If ctx ends before it returns, left is true: a goroutine has the worker
-// then, calls over behind fn, if that is not nil, and comes to an end. The caller must not touch the worker any more, but to give it back.
+// within calls fn, which uses the worker between two attempts, and may wait. If ctx ends before it
+// returns, left is true: a goroutine has the worker then, calls over behind fn, if that is not nil,
+// and comes to an end. The caller must not touch the worker any more, but to give it back.
 func (w *Worker) within(ctx context.Context, fn, over func()) (left bool) {
 	if !w.db.hears(ctx) || w.coro.Multiplexed() {
 		fn()
@@ -174,7 +187,8 @@ func (w *Worker) regain(ctx context.Context) error {
 	return nil
 }
 
-// leftWith is what a call returns that has left its worker behind, after so many attempts, of which the last one has met err.
+// leftWith is what a call returns that has left its worker behind, after so many attempts, of which
+// the last one has met err.
 func (w *Worker) leftWith(ctx context.Context, attempts int, err error) error {
 	if errors.Is(err, ErrOutcomeUnknown) {
 		return err
@@ -222,7 +236,8 @@ func (p *retries) over(err error) error {
 	return err
 }
 
-// again reports whether a call that has failed with err is to be tried again, and waits before: nothing of it has happened.
+// again reports whether a call that has failed with err is to be tried again, and waits before:
+// nothing of it has happened.
 func (p *retries) again(err error) bool {
 	if !p.concern(err) || p.db.isClosed() {
 		return false

@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// Histogram is how many durations fell between fixed bounds, as running totals. The zero value is empty.
+// Histogram is how many durations fell between fixed bounds, as running totals. The zero value is
+// empty.
 type Histogram struct {
-	// Buckets counts durations of at most Bound(i) that are longer than Bound(i-1); the last bucket has no upper bound.
+	// Buckets counts durations of at most Bound(i) that are longer than Bound(i-1); the last bucket
+	// has no upper bound.
 	Buckets [HistogramBuckets]uint64
 	Sum     time.Duration // of all durations
 }
@@ -18,8 +20,9 @@ const HistogramBuckets = 29
 // histogramShift is the logarithm of the first bound, in nanoseconds.
 const histogramShift = 8
 
-// Bound returns the longest duration in bucket i of a Histogram: 256 ns for the first, and twice as much for each
-// further one, up to 34 s. The last bucket has no bound, and neither has a number beyond it: 0.
+// Bound returns the longest duration in bucket i of a Histogram: 256 ns for the first, and twice
+// as much for each further one, up to 34 s. The last bucket has no bound, and neither has a
+// number beyond it: 0.
 func (h Histogram) Bound(i int) time.Duration {
 	if i < 0 || i >= HistogramBuckets-1 {
 		return 0

@@ -16,6 +16,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/txn"
@@ -56,7 +57,7 @@ func (m *ill) hang() {
 	}
 }
 
-func (m *ill) Load() ([]memory.Entry, memory.Revision, error) {
+func (m *ill) Load() ([]layout.Entry, layout.Revision, error) {
 	m.hang()
 	if m.mood.Load() == failing && m.draw(3) > 0 {
 		return nil, 0, errDeaf
@@ -64,12 +65,12 @@ func (m *ill) Load() ([]memory.Entry, memory.Revision, error) {
 	return m.Mem.Load()
 }
 
-func (m *ill) Revision() (memory.Revision, error) {
+func (m *ill) Revision() (layout.Revision, error) {
 	_, rev, err := m.Load()
 	return rev, err
 }
 
-func (m *ill) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (m *ill) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	m.hang()
 	if m.mood.Load() != failing {
 		return m.Mem.Apply(rev, changes)
@@ -91,7 +92,8 @@ const illAccounts, illBalance = 40, 100
 
 var illSeeds = flag.Uint64("ill", 6, "how many seeds TestIllCatalog runs")
 
-// illTransfer moves money between two accounts, which may grow by that, and makes or removes another key.
+// illTransfer moves money between two accounts, which may grow by that, and makes or
+// removes another key.
 func illTransfer(r *rand.Rand, tab *txn.Table[uint64, []byte], tx *txn.Tx) error {
 	from, to := r.Uint64N(illAccounts), r.Uint64N(illAccounts)
 	if from == to {
@@ -124,9 +126,9 @@ func illTransfer(r *rand.Rand, tab *txn.Table[uint64, []byte], tx *txn.Tx) error
 	return nil
 }
 
-// TestIllCatalog: goroutines use a database whose catalog fails and hangs, and whose blades stop and come
-// back meanwhile. When the catalog is well all of them go on; nothing is lost, and in the end all
-// copies are there and equal.
+// TestIllCatalog: goroutines use a database whose catalog fails and hangs, and whose blades stop
+// and come back meanwhile. When the catalog is well all of them go on; nothing is lost, and in the
+// end all copies are there and equal.
 func TestIllCatalog(t *testing.T) {
 	raced.Skip(t)
 	n := *illSeeds
@@ -166,7 +168,7 @@ func illCatalog(t *testing.T, seed uint64) {
 	var good [4]atomic.Int64 // by goroutine: transactions that were committed
 	for g := range good {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(g))) //nolint:gosec // small
+			r := rand.New(rand.NewPCG(seed, uint64(g))) // small
 			var w *txn.Worker
 			defer func() {
 				if w != nil {
@@ -204,7 +206,8 @@ func illCatalog(t *testing.T, seed uint64) {
 				switch {
 				case err == nil:
 					good[g].Add(1)
-				case errors.Is(err, txn.ErrCorrupt), errors.Is(err, txn.ErrLost), errors.Is(err, txn.ErrNotFound), errors.Is(err, memory.ErrRevision):
+				case errors.Is(err, txn.ErrCorrupt), errors.Is(err, txn.ErrLost), errors.Is(err, txn.ErrNotFound),
+					errors.Is(err, memory.ErrRevision):
 					t.Error(err)
 					return
 				default:
@@ -277,14 +280,16 @@ func illEnd(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Who was recovering somebody when the catalog failed may be gone, and then his claim has to expire.
+	// Who was recovering somebody when the catalog failed may be gone, and then his
+	// claim has to expire.
 	settled := func() bool {
 		r, space := db.Redundancy(), db.Space()
 		_, unswept := space.Unswept()
-		dead := func(e memory.CoordinatorEntry) bool {
+		dead := func(e layout.CoordinatorEntry) bool {
 			return e.Recovering || space.Lease(e.ID, w.Now()) != memory.LeaseLive
 		}
-		return r.Missing == 0 && len(r.Down) == 0 && !unswept && !space.Loose() && !slices.ContainsFunc(space.Layout().Coordinators, dead)
+		return r.Missing == 0 && len(r.Down) == 0 && !unswept && !space.Leaked() &&
+			!slices.ContainsFunc(space.Layout().Coordinators, dead)
 	}
 	for patience := time.Now().Add(time.Minute); !settled(); {
 		if err := w.Maintain(); time.Now().After(patience) {
@@ -299,7 +304,8 @@ func illEnd(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Check(t.Context(), verify.Options{Report: func(f verify.Finding) error { t.Errorf("%v", f); return nil }}); err != nil {
+	if _, err := d.Check(t.Context(),
+		verify.Options{Report: func(f verify.Finding) error { t.Errorf("%v", f); return nil }}); err != nil {
 		t.Error(err)
 	}
 	if err := d.Close(); err != nil {

@@ -13,15 +13,18 @@ import (
 	"txnode/txn"
 )
 
-// indexPlaces are words of the primary of an index, and bits of them whose change shows. No client can tell a lock that seems to be that
-// of a live coordinator, or an entry that leads to other buckets of its own sub-table: these are not among them.
+// indexPlaces are words of the primary of an index, and bits of them whose change shows. No client
+// can tell a lock that seems to be that of a live coordinator, or an entry that leads to other
+// buckets of its own sub-table: these are not among them.
 var indexPlaces = []struct {
 	what string
 	root bool
 	off  func(r *rng) uint32
 	bits func(r *rng) uint64
 }{
-	{"header", false, func(r *rng) uint32 { return 64 + 64*uint32(r.n(6)) + 56 }, func(r *rng) uint64 { return 1 << (48 + r.n(16)) }},
+	{"header", false, func(r *rng) uint32 { return 64 + 64*uint32(r.n(6)) + 56 }, func(r *rng) uint64 {
+		return 1 << (48 + r.n(16))
+	}},
 	{"child", false, func(*rng) uint32 { return 48 }, anyBit},
 	{"lock of a sub-table", false, func(*rng) uint32 { return 56 }, deadOwner},
 	{"global depth", true, func(*rng) uint32 { return 64 }, anyBit},
@@ -31,7 +34,8 @@ var indexPlaces = []struct {
 
 func anyBit(r *rng) uint64 { return 1 << r.n(64) }
 
-// otherTable changes a bit of an entry, but none that moves its address by less than a sub-table of 512 bytes.
+// otherTable changes a bit of an entry, but none that moves its address by less than a
+// sub-table of 512 bytes.
 func otherTable(r *rng) uint64 {
 	n := r.n(61)
 	if n >= 6 {
@@ -40,7 +44,8 @@ func otherTable(r *rng) uint64 {
 	return 1 << n
 }
 
-// deadOwner changes a bit of the thread that a lock names, or one above the numbers of the test's coordinators.
+// deadOwner changes a bit of the thread that a lock names, or one above the numbers of the
+// test's coordinators.
 func deadOwner(r *rng) uint64 {
 	n := r.n(56)
 	if n >= 16 {
@@ -49,8 +54,9 @@ func deadOwner(r *rng) uint64 {
 	return 1 << n
 }
 
-// TestIndexBesideDamage: words of the primary of an index are damaged while workers insert, so that splits are under way. Every insert
-// and every read goes on. None waits as long as for a live client's change that does not end.
+// TestIndexBesideDamage: words of the primary of an index are damaged while workers insert, so that
+// splits are under way. Every insert and every read goes on. None waits as long as for a live
+// client's change that does not end.
 func TestIndexBesideDamage(t *testing.T) {
 	raced.Skip(t)
 	seeds := uint64(12)
@@ -70,7 +76,8 @@ func indexBesideDamage(t *testing.T, place int, seed uint64) {
 	caps := rdma.Caps{Placed: seed%2 == 0, OrderedLine: true, MaskedCAS: true}
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: caps, Seed: seed})
 	o := tiny()
-	o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.IndexGroups, o.Seed = 0, f, &catalog.Mem{}, txn.Policy(seed/2%2), 2, seed
+	o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.IndexGroups, o.Seed = 0, f, &catalog.Mem{},
+		txn.Policy(seed/2%2), 2, seed
 	db := mustOpen(t, o)
 	tab := table(t, db, "t")
 	const workers, each = 4, 60
@@ -85,7 +92,9 @@ func indexBesideDamage(t *testing.T, place int, seed uint64) {
 	}
 	insert := func(ctx context.Context, w *txn.Worker, k uint64) error {
 		begun := f.Now()
-		err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Insert(tx, k, binary.LittleEndian.AppendUint64(nil, k)) })
+		err := w.Update(ctx, func(tx *txn.Tx) error {
+			return tab.Insert(tx, k, binary.LittleEndian.AppendUint64(nil, k))
+		})
 		if took := f.Now() - begun; err == nil && took > 1_000_000_000 { // of the fabric's clock
 			err = fmt.Errorf("it has waited for %d ms", took/1_000_000)
 		}

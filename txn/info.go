@@ -48,9 +48,14 @@ func (db *DB) TableInfo(name string) (TableInfo, error) {
 	if err != nil {
 		return TableInfo{}, fmt.Errorf("txn: table %q: %w", name, err)
 	}
-	info := TableInfo{Name: name, Key: o.Key, Value: o.Value, Index: o.Index, Ordered: o.Index == indexOrdered, MaxKey: o.MaxKey, Of: o.Of}
+	info := TableInfo{
+		Name: name, Key: o.Key, Value: o.Value, Index: o.Index, Ordered: o.Index == indexOrdered,
+		MaxKey: o.MaxKey, Of: o.Of,
+	}
 	for _, x := range o.Indexes {
-		info.Indexes = append(info.Indexes, IndexInfo{Name: x.Name, Table: indexTable(name, x.Name), Key: x.Key, Unique: x.Unique, Built: x.Built})
+		info.Indexes = append(info.Indexes, IndexInfo{
+			Name: x.Name, Table: indexTable(name, x.Name), Key: x.Key, Unique: x.Unique, Built: x.Built,
+		})
 	}
 	return info, nil
 }
@@ -108,11 +113,15 @@ func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
 	err = w.insist(ctx, func() error {
 		st = TableStats{}
 		return w.session.WithSpare(func() error {
-			if err := st.ofIndex(w.coro, r.t.Index); err != nil {
+			var ix any = r.t.Index
+			if r.t.Ordered != nil {
+				ix = r.t.Ordered
+			}
+			if err := st.ofIndex(w.coro, ix); err != nil {
 				return err
 			}
 			h := heads{ctx: ctx, w: w, id: r.t.ID, st: &st}
-			return h.walk(r.t.Index)
+			return h.walk(ix.(index.Walker)) // all that ofIndex knows are
 		})
 	})
 	if err != nil {
@@ -122,7 +131,7 @@ func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
 }
 
 // ofIndex reads an index.
-func (st *TableStats) ofIndex(c *rdma.Coro, ix index.Index) error {
+func (st *TableStats) ofIndex(c *rdma.Coro, ix any) error {
 	switch ix := ix.(type) {
 	case *race.Index:
 		s, err := ix.Stats(c)
@@ -151,15 +160,14 @@ type heads struct {
 // headsAtOnce is how many lines are read in one round trip.
 const headsAtOnce = 128
 
-func (h *heads) walk(ix index.Index) error {
+func (h *heads) walk(ix index.Walker) error {
 	th := h.w.thread
-	walker := ix.(index.Walker) // all that ofIndex knows are
 	var err error
 	if h.buf, err = th.Alloc(headsAtOnce * record.LineSize); err != nil {
 		return err
 	}
 	defer th.Free(h.buf, headsAtOnce*record.LineSize)
-	return walker.Pieces(h.w.coro, func(links []index.Linked) error {
+	return ix.Pieces(h.w.coro, func(links []index.Linked) error {
 		for part := range slices.Chunk(links, headsAtOnce) {
 			if err := h.read(part); err != nil {
 				return err

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// TestInterruptedCalls: while epochs begin all the time, as when copies have moved, tables and indexes are made, read, built and dropped,
-// workers come and go, and so do processes, and backups are made. No call fails by that.
+// TestInterruptedCalls: while epochs begin all the time, as when copies have moved, tables and
+// indexes are made, read, built and dropped, workers come and go, and so do processes, and backups
+// are made. No call fails by that.
 func TestInterruptedCalls(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprintf("shared=%v", shared), func(t *testing.T) {
@@ -49,7 +50,9 @@ func TestInterruptedCalls(t *testing.T) {
 				}
 				interruptedRound(t, o, db, i, rows)
 				most.Store(int64(400 * time.Millisecond)) // what was left by each is swept meanwhile
-				for _, err := range []error{db.DropIndex(ctx, "people", fmt.Sprint("i", i)), db.DropTable(ctx, "h"), db.DropTable(ctx, "o")} {
+				for _, err := range []error{
+					db.DropIndex(ctx, "people", fmt.Sprint("i", i)), db.DropTable(ctx, "h"), db.DropTable(ctx, "o"),
+				} {
 					if err != nil {
 						t.Errorf("dropping: %v", err)
 					}
@@ -160,8 +163,9 @@ func interruptedRound(t *testing.T, o txn.Options, db *txn.DB, i, rows int) {
 	}
 }
 
-// TestDropAfterEpoch: an epoch begins in which all transactions were decided, and a table is dropped while workers are at rest that do not know
-// of it. The table is gone for good when that returns.
+// TestDropAfterEpoch: an epoch begins in which all transactions were decided, and a table
+// is dropped while workers are at rest that do not know of it. The table is gone for good
+// when that returns.
 func TestDropAfterEpoch(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		db := mustOpen(t, txn.Options{Blades: 2, BladeSize: 64 << 20, Workers: 3})
@@ -190,7 +194,7 @@ func TestDropAfterEpoch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := ts[0].State; s != memory.TableDropped {
+		if s := ts[0].State; s != layout.TableDropped {
 			t.Errorf("ordered: %v, the state of the table is %v", ordered, s)
 		}
 	}

@@ -37,7 +37,8 @@ type setting struct {
 func (s setting) String() string {
 	name := fmt.Sprintf("%v/f=%d/%dx%d/backups=%v", s.policy, s.backups, s.threads, s.coroutines, s.readBackups)
 	if s.caps != nil {
-		name += fmt.Sprintf("/placed=%v,ordered=%v,masked=%v/seed=%d", s.caps.Placed, s.caps.OrderedLine, s.caps.MaskedCAS, s.seed)
+		name += fmt.Sprintf("/placed=%v,ordered=%v,masked=%v/seed=%d", s.caps.Placed, s.caps.OrderedLine,
+			s.caps.MaskedCAS, s.seed)
 	}
 	return name
 }
@@ -63,8 +64,10 @@ func settings(short bool) []setting {
 				for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 					seed++
 					all = append(all, setting{
-						policy: p, backups: int(seed % 3), threads: 1 + int(seed%4), coroutines: 1 + int(seed*7%5), readBackups: seed%2 == 0,
-						caps: &rdma.Caps{Placed: placed, OrderedLine: ordered, MaskedCAS: masked}, seed: *firstSeed + seed,
+						policy: p, backups: int(seed % 3), threads: 1 + int(seed%4), coroutines: 1 + int(seed*7%5),
+						readBackups: seed%2 == 0,
+						caps:        &rdma.Caps{Placed: placed, OrderedLine: ordered, MaskedCAS: masked},
+						seed:        *firstSeed + seed,
 					})
 				}
 			}
@@ -92,7 +95,9 @@ func open(t testing.TB, s setting, rec *history.Recorder) *txn.DB {
 	}
 	if s.caps != nil {
 		o.Blades, o.BladeSize, o.SegmentSize, o.Arena = 0, 0, 256<<10, 2<<20
-		o.Fabric = rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: *s.caps, Seed: s.seed, SpreadNs: 20_000})
+		o.Fabric = rdmatest.New(rdmatest.Options{
+			Blades: 3, Size: 8 << 20, Caps: *s.caps, Seed: s.seed, SpreadNs: 20_000,
+		})
 		o.Catalog = &catalog.Mem{}
 	}
 	return mustOpen(t, o)
@@ -203,7 +208,8 @@ func TestBank(t *testing.T) {
 			for range perWorker(s, 3000) {
 				a, b := r.n(accounts), r.n(accounts)
 				if a == b || r.n(4) == 0 {
-					if err := w.View(ctx, func(tx *txn.Tx) error { return sum(tx, tab, accounts, start*accounts) }); err != nil {
+					if err := w.View(ctx,
+						func(tx *txn.Tx) error { return sum(tx, tab, accounts, start*accounts) }); err != nil {
 						return err
 					}
 					continue
@@ -235,7 +241,8 @@ func TestBank(t *testing.T) {
 			}
 			return nil
 		})
-		if err := db.View(t.Context(), func(tx *txn.Tx) error { return sum(tx, tab, accounts, start*accounts) }); err != nil {
+		if err := db.View(t.Context(),
+			func(tx *txn.Tx) error { return sum(tx, tab, accounts, start*accounts) }); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -382,7 +389,10 @@ func TestListAppend(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				logs[id] = append(logs[id], check.ListTxn{ID: uint64(id)<<32 | uint64(i), Start: start, End: w.Now(), Outcome: history.Committed, Ops: append([]check.ListOp(nil), ops...)})
+				logs[id] = append(logs[id], check.ListTxn{
+					ID: uint64(id)<<32 | uint64(i), Start: start, End: w.Now(),
+					Outcome: history.Committed, Ops: append([]check.ListOp(nil), ops...),
+				})
 			}
 			return nil
 		})
@@ -417,7 +427,9 @@ func TestCounter(t *testing.T) {
 			for i := range perWorker(s, 3000) {
 				k := r.n(counters)
 				late := r.n(2) == 0
-				op := values.CounterOp{ID: uint64(id)<<32 | uint64(i), Start: w.Now(), Outcome: history.Committed, Add: 1, Seen: true}
+				op := values.CounterOp{
+					ID: uint64(id)<<32 | uint64(i), Start: w.Now(), Outcome: history.Committed, Add: 1, Seen: true,
+				}
 				err := w.Update(ctx, func(tx *txn.Tx) error {
 					get := tab.GetForUpdate
 					if late {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestCopyBesideJunk: junk in the place of a record on the copy that is left after a blade was lost
-// looks locked: by nobody who ever was, or by who has closed, or by somebody who is alive, and in states
-// that do not exist.
+// looks locked: by nobody who ever was, or by who has closed, or by somebody who is alive, and in
+// states that do not exist.
 func TestCopyBesideJunk(t *testing.T) {
 	raced.Skip(t)
 	ctx := context.Background()
@@ -26,7 +26,10 @@ func TestCopyBesideJunk(t *testing.T) {
 		for _, state := range []uint64{0, 1, 2, 7, 15} {
 			t.Run(fmt.Sprintf("%s, state %d", who, state), func(t *testing.T) {
 				f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1, Caps: atOnce})
-				db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+				db, err := txn.Open(ctx, txn.Options{
+					Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1),
+					SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -52,7 +55,7 @@ func TestCopyBesideJunk(t *testing.T) {
 				}
 				put(w, 9, "while it is away")
 				for tries := 0; ; tries++ {
-					if _, unswept := db.Space().Unswept(); !unswept && !db.Space().Gated() {
+					if _, unswept := db.Space().Unswept(); !unswept && !db.Space().FailoverPending() {
 						break
 					}
 					if err := w.Maintain(); err != nil || tries == 10_000 {
@@ -89,11 +92,13 @@ func TestCopyBesideJunk(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 				m := db.Metrics().Copies
-				if m.Total != r.BuildTotal || m.Done != r.BuildDone || m.Rate != r.BuildRate || (who == "alive") != (m.Total > 0 && m.Rate > 0) {
+				if m.Total != r.BuildTotal || m.Done != r.BuildDone || m.Rate != r.BuildRate ||
+					(who == "alive") != (m.Total > 0 && m.Rate > 0) {
 					t.Errorf("%+v beside %+v", m, r)
 				}
 				if who == "alive" { // it is over when he has closed
-					binary.LittleEndian.PutUint64(word(record.GuardOff), binary.LittleEndian.Uint64(word(record.VersionOff)))
+					binary.LittleEndian.PutUint64(word(record.GuardOff),
+						binary.LittleEndian.Uint64(word(record.VersionOff)))
 					binary.LittleEndian.PutUint64(word(record.MetaOff), meta)
 					for tries := 0; r.Missing > 0 || r.Failure != nil; tries++ {
 						if err := w.Maintain(); err != nil || tries == 10_000 {
@@ -111,12 +116,13 @@ func TestCopyBesideJunk(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := d.Check(ctx, verify.Options{Alive: func(uint32) bool { return true }, Report: func(f verify.Finding) error {
-					if findings++; who == "alive" || findings > 1 {
-						t.Errorf("%v", f)
-					}
-					return nil
-				}}); err != nil {
+				if _, err := d.Check(ctx,
+					verify.Options{Alive: func(uint32) bool { return true }, Report: func(f verify.Finding) error {
+						if findings++; who == "alive" || findings > 1 {
+							t.Errorf("%v", f)
+						}
+						return nil
+					}}); err != nil {
 					t.Error(err)
 				}
 				if err := d.Close(); err != nil {

@@ -11,16 +11,21 @@ import (
 	"txnode/txn"
 )
 
-// TestCopiesBesideSweep: after the loss of a blade there is much to sweep, and copies are built in turns with that: another loss would be that
-// of data.
+// TestCopiesBesideSweep: after the loss of a blade there is much to sweep, and copies are built in
+// turns with that: another loss would be that of data.
 func TestCopiesBesideSweep(t *testing.T) {
 	ctx := context.Background()
-	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 256 << 20}, {Size: 256 << 20}, {Size: 256 << 20}}})
+	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{
+		{Size: 256 << 20}, {Size: 256 << 20}, {Size: 256 << 20},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	keeper := &heldKeeper{Fabric: f, at: make(chan struct{}), goOn: make(chan struct{})}
-	db, err := txn.Open(ctx, txn.Options{Fabric: keeper, Catalog: &catalog.Mem{}, Closer: f, Backups: txn.F(1), SegmentSize: 1 << 20, LogArea: 64 << 10, LeaseTerm: -1})
+	db, err := txn.Open(ctx, txn.Options{
+		Fabric: keeper, Catalog: &catalog.Mem{}, Closer: f, Backups: txn.F(1),
+		SegmentSize: 1 << 20, LogArea: 64 << 10, LeaseTerm: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,8 @@ func TestCopiesBesideSweep(t *testing.T) {
 	}
 }
 
-// heldKeeper is a fabric on which the goroutine that looks after blades and copies is held before each of its posts.
+// heldKeeper is a fabric on which the goroutine that looks after blades and copies is held before
+// each of its posts.
 type heldKeeper struct {
 	rdma.Fabric
 	hold     atomic.Bool

@@ -42,8 +42,10 @@ func TestKeptTx(t *testing.T) {
 			_, has := tab.Has(kept, 1)
 			_, rawGet := raw.Get(kept, []byte("k"))
 			for i, err := range []error{
-				get, forUpdate, has, rawGet, tab.Put(kept, 1, nil), tab.Insert(kept, 1, nil), tab.Delete(kept, 1), tab.Stage(kept, 1, txn.ForUpdate),
-				raw.Put(kept, []byte("k"), nil), raw.Insert(kept, []byte("k"), nil), raw.Delete(kept, []byte("k")), raw.Stage(kept, []byte("k"), txn.ForRead),
+				get, forUpdate, has, rawGet, tab.Put(kept, 1, nil), tab.Insert(kept, 1, nil), tab.Delete(kept, 1),
+				tab.Stage(kept, 1, txn.ForUpdate),
+				raw.Put(kept, []byte("k"), nil), raw.Insert(kept, []byte("k"), nil), raw.Delete(kept, []byte("k")),
+				raw.Stage(kept, []byte("k"), txn.ForRead),
 				kept.Execute(), kept.Commit(), kept.Fetch([]txn.Row{{Table: raw, Key: []byte("12345678")}}),
 				(&txn.Row{Table: raw, Key: []byte("12345678")}).Put(kept, nil),
 			} {

@@ -16,22 +16,22 @@ type Key[K any] struct {
 	// Append appends the encoding of k to dst. No two keys have one encoding. A table takes keys of
 	// 1 byte to 1 KiB.
 	Append func(dst []byte, k K) []byte
-	// Decode returns the key that Append has encoded as src, all of it, or an error if there is none.
-	// It copies what K keeps of src. Without Decode a table has everything but iteration,
+	// Decode returns the key that Append has encoded as src, all of it, or an error if there is
+	// none. It copies what K keeps of src. Without Decode a table has everything but iteration,
 	// which ends with ErrNoDecode.
 	Decode func(src []byte) (K, error)
 	// Ordered says that encodings, compared byte by byte, are in the order of their keys.
 	Ordered bool
-	// Cut returns the length of the encoding that src begins with, and 0 if src begins with none. It
-	// is for keys of which no encoding is the beginning of another one, such as those of one length.
-	// Other keys have none: a tuple then marks the end of the encoding itself.
+	// Cut returns the length of the encoding that src begins with, and 0 if src begins with none.
+	// It is for keys of which no encoding is the beginning of another one, such as those of one
+	// length. Other keys have none: a tuple then marks the end of the encoding itself.
 	Cut func(src []byte) int
-	// Parts, of a tuple, returns the length of the first n parts of the encoding src, and 0 if it has none, or not
-	// so many. It is for OrderedTable.Prefix. Other keys have none.
+	// Parts, of a tuple, returns the length of the first n parts of the encoding src, and 0 if it
+	// has none, or not so many. It is for OrderedTable.Prefix. Other keys have none.
 	Parts func(src []byte, n int) int
-	// MaxBytes is the length of the longest encoding that an ordered table takes which is created with the
-	// Key, from 1 to 1024; 0: DefaultMaxKey. Nodes of its index have room for four such keys: they have 1 KiB for
-	// keys of up to 200 bytes or so.
+	// MaxBytes is the length of the longest encoding that an ordered table takes which is created
+	// with the Key, from 1 to 1024; 0: DefaultMaxKey. Nodes of its index have room for four such
+	// keys: they have 1 KiB for keys of up to 200 bytes or so.
 	MaxBytes int
 }
 

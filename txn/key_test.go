@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
 	"txnode/txn"
 )
 
@@ -36,12 +37,19 @@ var (
 		return time.Unix(n[0], n[1]%3).In(zone)
 	})
 
-	uints    = kind[uint64]{txn.Uint64, edges(rapid.Uint64(), 0, 1, 255, 256, math.MaxUint64), cmp.Compare[uint64], false}
-	ints     = kind[int64]{txn.Int64, edges(rapid.Int64(), math.MinInt64, -1, 0, 1, math.MaxInt64), cmp.Compare[int64], false}
-	floats   = kind[float64]{txn.Float64, edges(rapid.Float64(), math.Inf(-1), math.Inf(1), math.NaN(), 0, math.Copysign(0, -1), math.SmallestNonzeroFloat64, -math.SmallestNonzeroFloat64), cmp.Compare[float64], false}
+	uints = kind[uint64]{
+		txn.Uint64, edges(rapid.Uint64(), 0, 1, 255, 256, math.MaxUint64), cmp.Compare[uint64], false,
+	}
+	ints = kind[int64]{
+		txn.Int64, edges(rapid.Int64(), math.MinInt64, -1, 0, 1, math.MaxInt64), cmp.Compare[int64], false,
+	}
+	floats = kind[float64]{txn.Float64, edges(rapid.Float64(), math.Inf(-1), math.Inf(1), math.NaN(), 0,
+		math.Copysign(0, -1), math.SmallestNonzeroFloat64, -math.SmallestNonzeroFloat64), cmp.Compare[float64], false}
 	strs     = kind[string]{txn.String, stringGen, cmp.Compare[string], true}
 	byteses  = kind[[]byte]{txn.BytesKey, bytesGen, bytes.Compare, true}
-	instants = kind[time.Time]{txn.Time, edges(timeGen, time.Time{}, time.Unix(0, 0), time.Unix(-1, 999999999)), time.Time.Compare, false}
+	instants = kind[time.Time]{
+		txn.Time, edges(timeGen, time.Time{}, time.Unix(0, 0), time.Unix(-1, 999999999)), time.Time.Compare, false,
+	}
 )
 
 func desc[K any](k kind[K]) kind[K] {
@@ -95,8 +103,9 @@ func via(k kind[uint64]) kind[mirrored] {
 	}
 }
 
-// TestKeyKinds: the order of encodings is the order of values, two values have one encoding only if
-// they are equal, none is the beginning of another, each decodes as what it was, and by its name too.
+// TestKeyKinds: the order of encodings is the order of values, two values have one encoding
+// only if they are equal, none is the beginning of another, each decodes as what it was,
+// and by its name too.
 func TestKeyKinds(t *testing.T) {
 	testKind(t, uints)
 	testKind(t, ints)
@@ -193,7 +202,10 @@ func TestKeyEncodings(t *testing.T) {
 		{txn.Time.Append(nil, time.Unix(1, 2)), "\x80\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02"},
 		{txn.Time.Append(nil, utc.In(time.FixedZone("", 3600))), string(txn.Time.Append(nil, utc))},
 		{txn.Desc(txn.String).Append(nil, "a\x00"), "\x9e\xff\x00\xff\xfe"},
-		{txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2("\x00b", uint64(1))), "\x00\xffb\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01"},
+		{
+			txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2("\x00b", uint64(1))),
+			"\x00\xffb\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01",
+		},
 	} {
 		if string(c.got) != c.want {
 			t.Errorf("%x, want %x", c.got, c.want)
@@ -202,7 +214,8 @@ func TestKeyEncodings(t *testing.T) {
 	if v, err := txn.Float64.Decode(make([]byte, 8)); err != nil || !math.IsNaN(v) {
 		t.Errorf("NaN is %v, %v", v, err)
 	}
-	if v, err := txn.Time.Decode(txn.Time.Append(nil, utc.In(time.FixedZone("", 3600)))); err != nil || !v.Equal(utc) || v.Location() != time.UTC {
+	if v, err := txn.Time.Decode(txn.Time.Append(nil, utc.In(time.FixedZone("", 3600)))); err != nil || !v.Equal(utc) ||
+		v.Location() != time.UTC {
 		t.Errorf("the time is %v, %v", v, err)
 	}
 	for _, p := range []string{
@@ -214,7 +227,8 @@ func TestKeyEncodings(t *testing.T) {
 			t.Errorf("%x decodes as %v, %v", p, v, err)
 		}
 	}
-	if _, err := txn.Time.Decode([]byte("\x80\x00\x00\x00\x00\x00\x00\x01\x3b\x9a\xca\x00")); !errors.Is(err, txn.ErrCorrupt) {
+	if _, err := txn.Time.Decode([]byte("\x80\x00\x00\x00\x00\x00\x00\x01\x3b\x9a\xca\x00")); !errors.Is(err,
+		txn.ErrCorrupt) {
 		t.Errorf("a second of 10^9 ns: %v", err)
 	}
 }
@@ -241,12 +255,16 @@ func TestKeyParts(t *testing.T) {
 		t.Error("KeyAs without conversions has functions")
 	}
 	db := mustOpen(t, tiny())
-	for _, k := range []txn.Key[txn.Tuple2[string, string]]{txn.Tuple2Key(none, txn.String), txn.Tuple2Key(nameless, txn.String)} {
+	for _, k := range []txn.Key[txn.Tuple2[string, string]]{
+		txn.Tuple2Key(none, txn.String), txn.Tuple2Key(nameless, txn.String),
+	} {
 		if _, err := txn.CreateTable(db, "t", k, txn.Text()); !errors.Is(err, txn.ErrOptions) {
 			t.Errorf("%q: %v", k.Name, err)
 		}
 	}
-	for _, name := range []string{"", "uint", "tuple()", "tuple(uint64", "tuple(uint64,,uint64)", "desc()", "x=", "tuple(uint64,own)"} {
+	for _, name := range []string{
+		"", "uint", "tuple()", "tuple(uint64", "tuple(uint64,,uint64)", "desc()", "x=", "tuple(uint64,own)",
+	} {
 		if k, ok := txn.KeyNamed(name); ok {
 			t.Errorf("%q is a key: %v", name, k.Name)
 		}
@@ -271,7 +289,8 @@ func TestTupleTable(t *testing.T) {
 	}); !errors.Is(err, txn.ErrNotFound) || !strings.HasSuffix(err.Error(), `key ("other", 0001-01-01T00:00:00Z, 0)`) {
 		t.Error(err)
 	}
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, key, "") }); !errors.Is(err, txn.ErrExists) || !strings.Contains(err.Error(), `("a\x00b", 1970-01-01T00:00:00.000000005Z, -3)`) {
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, key, "") }); !errors.Is(err,
+		txn.ErrExists) || !strings.Contains(err.Error(), `("a\x00b", 1970-01-01T00:00:00.000000005Z, -3)`) {
 		t.Error(err)
 	}
 	quiet(t, db)
@@ -326,7 +345,9 @@ func FuzzKeyPair(f *testing.F) {
 
 // FuzzKeyNamed: whatever is in a catalog as the name of a key makes nothing panic.
 func FuzzKeyNamed(f *testing.F) {
-	for _, name := range []string{"uint64", "tuple(desc(string),line=tuple(int64,time))", "desc(desc(", "tuple(,)", "a=b=c"} {
+	for _, name := range []string{
+		"uint64", "tuple(desc(string),line=tuple(int64,time))", "desc(desc(", "tuple(,)", "a=b=c",
+	} {
 		f.Add(name, []byte("\x00\x01\xff\xfe"))
 	}
 	f.Fuzz(func(t *testing.T, name string, p []byte) {

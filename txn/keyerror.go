@@ -9,7 +9,8 @@ import (
 	"txnode/occ"
 )
 
-// KeyError is an ErrNotFound, ErrExists or ErrReadOnly with the table and the key that were asked for.
+// KeyError is an ErrNotFound, ErrExists or ErrReadOnly with the table and the key that were asked
+// for.
 type KeyError struct {
 	Table string
 	Key   []byte // as the table's Key has encoded it; the error's own
@@ -25,8 +26,8 @@ func keyError(err error, t *occ.Table, key []byte) error {
 	return e
 }
 
-// Error names the table and the key: as the table's Key decodes it, if that is a key of this package,
-// and else in hexadecimal, which txnode inspect record takes.
+// Error names the table and the key: as the table's Key decodes it, if that is a key of this
+// package, and else in hexadecimal, which txnode inspect record takes.
 func (e *KeyError) Error() string {
 	return fmt.Sprintf("%v: table %q, key %s", e.Err, e.Table, showKey(e.name, e.Key))
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// KeyNamed returns the key that has this name, for programs that show keys of tables whose types they
-// do not know: Uint64, Int64, Float64, String, BytesKey, Time, tuples and Desc of these, and KeyAs of
-// these, whose keys it decodes as what they are stored as. A tuple decodes as []any. ok is false for
-// other names. The key has no Append.
+// KeyNamed returns the key that has this name, for programs that show keys of tables whose types
+// they do not know: Uint64, Int64, Float64, String, BytesKey, Time, tuples and Desc of these, and
+// KeyAs of these, whose keys it decodes as what they are stored as. A tuple decodes as []any. ok is
+// false for other names. The key has no Append.
 func KeyNamed(name string) (k Key[any], ok bool) {
 	if _, of, is := strings.Cut(name, "="); is && !strings.ContainsAny(name[:strings.IndexByte(name, '=')], "(,") {
 		k, ok = KeyNamed(of)
@@ -107,10 +107,11 @@ func splitNames(s string) []string {
 	return append(names, s[from:])
 }
 
-// ParseKey encodes a key from text, given the name of its Key, for programs that ask people for keys.
-// The text is what errors show of numbers, a time as RFC 3339 has it, a string as it is, and a tuple as
-// a JSON array of such texts and numbers. After 0x it is the encoding of any key, in hexadecimal. A string can also be
-// written in JSON, as txnode dump prints it: one that begins with 0x, or that is a string of JSON itself, must be.
+// ParseKey encodes a key from text, given the name of its Key, for programs that ask people for
+// keys. The text is what errors show of numbers, a time as RFC 3339 has it, a string as it is, and
+// a tuple as a JSON array of such texts and numbers. After 0x it is the encoding of any key, in
+// hexadecimal. A string can also be written in JSON, as txnode dump prints it: one that begins with
+// 0x, or that is a string of JSON itself, must be.
 func ParseKey(name, text string) ([]byte, error) {
 	if h, ok := strings.CutPrefix(text, "0x"); ok {
 		p, err := hex.DecodeString(h)

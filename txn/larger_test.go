@@ -38,8 +38,8 @@ func outgrownBlocks(t *testing.T, o txn.Options, size, n int) (*txn.DB, *txn.Tab
 	return db, tab
 }
 
-// TestLargerBlockIsRead: who looks for a record among several candidates needs as much memory as that has, and not
-// as its block.
+// TestLargerBlockIsRead: who looks for a record among several candidates needs as much memory as
+// that has, and not as its block.
 func TestLargerBlockIsRead(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()
@@ -48,7 +48,8 @@ func TestLargerBlockIsRead(t *testing.T) {
 	db, tab := outgrownBlocks(t, o, 700_000, 30)
 	const n = 25 // some share buckets and fingerprints
 	for k := range uint64(n) {
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 1<<40+k, make([]byte, 5000)) }); err != nil {
+		if err := db.Update(t.Context(),
+			func(tx *txn.Tx) error { return tab.Insert(tx, 1<<40+k, make([]byte, 5000)) }); err != nil {
 			t.Fatalf("record %d: %v", k, err)
 		}
 	}
@@ -62,14 +63,15 @@ func TestLargerBlockIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k := range uint64(n) {
-		if err := db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, 1<<40+k); return err }); err != nil {
+		if err := db.View(t.Context(),
+			func(tx *txn.Tx) error { _, err := tab.Get(tx, 1<<40+k); return err }); err != nil {
 			t.Errorf("record %d: %v", k, err)
 		}
 	}
 }
 
-// TestNodesAreNotLarger: the index says of which class the blocks of its nodes are. When only larger ones are free, there is no room for a
-// node.
+// TestNodesAreNotLarger: the index says of which class the blocks of its nodes are. When only
+// larger ones are free, there is no room for a node.
 func TestNodesAreNotLarger(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()

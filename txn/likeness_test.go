@@ -11,8 +11,9 @@ import (
 	"txnode/txn"
 )
 
-// TestDamagedBesideLikeness: records are damaged, and some of them share fingerprint and buckets with
-// others, so that a lookup has to read several. Each is said to be damaged, and the others are read.
+// TestDamagedBesideLikeness: records are damaged, and some of them share fingerprint and
+// buckets with others, so that a lookup has to read several. Each is said to be damaged, and
+// the others are read.
 func TestDamagedBesideLikeness(t *testing.T) {
 	raced.Skip(t)
 	for _, size := range []int{16, 6000} { // the larger ones fill the arena when they are read again and again
@@ -37,7 +38,8 @@ func TestDamagedBesideLikeness(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, bytes.ReplaceAll(p, []byte("needle! "), []byte("needle? ")), 0o644); err != nil {
+			if err := os.WriteFile(path, bytes.ReplaceAll(p, []byte("needle! "), []byte("needle? ")),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 
 // LoadOptions are options of Table.Load. The zero value is the default.
 type LoadOptions struct {
-	// Batch is how many records a transaction writes at most; 0: 256, of 256 KiB together. It writes
-	// fewer if LogArea or Arena have no room for them.
+	// Batch is how many records a transaction writes at most; 0: 256, of 256 KiB together. It
+	// writes fewer if LogArea or Arena have no room for them.
 	Batch int
 	// Progress, if not nil, is called after each transaction that has committed with the number of
 	// records that are loaded, from the goroutine of the caller.
@@ -29,17 +29,21 @@ const (
 	loadBytes   = 256 << 10
 )
 
-// Load puts any number of records, in as many transactions as it takes, one after the other. A record
-// replaces the one that its key has. It returns how many records are loaded for certain.
+// Load puts any number of records, in as many transactions as it takes, one after the other. A
+// record replaces the one that its key has. It returns how many records are loaded for certain.
 //
-// Each transaction is as durable as others are. When Load returns an error, or the process dies, the
-// database has the records up to a certain one, and none after that: a batch is there as a whole, or
-// not at all. To go on, load the rest, or everything again, which has the same result. Other
-// transactions see the records batch by batch.
+// Each transaction is as durable as others are. When Load returns an error, or the process dies,
+// the database has the records up to a certain one, and none after that: a batch is there as a
+// whole, or not at all. To go on, load the rest, or everything again, which has the same result.
+// Other transactions see the records batch by batch.
 //
-// seq is read from the goroutine of the caller, outside of transactions, and ctx is looked at for each
-// batch. Keys and values are encoded before the next ones are asked for. An ordered table is loaded
-// with the fewest verbs, and its leaves are fullest, when keys come in ascending order.
+// seq is read from the goroutine of the caller, outside of transactions, and ctx is looked at for
+// each batch. Keys and values are encoded before the next ones are asked for. An ordered table is
+// loaded with the fewest verbs, and its leaves are fullest, when keys come in ascending order.
+//
+// The table may have records, and others may use it meanwhile, so Load writes as other transactions
+// do. Restore is faster: it writes tables that nobody can find yet, and builds an index when all
+// records of its table are there.
 func (t *Table[K, V]) Load(ctx context.Context, seq iter.Seq2[K, V], o LoadOptions) (records uint64, err error) {
 	var faults validate.Faults
 	faults.Check(o.Batch >= 0, "Batch is %d: it cannot be negative", o.Batch)
@@ -93,8 +97,8 @@ func (t *Table[K, V]) putEncoded(tx *Tx, key, value []byte) error {
 	return t.Put(tx, k, v)
 }
 
-// loader puts records into tables, some in each transaction: at most rows of them, and size bytes, if
-// they are several.
+// loader puts records into tables, some in each transaction: at most rows of them, and size bytes,
+// if they are several.
 type loader struct {
 	ctx        context.Context
 	w          *Worker
@@ -181,8 +185,8 @@ func (l *loader) load(records []pendingRecord) error {
 	}, ErrTooLarge)
 }
 
-// inHalves calls fn with a list, unless that is empty. If the error is one of those that are named, it calls fn with one half
-// after the other.
+// inHalves calls fn with a list, unless that is empty. If the error is one of those that are named,
+// it calls fn with one half after the other.
 func inHalves[T any](list []T, fn func(part []T) error, at ...error) error {
 	if len(list) == 0 {
 		return nil

@@ -31,7 +31,9 @@ func TestLoad(t *testing.T) {
 	tab := table(t, db, "t")
 	fill(t, db, tab, 20, val(1))
 	var told []uint64
-	n, err := tab.Load(t.Context(), numbered(10, 3000), txn.LoadOptions{Progress: func(n uint64) { told = append(told, n) }})
+	n, err := tab.Load(t.Context(), numbered(10, 3000), txn.LoadOptions{Progress: func(n uint64) {
+		told = append(told, n)
+	}})
 	if n != 3000 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -63,8 +65,9 @@ func TestLoad(t *testing.T) {
 	quiet(t, db)
 }
 
-// TestLoadIndexed: a table with indexes is loaded as others are: an iterator may use its buffers again, batches are halved until they
-// fit the log, and an error leaves whole batches, a prefix. The index has what the table has.
+// TestLoadIndexed: a table with indexes is loaded as others are: an iterator may use its buffers
+// again, batches are halved until they fit the log, and an error leaves whole batches, a prefix.
+// The index has what the table has.
 func TestLoadIndexed(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tail := txn.NewUniqueIndex("tail", txn.BytesKey, func(_, v []byte) [][]byte { return [][]byte{v[len(v)-4:]} })
@@ -110,7 +113,8 @@ func TestLoadIndexed(t *testing.T) {
 	}
 	holds(200, 0)
 	var told []uint64
-	if n, err := tab.Load(t.Context(), reused(200, 1500), txn.LoadOptions{Batch: 1000, Progress: func(n uint64) { told = append(told, n) }}); n != 200 || err != nil {
+	if n, err := tab.Load(t.Context(), reused(200, 1500),
+		txn.LoadOptions{Batch: 1000, Progress: func(n uint64) { told = append(told, n) }}); n != 200 || err != nil {
 		t.Fatal(n, err)
 	}
 	if len(told) < 3 || told[0] >= 200 {
@@ -186,14 +190,16 @@ func TestStats(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := table(t, db, "t")
 	st, err := tab.Stats(t.Context())
-	if err != nil || st.Rows != 0 || st.Bytes != 0 || st.Blocks != 0 || st.Buckets == 0 || st.Load != 0 || st.SubTables == 0 || st.IndexBytes == 0 {
+	if err != nil || st.Rows != 0 || st.Bytes != 0 || st.Blocks != 0 || st.Buckets == 0 || st.Load != 0 ||
+		st.SubTables == 0 || st.IndexBytes == 0 {
 		t.Errorf("empty: %+v, %v", st, err)
 	}
 	small := st
 	if _, err := tab.Load(t.Context(), numbered(0, 1000), txn.LoadOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return errors.Join(tab.Delete(tx, 1), tab.Delete(tx, 2)) }); err != nil {
+	if err := db.Update(t.Context(),
+		func(tx *txn.Tx) error { return errors.Join(tab.Delete(tx, 1), tab.Delete(tx, 2)) }); err != nil {
 		t.Fatal(err)
 	}
 	rows, size, largest := uint64(0), uint64(0), uint64(0)
@@ -205,8 +211,10 @@ func TestStats(t *testing.T) {
 		}
 	}
 	st, err = tab.Stats(t.Context())
-	if err != nil || st.Rows != rows || st.Bytes != size || st.Largest != largest || st.Blocks < rows || st.Stored < size ||
-		st.Load <= 0.1 || st.Load > 1 || st.SubTables <= small.SubTables || st.IndexBytes <= small.IndexBytes || st.Buckets <= small.Buckets {
+	if err != nil || st.Rows != rows || st.Bytes != size || st.Largest != largest || st.Blocks < rows ||
+		st.Stored < size ||
+		st.Load <= 0.1 || st.Load > 1 || st.SubTables <= small.SubTables || st.IndexBytes <= small.IndexBytes ||
+		st.Buckets <= small.Buckets {
 		t.Errorf("%+v, %v; want %d rows of %d bytes, the largest %d", st, err, rows, size, largest)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -226,7 +234,9 @@ func TestOpenAnyTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, err := db.TableInfo("t")
-	if want := (txn.TableInfo{Name: "t", Key: "tuple(string,desc(int64))", Value: "json", Index: "race"}); !reflect.DeepEqual(i, want) || err != nil {
+	if want := (txn.TableInfo{
+		Name: "t", Key: "tuple(string,desc(int64))", Value: "json", Index: "race",
+	}); !reflect.DeepEqual(i, want) || err != nil {
 		t.Errorf("%+v, %v", i, err)
 	}
 	raw, err := txn.OpenAnyTable(db, "t")
@@ -275,14 +285,19 @@ func TestParseKey(t *testing.T) {
 		{"line=string", `"\"a\tb\""`, []byte("\"a\tb\"")},
 		{"string", `"a`, []byte(`"a`)},
 		{"desc(string)", `"0x"`, txn.Desc(txn.String).Append(nil, "0x")},
-		{"tuple(string,uint64)", `["\"x\"", 1]`, txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2(`"x"`, uint64(1)))},
+		{"tuple(string,uint64)", `["\"x\"", 1]`, txn.Tuple2Key(txn.String, txn.Uint64).Append(nil,
+			txn.T2(`"x"`, uint64(1)))},
 		{"time", "2026-01-02T03:04:05.000000006Z", txn.Time.Append(nil, at)},
 		{"time", "2026-01-02T04:04:05.000000006+01:00", txn.Time.Append(nil, at)},
 		{"desc(string)", "ab", txn.Desc(txn.String).Append(nil, "ab")},
 		{"desc(uint64)", "1", txn.Desc(txn.Uint64).Append(nil, 1)},
-		{"line=tuple(uint64,string)", `[1, "x"]`, txn.Tuple2Key(txn.Uint64, txn.String).Append(nil, txn.T2(uint64(1), "x"))},
+		{
+			"line=tuple(uint64,string)",
+			`[1, "x"]`, txn.Tuple2Key(txn.Uint64, txn.String).Append(nil, txn.T2(uint64(1), "x")),
+		},
 		{"tuple(tuple(string,int64),desc(time))", `[["x", -1], "2026-01-02T03:04:05.000000006Z"]`,
-			txn.Tuple2Key(txn.Tuple2Key(txn.String, txn.Int64), txn.Desc(txn.Time)).Append(nil, txn.T2(txn.T2("x", int64(-1)), at))},
+			txn.Tuple2Key(txn.Tuple2Key(txn.String, txn.Int64), txn.Desc(txn.Time)).Append(nil,
+				txn.T2(txn.T2("x", int64(-1)), at))},
 	} {
 		if p, err := txn.ParseKey(c.name, c.text); err != nil || !bytes.Equal(p, c.want) {
 			t.Errorf("%s %s: %x, %v, want %x", c.name, c.text, p, err, c.want)
@@ -290,7 +305,8 @@ func TestParseKey(t *testing.T) {
 	}
 	for name, texts := range map[string][]string{
 		"uint64": {"", "-1", "x", "0xg", "18446744073709551616"}, "time": {"today"}, "bytes": {"x"}, "own": {"x"},
-		"tuple(uint64,string)": {"", "1", "[1]", `[1,"x",2]`, `["a","b"]`, `{"a":1}`, `[null,"x"]`}, "tuple(own,string)": {`["a","b"]`}, "desc(own)": {"x"},
+		"tuple(uint64,string)": {"", "1", "[1]", `[1,"x",2]`, `["a","b"]`, `{"a":1}`, `[null,"x"]`},
+		"tuple(own,string)":    {`["a","b"]`}, "desc(own)": {"x"},
 	} {
 		for _, text := range texts {
 			if p, err := txn.ParseKey(name, text); !errors.Is(err, txn.ErrOptions) {

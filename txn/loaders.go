@@ -6,16 +6,17 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"txnode/index/race"
 	"txnode/memory"
 	"txnode/occ"
 )
 
-// maxLoaders is how many workers load ordered tables at the same time where round trips take time: an insert has some, one after the other.
+// maxLoaders is how many workers load ordered tables at the same time where round trips take time:
+// an insert has some, one after the other.
 const maxLoaders = 8
 
-// loaders load a backup into tables that nobody can find yet: hash tables in bulk, and ordered ones by several workers at the same time. All records
-// of an ordered table go to one of them, since neighbours would be in each other's way. It belongs to one goroutine.
+// loaders load a backup into tables that nobody can find yet: hash tables in bulk, and ordered ones
+// by several workers at the same time. All records of an ordered table go to one of them, since
+// neighbours would be in each other's way. It belongs to one goroutine.
 type loaders struct {
 	bulk     bulk
 	all      []*loader      // of ordered tables
@@ -36,8 +37,8 @@ type loaded struct {
 	pending []pendingRecord
 }
 
-// newLoaders makes loaders for so many ordered tables, with workers of their own, and one that loads in bulk with w; close ends them, whatever
-// has happened.
+// newLoaders makes loaders for so many ordered tables, with workers of their own, and one that
+// loads in bulk with w; close ends them, whatever has happened.
 func (db *DB) newLoaders(ctx context.Context, w *Worker, ordered int, progress func(uint64)) (*loaders, error) {
 	c := db.fabric.Caps()
 	far := c.RealTime && !c.Synchronous
@@ -47,7 +48,7 @@ func (db *DB) newLoaders(ctx context.Context, w *Worker, ordered int, progress f
 	}
 	s := &loaders{progress: progress, free: make(chan *loaded, 2*n)}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.bulk = bulk{ctx: s.ctx, w: w, links: map[uint16][]race.Linked{}, strays: map[uint16][]occ.Remnant{}}
+	s.bulk = newBulk(s.ctx, w)
 	for range n {
 		w, err := db.ownWorker(ctx)
 		if errors.Is(err, memory.ErrNoSpace) && len(s.all) > 0 { // for the log of one more: the others do
@@ -56,7 +57,9 @@ func (db *DB) newLoaders(ctx context.Context, w *Worker, ordered int, progress f
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
-		s.all = append(s.all, &loader{ctx: s.ctx, w: w, rows: restoreRecords, size: restoreBytes, far: far, alone: true})
+		s.all = append(s.all, &loader{
+			ctx: s.ctx, w: w, rows: restoreRecords, size: restoreBytes, far: far, alone: true,
+		})
 	}
 	s.filled = make([]*loaded, len(s.all))
 	if !far {
@@ -85,7 +88,8 @@ func (s *loaders) tell() {
 	s.progress(n)
 }
 
-// run loads what comes until the queue is closed. After an error of any loader nothing more is loaded.
+// run loads what comes until the queue is closed. After an error of any loader nothing more is
+// loaded.
 func (s *loaders) run(l *loader, q chan *loaded) {
 	for x := range q {
 		if s.ctx.Err() == nil {

@@ -132,7 +132,8 @@ func TestTableUpdate(t *testing.T) {
 		}
 	}
 	store := func(string, bool) (string, txn.Change, error) { return "", txn.Store, nil }
-	says(t, "in View", db.View(t.Context(), func(tx *txn.Tx) error { return tab.Update(tx, "k", store) }), txn.ErrReadOnly, `key "k"`)
+	says(t, "in View", db.View(t.Context(), func(tx *txn.Tx) error { return tab.Update(tx, "k", store) }),
+		txn.ErrReadOnly, `key "k"`)
 	says(t, "a function that commits", db.Update(t.Context(), func(tx *txn.Tx) error {
 		return tab.Update(tx, "k", func(string, bool) (string, txn.Change, error) {
 			_ = tx.Commit()
@@ -142,7 +143,8 @@ func TestTableUpdate(t *testing.T) {
 	quiet(t, db)
 }
 
-// TestPlainName: a struct of the same size and another name is refused; without a name it is not told.
+// TestPlainName: a struct of the same size and another name is refused; without a name it is not
+// told.
 func TestPlainName(t *testing.T) {
 	type account struct{ Balance uint64 }
 	type person struct{ Born uint64 }

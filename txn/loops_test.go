@@ -46,7 +46,8 @@ func newStaff(t *testing.T, db *txn.DB, ordered bool, r *rand.Rand) *staff {
 	s.badge = txn.NewUniqueIndex("badge", txn.Uint64, badges)
 	var err error
 	if ordered {
-		if s.ordered, err = txn.CreateOrderedTable(db, "staff", txn.Uint64, txn.Plain[uint64](), s.pay, s.badge); err == nil {
+		if s.ordered, err = txn.CreateOrderedTable(db, "staff", txn.Uint64, txn.Plain[uint64](), s.pay,
+			s.badge); err == nil {
 			s.tab = s.ordered.Table
 		}
 	} else {
@@ -143,10 +144,12 @@ func (s *staff) loop(tx *txn.Tx) (what string, seq iter.Seq2[uint64, uint64], wa
 	if limit > 0 && len(want) > limit {
 		want = want[:limit]
 	}
-	return fmt.Sprintf("%s of kind %d from %d to %d, down %v, limit %d", what, kind, from, to, down, limit), seq, want, true
+	return fmt.Sprintf("%s of kind %d from %d to %d, down %v, limit %d", what, kind, from, to, down,
+		limit), seq, want, true
 }
 
-// write changes a record, or some, in a random way: values, and so entries of indexes, go forward and back.
+// write changes a record, or some, in a random way: values, and so entries of indexes,
+// go forward and back.
 func (s *staff) write(tx *txn.Tx) {
 	s.t.Helper()
 	if s.writes--; s.writes < 0 {
@@ -225,11 +228,14 @@ func (s *staff) run(tx *txn.Tx, depth int) {
 
 // roomy are options for transactions of some thousand writes.
 func roomy() txn.Options {
-	return txn.Options{SegmentSize: 4 << 20, LogArea: 4 << 20, BladeSize: 128 << 20, Arena: 16 << 20, CacheBytes: 64 << 10, IndexGroups: 4, Workers: 2, Seed: 7}
+	return txn.Options{
+		SegmentSize: 4 << 20, LogArea: 4 << 20, BladeSize: 128 << 20, Arena: 16 << 20,
+		CacheBytes: 64 << 10, IndexGroups: 4, Workers: 2, Seed: 7,
+	}
 }
 
-// TestLoopsThatWrite: loops of all kinds meet each record once, as it was at their first step, whatever they and the loops in
-// them change.
+// TestLoopsThatWrite: loops of all kinds meet each record once, as it was at their first step,
+// whatever they and the loops in them change.
 func TestLoopsThatWrite(t *testing.T) {
 	for _, p := range policies(t) {
 		for _, ordered := range []bool{false, true} {
@@ -307,8 +313,8 @@ func valuesOf(t *testing.T, db *txn.DB, tab *txn.Table[uint64, uint64]) (all map
 	return all
 }
 
-// TestRaiseByIndex: a raise in a loop over the index of what is raised comes to each record once, of few records as of many,
-// forward and back. So does one of several loops that take turns.
+// TestRaiseByIndex: a raise in a loop over the index of what is raised comes to each record once,
+// of few records as of many, forward and back. So does one of several loops that take turns.
 func TestRaiseByIndex(t *testing.T) {
 	for _, n := range []uint64{txn.RowsAtOnce - 4, 3 * txn.RowsAtOnce} {
 		for _, raise := range []int64{100, -100} {
@@ -330,7 +336,8 @@ func TestRaiseByIndex(t *testing.T) {
 				steps = 0
 				first, stop := iter.Pull2(s.pay.Rows(tx, txn.Bound[uint64]{}, txn.Bound[uint64]{}))
 				defer stop()
-				for k, v := range s.pay.Rows(tx, txn.Bound[uint64]{}, txn.Excluding(uint64(staffPay)), txn.Descending()) {
+				for k, v := range s.pay.Rows(tx, txn.Bound[uint64]{}, txn.Excluding(uint64(staffPay)),
+					txn.Descending()) {
 					steps++
 					if k, v, ok := first(); !ok || v != 200+k {
 						return fmt.Errorf("the other loop gets %d of %d: %v", v, k, ok)
@@ -358,8 +365,8 @@ func TestRaiseByIndex(t *testing.T) {
 	}
 }
 
-// TestLockedInLoop: a loop gets the values of its first step also of records that were locked before it, and have been
-// written since in the shortest way.
+// TestLockedInLoop: a loop gets the values of its first step also of records that were locked
+// before it, and have been written since in the shortest way.
 func TestLockedInLoop(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		db := mustOpen(t, tiny())
@@ -406,7 +413,8 @@ func TestLockedInLoop(t *testing.T) {
 	}
 }
 
-// TestNestedLoops: each of several loops within each other gets a record as it was at the first step of that loop.
+// TestNestedLoops: each of several loops within each other gets a record as it was at the first
+// step of that loop.
 func TestNestedLoops(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		db := mustOpen(t, tiny())

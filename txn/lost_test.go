@@ -13,8 +13,8 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -99,8 +99,12 @@ func TestReplaceLost(t *testing.T) {
 		gone            []int
 		blank           bool
 	}{{2, 1, []int{0}, false}, {3, 1, []int{1}, true}, {4, 2, []int{1, 3}, false}} {
-		t.Run(fmt.Sprintf("%d blades, f=%d, without %v, blank %v", c.blades, c.backups, c.gone, c.blank), func(t *testing.T) {
-			o := txn.Options{Dir: filepath.Join(t.TempDir(), "db"), Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16}
+		t.Run(fmt.Sprintf("%d blades, f=%d, without %v, blank %v", c.blades, c.backups, c.gone,
+			c.blank), func(t *testing.T) {
+			o := txn.Options{
+				Dir: filepath.Join(t.TempDir(), "db"), Blades: c.blades, Backups: txn.F(c.backups),
+				BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+			}
 			lostTables(t, o, 3)
 			for _, b := range c.gone {
 				path := filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", b))
@@ -120,7 +124,8 @@ func TestReplaceLost(t *testing.T) {
 			if lost, missing, err := embedded.Lost(o.Dir); err != nil || missing != 0 || len(lost) != len(c.gone) {
 				t.Errorf("lost are %v, %v", lost, err)
 			}
-			if _, err := txn.Open(ctx, o); err == nil || !strings.Contains(err.Error(), "--replace-lost") || !strings.Contains(err.Error(), fmt.Sprintf("blade-%03d.region", c.gone[0])) {
+			if _, err := txn.Open(ctx, o); err == nil || !strings.Contains(err.Error(), "--replace-lost") ||
+				!strings.Contains(err.Error(), fmt.Sprintf("blade-%03d.region", c.gone[0])) {
 				t.Fatalf("opened without its regions: %v", err)
 			}
 			o.ReplaceLost = true
@@ -156,7 +161,10 @@ func TestReplaceLost(t *testing.T) {
 func TestReplaceTooMany(t *testing.T) {
 	raced.Skip(t)
 	ctx := context.Background()
-	o := txn.Options{Dir: filepath.Join(t.TempDir(), "db"), Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16}
+	o := txn.Options{
+		Dir: filepath.Join(t.TempDir(), "db"), Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20,
+		SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+	}
 	lostTables(t, o, 8)
 	for _, b := range []int{0, 1} {
 		if err := os.Remove(filepath.Join(o.Dir, fmt.Sprintf("blade-%03d.region", b))); err != nil {
@@ -185,8 +193,10 @@ func TestReplaceTooMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Remove(filepath.Join(o.Dir, "blade-000.region")), os.Remove(filepath.Join(o.Dir, "blade-001.region")),
-		os.Remove(filepath.Join(o.Dir, "blade-002.region")), os.Remove(filepath.Join(o.Dir, "blade-003.region"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(o.Dir, "blade-000.region")),
+		os.Remove(filepath.Join(o.Dir, "blade-001.region")),
+		os.Remove(filepath.Join(o.Dir, "blade-002.region")),
+		os.Remove(filepath.Join(o.Dir, "blade-003.region"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := txn.Open(ctx, o); !errors.Is(err, txn.ErrLost) {
@@ -194,8 +204,9 @@ func TestReplaceTooMany(t *testing.T) {
 	}
 }
 
-// TestLockedBesideLostIndex: somebody has died who had locked a deleted record, and then the index of its table
-// is lost. Who knows where that record is gets told so, and not that others are in the way.
+// TestLockedBesideLostIndex: somebody has died who had locked a deleted record, and then the
+// index of its table is lost. Who knows where that record is gets told so, and not that
+// others are in the way.
 func TestLockedBesideLostIndex(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: atOnce, Seed: 1})
 	o := onFabric(f, txn.PolicyDefault)
@@ -204,7 +215,8 @@ func TestLockedBesideLostIndex(t *testing.T) {
 	tab := table(t, db, "t")
 	const n = 12 // records in segments of many classes, some of which have no blade in common with it
 	for k := range uint64(n) {
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, 20<<k)) }); err != nil {
+		if err := db.Update(t.Context(),
+			func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, 20<<k)) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,7 +241,7 @@ func TestLockedBesideLostIndex(t *testing.T) {
 	}
 	var keys []uint64
 	var guards []record.Image
-	if err := ix.Walk(th.Plain(), func(_ memory.Addr, x index.Candidate) error {
+	if err := ix.Walk(th.Plain(), func(_ layout.Addr, x index.Candidate) error {
 		p := v.At(x.Addr, 0)
 		line := record.Image(f.Memory(p.Blade)[p.Off:][:record.LineSize])
 		if k := uint64(line.Key()[7]); k < n && !lost[p.Blade] && !lost[v.At(x.Addr, 1).Blade] {
@@ -243,7 +255,8 @@ func TestLockedBesideLostIndex(t *testing.T) {
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, k) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }); !errors.Is(err, txn.ErrNotFound) {
+		if err := db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }); !errors.Is(err,
+			txn.ErrNotFound) {
 			t.Fatal(err)
 		}
 		guards[i].SetGuard(record.HeldBy(record.MakeTxID(dead, 7)))
@@ -254,7 +267,8 @@ func TestLockedBesideLostIndex(t *testing.T) {
 		}
 	}
 	for _, k := range keys {
-		says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }), txn.ErrLost)
+		says(t, "Get", db.View(t.Context(), func(tx *txn.Tx) error { _, err := tab.Get(tx, k); return err }),
+			txn.ErrLost)
 		says(t, "Put", db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(1)) }), txn.ErrLost)
 	}
 }

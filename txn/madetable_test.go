@@ -7,25 +7,25 @@ import (
 	"sync"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// doubted is a catalog that makes the n-th change of a table and says that it has failed; and before it tells what has become of that, it
-// calls a function.
+// doubted is a catalog that makes the n-th change of a table and says that it has failed; and
+// before it tells what has become of that, it calls a function.
 type doubted struct {
-	memory.Catalog
+	layout.Catalog
 	mu   sync.Mutex
 	n    int
 	told bool
 	fn   func()
 }
 
-func (d *doubted) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (d *doubted) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	rev, err := d.Catalog.Apply(rev, changes)
-	if slices.ContainsFunc(changes, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, "table/") }) {
+	if slices.ContainsFunc(changes, func(e layout.Entry) bool { return strings.HasPrefix(e.Key, "table/") }) {
 		if d.n--; d.n == 0 {
 			return 0, errors.Join(errDeaf, err)
 		}
@@ -33,7 +33,7 @@ func (d *doubted) Apply(rev memory.Revision, changes []memory.Entry) (memory.Rev
 	return rev, err
 }
 
-func (d *doubted) Revision() (memory.Revision, error) {
+func (d *doubted) Revision() (layout.Revision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.n == 0 {
@@ -42,7 +42,7 @@ func (d *doubted) Revision() (memory.Revision, error) {
 	return d.Catalog.Revision()
 }
 
-func (d *doubted) Load() ([]memory.Entry, memory.Revision, error) {
+func (d *doubted) Load() ([]layout.Entry, layout.Revision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.n == 0 {
@@ -56,8 +56,8 @@ func (d *doubted) Load() ([]memory.Entry, memory.Revision, error) {
 	return d.Catalog.Load()
 }
 
-// TestMadeInDoubt: a process makes a table, and is told that the last step of it has failed, which was made. Another one has
-// found the table by then, and has a record in it. The table stays.
+// TestMadeInDoubt: a process makes a table, and is told that the last step of it has failed, which
+// was made. Another one has found the table by then, and has a record in it. The table stays.
 func TestMadeInDoubt(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		o := sharedOn(t, 2)

@@ -11,6 +11,7 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -18,8 +19,9 @@ import (
 	"txnode/txn/supervisor"
 )
 
-// Bounds on what a worker does at once of what can wait, where there is no goroutine for it: a part of the time
-// since it did so last, and no more than so many nanoseconds, between two transactions and when it has none.
+// Bounds on what a worker does at once of what can wait, where there is no goroutine for it: a part
+// of the time since it did so last, and no more than so many nanoseconds, between two transactions
+// and when it has none.
 const (
 	maintainPart   = 8
 	maintainMostNs = 2_000_000
@@ -47,7 +49,8 @@ func (w *Worker) Maintain() error {
 	return err
 }
 
-// maintainAll is Maintain, and stops at the first error. What can wait takes so many nanoseconds at most.
+// maintainAll is Maintain, and stops at the first error. What can wait takes so many
+// nanoseconds at most.
 func (w *Worker) maintainAll(most int64) error {
 	if w.session.Broken() != nil {
 		return w.session.Broken()
@@ -61,7 +64,8 @@ func (w *Worker) maintainAll(most int64) error {
 	if w.db.sup.Tended() {
 		return nil // a goroutine does what is left, and the worker waits for no catalog
 	}
-	if err := errors.Join(w.session.Renew(), w.db.engine.Answer()); err != nil || w.db.space.ReadOnly() || w.db.space.IsCutOff() {
+	if err := errors.Join(w.session.Renew(), w.db.engine.CompleteVerdicts()); err != nil || w.db.space.ReadOnly() ||
+		w.db.space.IsCutOff() {
 		return err
 	}
 	defer func() { w.maintained = w.thread.Now() }()
@@ -69,8 +73,8 @@ func (w *Worker) maintainAll(most int64) error {
 		most = min(most, term/maintainPart) // the lease is not renewed meanwhile
 	}
 	now := w.thread.Now()
-	x := supervisor.Stint{Steps: math.MaxInt, Until: max(now+min((now-w.maintained)/maintainPart, most), 1)}
-	err := w.session.Chore(func() error {
+	x := supervisor.Budget{Steps: math.MaxInt, Until: max(now+min((now-w.maintained)/maintainPart, most), 1)}
+	err := w.session.Background(func() error {
 		_, err := w.db.sup.Maintain(w.coro, w.session.Recovery(), &w.sweeper, x)
 		return err
 	})
@@ -80,17 +84,19 @@ func (w *Worker) maintainAll(most int64) error {
 			return err
 		})
 	}
-	if (err == nil || errors.Is(err, memory.ErrEnded)) && w.db.space.Lease(w.session.Coordinator(), 0) != memory.LeaseLive { // by what has just been done: see interrupt
+	// by what has just been done: see interrupt
+	if (err == nil || errors.Is(err, memory.ErrEnded)) &&
+		w.db.space.Lease(w.session.Coordinator(), 0) != memory.LeaseLive {
 		w.session.Break(rdma.ErrStaleKey)
 		return w.session.Broken()
 	}
 	return err
 }
 
-// settle has the worker's session rejoin if it is broken, and returns what err has
-// become by that: nil if the transaction is committed after all, ErrFenced if it has
-// had no effect and can be tried again, ErrBroken if the session could not rejoin. The
-// attempt has ended. While the catalog is away, it is tried again until ctx ends, as retries says; once: it is not.
+// settle has the worker's session rejoin if it is broken, and returns what err has become by that:
+// nil if the transaction is committed after all, ErrFenced if it has had no effect and can be tried
+// again, ErrBroken if the session could not rejoin. The attempt has ended. While the catalog is
+// away, it is tried again until ctx ends, as retries says; once: it is not.
 func (w *Worker) settle(ctx context.Context, err error) error {
 	s := w.session
 	if err == nil && s.Broken() == nil {
@@ -118,10 +124,10 @@ func (w *Worker) settle(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &u) && u.Tx == w.o.ID(): // not that of a transaction inside of this one
 		switch w.awaitVerdict(ctx, u.Tx) {
-		case memory.OutcomeCommitted:
+		case layout.OutcomeCommitted:
 			w.o.Resolved(u.Tx, true)
 			return nil
-		case memory.OutcomeAborted:
+		case layout.OutcomeAborted:
 			w.o.Resolved(u.Tx, false)
 			return ErrFenced
 		}
@@ -150,10 +156,10 @@ func (w *Worker) rejoin(ctx context.Context) error {
 }
 
 // verdict is what a recovery has found out about a transaction; unknown if there was none.
-func (db *DB) verdict(t record.TxID) memory.Outcome {
+func (db *DB) verdict(t record.TxID) layout.Outcome {
 	v, ok := db.space.Verdict(t.Coordinator())
 	if !ok {
-		return memory.OutcomeUnknown
+		return layout.OutcomeUnknown
 	}
 	return v.Of(t.Seq())
 }
@@ -182,20 +188,24 @@ func (w *Worker) unblock(err error) error {
 	case errors.Is(err, index.ErrBusy):
 		// A change of an index is in the way that was not finished. If its client is alive
 		// and at work, the next attempt waits for it again.
-		if e := w.session.Chore(func() error { return w.db.mendIndexes(w.coro, w.session.Recovery()) }); e != nil {
+		if e := w.session.Background(func() error {
+			return w.db.sweepIndexes(w.coro, w.session.Recovery())
+		}); e != nil {
 			w.failed(e, "a change of an index is in the way")
 		}
 		var busy *race.BusyError
-		if e := w.db.space.CutOffError(w.db.space.Without()); e != nil && errors.As(err, &busy) && w.db.gone(busy.Owner) {
+		if e := w.db.space.CutOffError(w.db.space.Without()); e != nil && errors.As(err, &busy) &&
+			w.db.gone(busy.Owner) {
 			return fmt.Errorf("%w; others finish it: %w", err, e)
 		}
-		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err)) // the client may be declared dead before long
+		// the client may be declared dead before long
+		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err))
 	}
 	return err
 }
 
-// mendIndexes finishes or takes back changes of indexes whose clients are gone.
-func (db *DB) mendIndexes(c *rdma.Coro, o recovery.Options) error {
+// sweepIndexes finishes or takes back changes of indexes whose clients are gone.
+func (db *DB) sweepIndexes(c *rdma.Coro, o recovery.Options) error {
 	if err := db.sup.RecoverExpired(c, o); err != nil {
 		return err
 	}
@@ -213,7 +223,7 @@ func (db *DB) standing(err error) string {
 	switch {
 	case db.gone(e.Owner):
 		how = "dead"
-	case e.Owner >= memory.MaxCoordinators:
+	case e.Owner >= layout.MaxCoordinators:
 		how = "a recoverer"
 	case !db.engine.Serving(uint32(e.Owner)):
 		how = "registered, but of no session that is at work"
@@ -240,8 +250,8 @@ func (db *DB) gone(owner uint64) bool {
 	now := db.fabric.Now()
 	switch {
 	case owner == 0:
-		return db.space.Torn(now)
-	case owner >= memory.MaxCoordinators: // a recoverer without number
+		return db.space.HalfDone(now)
+	case owner >= layout.MaxCoordinators: // a recoverer without number
 		return recovery.LeftOver(owner, db.space)
 	}
 	s := db.space.Lease(uint32(owner), now)

@@ -39,7 +39,7 @@ func TestManyKeysAgain(t *testing.T) {
 		n = large
 		run()
 		n = 50
-		for range 10 {
+		for range 200 { // the session takes blocks ahead now and then
 			run()
 		}
 		if a := testing.AllocsPerRun(100, run); a > 0 {
@@ -80,7 +80,8 @@ func TestCodecWithMemoryOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestMostKeys: as many keys as the limits in the documentation say are written in one transaction, and no more.
+// TestMostKeys: as many keys as the limits in the documentation say are written in one
+// transaction, and no more.
 func TestMostKeys(t *testing.T) {
 	raced.Skip(t)
 	for _, c := range []struct {

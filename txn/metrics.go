@@ -14,7 +14,8 @@ import (
 	"txnode/rdma"
 )
 
-// The fields of Metrics have names of this package, so that a program that reads them imports no other.
+// The fields of Metrics have names of this package, so that a program that reads them imports no
+// other.
 type (
 	// AbortReason is why an attempt did not commit.
 	AbortReason = occ.AbortReason
@@ -101,8 +102,9 @@ type Metrics struct {
 	Rejoins uint64
 	// Damage counts transactions that have failed with ErrCorrupt or ErrLost.
 	Damage uint64
-	// Mended counts damaged records that were served from an intact copy, or written over, and of which all copies are
-	// whole since. One that is met by several workers at once may be counted by each.
+	// Mended counts damaged records that were served from an intact copy, or written over,
+	// and of which all copies are whole since. One that is met by several workers at once may
+	// be counted by each.
 	Mended uint64
 
 	// The rest is of DB.Metrics alone.
@@ -111,7 +113,8 @@ type Metrics struct {
 	Recovery RecoveryMetrics
 	Copies   CopyMetrics
 	Blades   []BladeMetrics // by number
-	// Tables are sorted by name and have one entry for each name of a table that was opened or made since Open.
+	// Tables are sorted by name and have one entry for each name of a table that was opened
+	// or made since Open.
 	Tables []TableMetrics
 }
 
@@ -144,8 +147,8 @@ type BladeMetrics struct {
 	Down              bool // it was declared dead, and is not back; then Free is 0
 }
 
-// TableMetrics are the figures of one name. A table that was dropped and made again under its name goes on counting, so
-// the figures never go back.
+// TableMetrics are the figures of one name. A table that was dropped and made again under its name
+// goes on counting, so the figures never go back.
 type TableMetrics struct {
 	Table string
 	TableCounts
@@ -171,8 +174,8 @@ func (m *Metrics) add(d *Metrics) {
 	}
 }
 
-// totals are what a worker has published, or all workers that are closed: Metrics without what is the database's, and
-// the tables by their numbers.
+// totals are what a worker has published, or all workers that are closed: Metrics without what is
+// the database's, and the tables by their numbers.
 type totals struct {
 	Metrics
 	tables []TableCounts
@@ -295,8 +298,8 @@ func (n *tableNames) name(id uint16) string {
 	return ""
 }
 
-// metrics are the figures of all tables that were opened, by name: counts are by number. Tables of one name were made one
-// after another.
+// metrics are the figures of all tables that were opened, by name: counts are by number. Tables of
+// one name were made one after another.
 func (n *tableNames) metrics(counts []TableCounts) []TableMetrics {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -358,7 +361,8 @@ func (w *Worker) publish() {
 	w.o.Tallies(func(id uint16, c TableCounts) { *w.published.table(int(id)) = c })
 }
 
-// gaveUp counts a transaction that has ended in err, and neither committed nor was rolled back by its own decision.
+// gaveUp counts a transaction that has ended in err, and neither committed nor was rolled back
+// by its own decision.
 func (w *Worker) gaveUp(err error) {
 	w.own.Failed++
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrLost) {

@@ -57,7 +57,8 @@ func tableOf(t *testing.T, m txn.Metrics, name string) txn.TableCounts {
 	return txn.TableCounts{}
 }
 
-// TestMetrics: what a known sequence of transactions has done is counted, each thing once, and is the same after Close.
+// TestMetrics: what a known sequence of transactions has done is counted, each thing once, and is
+// the same after Close.
 func TestMetrics(t *testing.T) {
 	o := tiny()
 	o.LatencySample = 1
@@ -87,14 +88,18 @@ func TestMetrics(t *testing.T) {
 		return errors.Join(err, again, a.Put(tx, 2, val(4)))
 	})
 	update(func(tx *txn.Tx) error { return a.Delete(tx, 3) })
-	update(func(tx *txn.Tx) error { return a.Insert(tx, 3, val(5)) })                            // where its block still is
+	// where its block still is
+	update(func(tx *txn.Tx) error { return a.Insert(tx, 3, val(5)) })
 	update(func(tx *txn.Tx) error { return errors.Join(b.Put(tx, 1, val(1)), a.Delete(tx, 3)) }) // in two tables
 	must(db.View(ctx, func(tx *txn.Tx) error { _, err := b.Get(tx, 1); return err }))
-	if err := db.Update(ctx, func(tx *txn.Tx) error { return errors.Join(a.Put(tx, 1, val(8)), errRollback) }); !errors.Is(err, errRollback) {
+	if err := db.Update(ctx,
+		func(tx *txn.Tx) error { return errors.Join(a.Put(tx, 1, val(8)), errRollback) }); !errors.Is(err,
+		errRollback) {
 		t.Fatal(err)
 	}
 
-	// A conflict over a key of b, once met by Begin, which fails, and once by Update, which tries again.
+	// A conflict over a key of b, once met by Begin, which fails, and once by Update,
+	// which tries again.
 	holder, err := db.Begin(ctx, false)
 	must(err)
 	_, err = b.GetForUpdate(holder, 1)
@@ -118,7 +123,8 @@ func TestMetrics(t *testing.T) {
 		return err
 	})
 	canceled, cancel := context.WithCancel(ctx)
-	if err := db.Update(canceled, func(tx *txn.Tx) error { cancel(); return a.Put(tx, 1, val(9)) }); !errors.Is(err, context.Canceled) {
+	if err := db.Update(canceled, func(tx *txn.Tx) error { cancel(); return a.Put(tx, 1, val(9)) }); !errors.Is(err,
+		context.Canceled) {
 		t.Fatal(err)
 	}
 
@@ -130,7 +136,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("table b: %+v instead of %+v", tableOf(t, m, "b"), want)
 	}
 	if m.Committed != 7 || m.RolledBack != 2 || m.Failed != 2 || m.Retries != 1 || m.Conflicts[txn.AbortLocked] != 2 {
-		t.Errorf("%d committed, %d rolled back, %d failed, %d retries, conflicts %v", m.Committed, m.RolledBack, m.Failed, m.Retries, m.Conflicts)
+		t.Errorf("%d committed, %d rolled back, %d failed, %d retries, conflicts %v", m.Committed, m.RolledBack,
+			m.Failed, m.Retries, m.Conflicts)
 	}
 	if u, v := m.Latency[txn.KindUpdate].Count(), m.Latency[txn.KindView].Count(); u != 10 || v != 1 {
 		t.Errorf("%d updates and %d views were timed", u, v)
@@ -157,13 +164,14 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := db.Metrics()
-	if tableOf(t, after, "a") != tableOf(t, m, "a") || tableOf(t, after, "b") != tableOf(t, m, "b") || after.Latency != m.Latency || after.Committed != m.Committed || after.Workers.Open != 0 {
+	if tableOf(t, after, "a") != tableOf(t, m, "a") || tableOf(t, after, "b") != tableOf(t, m, "b") ||
+		after.Latency != m.Latency || after.Committed != m.Committed || after.Workers.Open != 0 {
 		t.Errorf("after Close %+v, before %+v", after, m)
 	}
 }
 
-// TestMetricsOfTableMadeAgain: tables of one name, each made after the one before was dropped, have one entry, whose
-// figures go on.
+// TestMetricsOfTableMadeAgain: tables of one name, each made after the one before was dropped, have
+// one entry, whose figures go on.
 func TestMetricsOfTableMadeAgain(t *testing.T) {
 	db := mustOpen(t, tiny())
 	for n := uint64(1); n <= 3; n++ {
@@ -183,7 +191,8 @@ func TestMetricsOfTableMadeAgain(t *testing.T) {
 	}
 }
 
-// TestMetricsDefaultSample: in memory one transaction in 61 is timed; some of those that pause are among them.
+// TestMetricsDefaultSample: in memory one transaction in 61 is timed; some of those that
+// pause are among them.
 func TestMetricsDefaultSample(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := table(t, db, "t")
@@ -204,7 +213,8 @@ func TestMetricsDefaultSample(t *testing.T) {
 	}
 }
 
-// TestMetricsOfWaiting: a call that waits for a worker is seen while it does, and counted when it has.
+// TestMetricsOfWaiting: a call that waits for a worker is seen while it does, and
+// counted when it has.
 func TestMetricsOfWaiting(t *testing.T) {
 	o := tiny()
 	o.Workers = 1

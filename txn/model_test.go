@@ -39,7 +39,9 @@ func (m *model) transaction(t *rapid.T, tx *txn.Tx, now map[uint64][]byte) error
 		if ok {
 			want = nil
 		}
-		switch op := rapid.SampledFrom([]string{"get", "lock", "has", "stage", "stage for update", "put", "insert", "delete", "execute"}).Draw(t, "op"); op {
+		switch op := rapid.SampledFrom([]string{
+			"get", "lock", "has", "stage", "stage for update", "put", "insert", "delete", "execute",
+		}).Draw(t, "op"); op {
 		case "get", "lock":
 			get := m.tab.Get
 			if op == "lock" {
@@ -124,7 +126,8 @@ func TestModel(t *testing.T) {
 				t.Parallel()
 				rapid.Check(t, func(rt *rapid.T) {
 					db, err := txn.Open(context.Background(), txn.Options{
-						Blades: 3, Backups: txn.F(f), Policy: p, ReadBackups: f == 2, Workers: 2, SegmentSize: 256 << 10, LogArea: 64 << 10,
+						Blades: 3, Backups: txn.F(f), Policy: p, ReadBackups: f == 2, Workers: 2,
+						SegmentSize: 256 << 10, LogArea: 64 << 10,
 						BladeSize: 64 << 20, Arena: 1 << 20, IndexGroups: 4, CacheBytes: 64 << 10, Seed: 7,
 					})
 					if err != nil {
@@ -151,7 +154,8 @@ func (m *model) compare(t *rapid.T) {
 	err := m.db.View(context.Background(), func(tx *txn.Tx) error {
 		for k := range uint64(10) {
 			v, err := m.tab.Get(tx, k)
-			if want, ok := m.base[k]; ok && (err != nil || !bytes.Equal(v, want)) || !ok && !errors.Is(err, txn.ErrNotFound) {
+			if want, ok := m.base[k]; ok && (err != nil || !bytes.Equal(v, want)) ||
+				!ok && !errors.Is(err, txn.ErrNotFound) {
 				t.Fatalf("key %d at the end: %d bytes, %v; want %d, %v", k, len(v), err, len(want), ok)
 			}
 		}

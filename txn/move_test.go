@@ -12,6 +12,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/txn"
@@ -79,7 +80,8 @@ func (x *till) work(t *testing.T) {
 					if i >= tillFresh {
 						return errors.Join(x.accounts.Put(tx, a, p-1), x.accounts.Put(tx, b, q+1))
 					}
-					return errors.Join(x.accounts.Put(tx, a, p-2), x.accounts.Put(tx, b, q+1), x.accounts.Insert(tx, uint64(g+1)<<40+i, 1))
+					return errors.Join(x.accounts.Put(tx, a, p-2), x.accounts.Put(tx, b, q+1),
+						x.accounts.Insert(tx, uint64(g+1)<<40+i, 1))
 				}); err != nil {
 					t.Errorf("transaction %d of %d: %v", i, g, err)
 					return
@@ -139,7 +141,7 @@ func evenly(t *testing.T, db *txn.DB) {
 	l := db.Space().Layout()
 	least, most := 1<<30, 0
 	for b := range l.Blades {
-		if l.Blades[b].State == memory.BladeUp {
+		if l.Blades[b].State == layout.BladeUp {
 			n := l.Held(rdma.BladeID(b))
 			least, most = min(least, n), max(most, n)
 		}
@@ -149,15 +151,17 @@ func evenly(t *testing.T, db *txn.DB) {
 	}
 }
 
-// TestDrain: while accounts are moved and made, blades are drained one by one, and taken in again, and copies are
-// spread over them. No transaction fails, none is lost or halved, and no copy was missing unless there are two backups.
+// TestDrain: while accounts are moved and made, blades are drained one by one, and taken in again,
+// and copies are spread over them. No transaction fails, none is lost or halved, and no copy was
+// missing unless there are two backups.
 func TestDrain(t *testing.T) {
 	for i, c := range []struct{ blades, backups int }{{3, 1}, {2, 0}, {4, 2}} {
 		t.Run(fmt.Sprintf("%d blades, f=%d", c.blades, c.backups), func(t *testing.T) {
 			if i > 0 && raced.Enabled {
 				t.Skip("once is enough")
 			}
-			x := openTill(t, txn.Options{Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups), BladeSize: 256 << 20, SegmentSize: 1 << 20,
+			x := openTill(t, txn.Options{Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups),
+				BladeSize: 256 << 20, SegmentSize: 1 << 20,
 				LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: 3 * time.Second})
 			db := x.db
 			x.work(t)
@@ -200,7 +204,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// slowRevoke is a fabric whose blades take a while to end keys: a change of the epoch is in the catalog long before it has begun.
+// slowRevoke is a fabric whose blades take a while to end keys: a change of the epoch is in the
+// catalog long before it has begun.
 type slowRevoke struct{ rdma.Fabric }
 
 func (f slowRevoke) Revoke(b rdma.BladeID, before rdma.Key) error {
@@ -208,8 +213,8 @@ func (f slowRevoke) Revoke(b rdma.BladeID, before rdma.Key) error {
 	return f.Fabric.Revoke(b, before)
 }
 
-// TestUndrainEarly: a blade is taken in again at once when the catalog has its place vacant, before the epoch in which it is so
-// has begun in this process. That is no outage.
+// TestUndrainEarly: a blade is taken in again at once when the catalog has its place vacant, before
+// the epoch in which it is so has begun in this process. That is no outage.
 func TestUndrainEarly(t *testing.T) {
 	const blades = 3
 	o := inproc.Options{Seed: 1}
@@ -225,7 +230,10 @@ func TestUndrainEarly(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	db := mustOpen(t, txn.Options{Fabric: slowRevoke{f}, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1})
+	db := mustOpen(t, txn.Options{
+		Fabric: slowRevoke{f}, Catalog: &catalog.Mem{}, Backups: txn.F(1),
+		SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+	})
 	for range 3 {
 		for b := range blades {
 			if err := errors.Join(db.Drain(t.Context(), b, nil), db.Undrain(b)); err != nil {
@@ -244,8 +252,8 @@ func TestUndrainEarly(t *testing.T) {
 	}
 }
 
-// TestIsolationWhileMoving: blades are drained and taken in again, and copies are spread, under transactions whose history
-// is checked, on all fabrics.
+// TestIsolationWhileMoving: blades are drained and taken in again, and copies are spread, under
+// transactions whose history is checked, on all fabrics.
 func TestIsolationWhileMoving(t *testing.T) {
 	forAll(t, func(t *testing.T, db *txn.DB, s setting) {
 		const keys = 12
@@ -253,7 +261,8 @@ func TestIsolationWhileMoving(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Workers that sleep for as long go in step, and what they did last may have deleted all keys but this one.
+		// Workers that sleep for as long go in step, and what they did last may have deleted all
+		// keys but this one.
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return table.Put(tx, keys, 1) }); err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +335,7 @@ type mover struct {
 // step makes the next step, if it is time.
 func (x *mover) step() error {
 	if int(x.blade) == x.rounds {
-		if _, unswept := x.space.Unswept(); !unswept && !x.space.Loose() {
+		if _, unswept := x.space.Unswept(); !unswept && !x.space.Leaked() {
 			x.over.Store(true)
 		}
 		return nil

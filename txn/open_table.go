@@ -2,6 +2,7 @@ package txn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"txnode/index/tree"
 	"txnode/internal/validate"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -43,7 +45,8 @@ const (
 
 // is reports whether a table has the types and the index that are wanted.
 func (o tableOptions) is(want tableOptions) bool {
-	return o.Key == want.Key && o.Value == want.Value && o.Index == want.Index && (want.MaxKey == 0 || o.MaxKey == want.MaxKey) && (want.Of == "" || o.Of == want.Of)
+	return o.Key == want.Key && o.Value == want.Value && o.Index == want.Index &&
+		(want.MaxKey == 0 || o.MaxKey == want.MaxKey) && (want.Of == "" || o.Of == want.Of)
 }
 
 // decodeTableOptions reads what the catalog keeps of a table, whatever it is.
@@ -55,9 +58,10 @@ func decodeTableOptions(p []byte) (o tableOptions, err error) {
 }
 
 // CreateTable creates a table. If the table exists it opens it; other types of key or value are
-// ErrTableType. A failure, as on full blades, creates no table. Indexes of a table that has records are
-// to be built: see [Index.Build].
-func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*Table[K, V], error) {
+// ErrTableType. A failure, as on full blades, creates no table. Indexes of a table that has records
+// are to be built: see [Index.Build].
+func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (
+	*Table[K, V], error) {
 	has, err := defineIndexes(name, key, indexes)
 	if err != nil {
 		return nil, err
@@ -70,7 +74,8 @@ func CreateTable[K, V any](db *DB, name string, key Key[K], value Codec[V], inde
 }
 
 // OpenTable opens a table that exists, or returns ErrNoTable.
-func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*Table[K, V], error) {
+func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (
+	*Table[K, V], error) {
 	t, err := typedTable(db, name, key, value, tableOptions{Index: indexHash}, false)
 	if err != nil {
 		return nil, err
@@ -80,7 +85,8 @@ func OpenTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexe
 
 // typedTable is table with the names of key and value. It refuses them without functions:
 // what they are for would panic later.
-func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want tableOptions, create bool) (*occ.Table, error) {
+func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want tableOptions, create bool) (
+	*occ.Table, error) {
 	var faults validate.Faults
 	faults.Check(key.Append != nil, "table %q: its Key has no Append", name)
 	faults.Check(value.Append != nil, "table %q: its Codec has no Append", name)
@@ -89,7 +95,8 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want 
 		faults.Check(name != "", "a table needs a name")
 		faults.Check(utf8.ValidString(name), "the name of table %.40q is not UTF-8", name)
 		faults.Check(name != keptName, "the name %q is that of a table of backups", name)
-		faults.Check(len(name) <= memory.MaxTableName, "table %.40q...: its name has %d bytes, and %d are possible", name, len(name), memory.MaxTableName)
+		faults.Check(len(name) <= layout.MaxTableName, "table %.40q...: its name has %d bytes, and %d are possible",
+			name, len(name), layout.MaxTableName)
 	}
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
@@ -98,8 +105,8 @@ func typedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want 
 	return db.table(name, want, create)
 }
 
-// Tables returns the names of all tables, but for those that are indexes of others, and that of backups beside
-// several processes.
+// Tables returns the names of all tables, but for those that are indexes of others, and that of
+// backups beside several processes.
 func (db *DB) Tables() ([]string, error) {
 	if db.isClosed() {
 		return nil, ErrClosed
@@ -110,7 +117,7 @@ func (db *DB) Tables() ([]string, error) {
 	}
 	names := make([]string, 0, len(ts))
 	for i := range ts {
-		if ts[i].Root == 0 || ts[i].State != memory.TableLive { // its creation was not finished, or it is dropped
+		if ts[i].Root == 0 || ts[i].State != layout.TableLive { // its creation was not finished, or it is dropped
 			continue
 		}
 		if o, err := decodeTableOptions(ts[i].Options); err != nil || o.Of == "" && !o.Kept {
@@ -122,8 +129,8 @@ func (db *DB) Tables() ([]string, error) {
 
 // table returns a table.
 func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, err error) {
-	var w *Worker // makes an ordered index, whose nodes are committed
-	if create && want.Index == indexOrdered && !db.readOnly() {
+	var w *Worker // makes an index of nodes, which are committed
+	if create && (want.Index == indexOrdered || db.opts.LeafIndex) && !db.readOnly() {
 		if _, e := db.findTable(name, want, false); errors.Is(e, ErrNoTable) {
 			if w, err = db.NewWorker(); err != nil {
 				return nil, err
@@ -155,8 +162,8 @@ func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, 
 	if t := db.tables[name]; t != nil && t.ID == meta.ID {
 		return t, nil
 	}
-	if meta.Ordered() {
-		if t, err = db.orderedTable(w, meta); err != nil {
+	if meta.InBlocks() {
+		if t, err = db.nodesTable(w, meta); err != nil {
 			return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 		}
 		db.opened(t)
@@ -172,10 +179,10 @@ func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, 
 		}
 		// Created now, or by a process that stopped here: the index is made first, then
 		// recorded.
-		var root memory.Addr
+		var root layout.Addr
 		if root, ix, err = race.Create(c, db.space, meta.ID, race.Options{Groups: db.opts.IndexGroups}); err == nil {
 			db.equip(ix)
-			err = db.space.SetTableRoot(meta.ID, root)
+			err = db.setRoot(meta.ID, root)
 		}
 		return err
 	})
@@ -187,6 +194,21 @@ func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, 
 	return t, nil
 }
 
+// setRoot has a table that is made be there for all.
+func (db *DB) setRoot(table uint16, root layout.Addr) error {
+	err := db.space.SetTableRoot(table, root)
+	switch {
+	case errors.Is(err, memory.ErrNoTable): // another process has dropped it meanwhile
+		err = fmt.Errorf("%w: %w", ErrNoTable, err)
+	case errors.Is(err, memory.ErrTableExists): // the right to make it has ended
+		err = fmt.Errorf("%w: %w", memory.ErrEnded, err)
+	}
+	return err
+}
+
+// leafHints is the part of the address cache that the addresses of leaves may take, by 8 bytes each.
+const leafHints = 8 * 8
+
 // opened notes a table that was opened, with what is known of it by now. db.ctlMu is held.
 func (db *DB) opened(t *occ.Table) {
 	db.tables[t.Name] = t
@@ -194,19 +216,22 @@ func (db *DB) opened(t *occ.Table) {
 	db.space.WithTable(t.ID, db.fold)
 }
 
-// openIndex opens the index of a table, which no transaction uses yet. What is damaged of its primary is mended
-// from a copy, when others has returned nil: no transaction of another process that may change it is under way.
-func (db *DB) openIndex(c *rdma.Coro, meta memory.Table, others func() error) (*race.Index, error) {
+// openIndex opens the index of a table, which no transaction uses yet. What is damaged of its
+// primary is repaired from a copy, when others has returned nil: no transaction of another process
+// that may change it is under way.
+func (db *DB) openIndex(c *rdma.Coro, meta layout.Table, others func() error) (*race.Index, error) {
 	ix, err := race.Open(c, db.space, meta.Root, meta.ID)
-	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() || db.space.Gated() {
+	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() ||
+		db.space.FailoverPending() {
 		return ix, err
 	}
 	if others() != nil {
-		return ix, err // it is mended when a transaction meets the damage, or at the next opening
+		return ix, err // it is repaired when a transaction meets the damage, or at the next opening
 	}
 	words, e := race.Heal(c, db.space, meta.Root, meta.ID)
 	if words > 0 {
-		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name), zap.Stringer("near", meta.Root), zap.Int("words", words))
+		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name),
+			zap.Stringer("near", meta.Root), zap.Int("words", words))
 	}
 	if e != nil && !errors.Is(e, ErrCorrupt) {
 		return nil, e
@@ -214,7 +239,8 @@ func (db *DB) openIndex(c *rdma.Coro, meta memory.Table, others func() error) (*
 	return race.Open(c, db.space, meta.Root, meta.ID)
 }
 
-// othersRest is calm of the control coroutine, if others have the database open. ctlMu is held, and nothing is under way on the coroutine.
+// othersRest is calm of the control coroutine, if others have the database open. ctlMu is held, and
+// nothing is under way on the coroutine.
 func (db *DB) othersRest(c *rdma.Coro) error {
 	if !db.space.Shared() {
 		return nil
@@ -231,9 +257,9 @@ func (db *DB) equip(ix *race.Index) {
 	ix.SetSpoilt(recovery.Spoilt(db.space))
 }
 
-// makeTable is findTable, and gives the caller the right to make the index of a table that has none yet, until it calls
-// made: one process at a time does so.
-func (db *DB) makeTable(name string, want tableOptions, create bool) (meta memory.Table, made func(), err error) {
+// makeTable is findTable, and gives the caller the right to make the index of a table that has none
+// yet, until it calls made: one process at a time does so.
+func (db *DB) makeTable(name string, want tableOptions, create bool) (meta layout.Table, made func(), err error) {
 	made = func() {}
 	c := db.ctl.Plain()
 	for since := c.Thread().Now(); ; {
@@ -245,7 +271,7 @@ func (db *DB) makeTable(name string, want tableOptions, create bool) (meta memor
 			return meta, made, err
 		}
 		of := uint32(meta.ID)
-		if !db.space.BeginMend(of) {
+		if !db.space.AcquireRight(of) {
 			if c.Thread().Now()-since > dropRestNs {
 				return meta, made, fmt.Errorf("another process makes it: %w", index.ErrBusy)
 			}
@@ -254,17 +280,17 @@ func (db *DB) makeTable(name string, want tableOptions, create bool) (meta memor
 		}
 		ts, err := db.space.Tables()
 		if err != nil {
-			db.space.EndMend(of)
+			db.space.ReleaseRight(of)
 			return meta, made, err
 		}
-		if t := &ts[meta.ID-1]; t.Root == 0 && t.State == memory.TableLive && bytes.Equal(t.Options, meta.Options) {
-			return meta, func() { db.space.EndMend(of) }, nil
+		if t := &ts[meta.ID-1]; t.Root == 0 && t.State == layout.TableLive && bytes.Equal(t.Options, meta.Options) {
+			return meta, func() { db.space.ReleaseRight(of) }, nil
 		}
-		db.space.EndMend(of)
+		db.space.ReleaseRight(of)
 	}
 }
 
-func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Table, error) {
+func (db *DB) findTable(name string, want tableOptions, create bool) (layout.Table, error) {
 	ts, err := db.space.Tables()
 	if err == nil && liveTable(ts, name) == nil && db.space.Shared() { // another process may have made it just now
 		if err = db.space.Follow(); err == nil {
@@ -272,59 +298,66 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (memory.Tab
 		}
 	}
 	if err != nil {
-		return memory.Table{}, err
+		return layout.Table{}, err
 	}
 	if t := liveTable(ts, name); t != nil {
 		return *t, nil
 	}
 	if !create {
-		return memory.Table{}, ErrNoTable
+		return layout.Table{}, ErrNoTable
 	}
-	var of *memory.Table
+	var of *layout.Table
 	if want.Of != "" {
 		if of = liveTable(ts, want.Of); of == nil || !hasIndex(of, name) {
-			return memory.Table{}, fmt.Errorf("%w: table %q, or its index, was dropped meanwhile", ErrNoTable, want.Of)
+			return layout.Table{}, fmt.Errorf("%w: table %q, or its index, was dropped meanwhile", ErrNoTable, want.Of)
 		}
 	}
 	for _, x := range want.Indexes {
 		if liveTable(ts, indexTable(name, x.Name)) != nil {
-			return memory.Table{}, notIndex(name, x.Name)
+			return layout.Table{}, notIndex(name, x.Name)
 		}
 	}
 	// Others could not be told from it when the table is opened.
 	var faults validate.Faults
-	faults.Check(want.Key != "" && utf8.ValidString(want.Key), "the Name of its Key is %q: some words in UTF-8 are needed", want.Key)
-	faults.Check(want.Value != "" && utf8.ValidString(want.Value), "the Name of its Codec is %q: some words in UTF-8 are needed", want.Value)
+	faults.Check(want.Key != "" && utf8.ValidString(want.Key),
+		"the Name of its Key is %q: some words in UTF-8 are needed", want.Key)
+	faults.Check(want.Value != "" && utf8.ValidString(want.Value),
+		"the Name of its Codec is %q: some words in UTF-8 are needed", want.Value)
 	if err := faults.Err(ErrOptions); err != nil {
-		return memory.Table{}, err
+		return layout.Table{}, err
 	}
 	options, err := json.Marshal(want)
 	if err != nil {
-		return memory.Table{}, err
+		return layout.Table{}, err
 	}
 	switch want.Index {
 	case indexOrdered:
 		nodes, err := tree.Fit(want.MaxKey)
 		if err != nil {
-			return memory.Table{}, fmt.Errorf("%w: MaxKey is %d: from 1 to %d are possible: %w", ErrOptions, want.MaxKey, record.MaxKey, err)
+			return layout.Table{}, fmt.Errorf("%w: MaxKey is %d: from 1 to %d are possible: %w", ErrOptions,
+				want.MaxKey, record.MaxKey, err)
 		}
-		return db.space.CreateOrderedTable(name, options, nodes, want.MaxKey, of)
+		return db.space.CreateNodesTable(name, options, nodes, want.MaxKey, of)
 	case indexHash:
+		if db.opts.LeafIndex {
+			return db.space.CreateNodesTable(name, options, tree.LeafClass, 0, of)
+		}
 		return db.space.CreateTable(name, options)
 	}
-	return memory.Table{}, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType, want.Index)
+	return layout.Table{}, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType,
+		want.Index)
 }
 
-// orderedTable returns a table with an ordered index. If that has no root yet, w makes it.
-func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
-	t := &occ.Table{ID: meta.ID, Name: meta.Name}
+// nodesTable returns a table with an index of nodes. If that has no root yet, w makes it.
+func (db *DB) nodesTable(w *Worker, meta layout.Table) (*occ.Table, error) {
+	t := &occ.Table{ID: meta.ID, Name: meta.Name, Hashed: !meta.Ordered()}
 	if meta.Root == 0 {
 		if w == nil {
 			return nil, ErrReadOnly
 		}
-		root, err := w.newOrdered(t, meta.Nodes)
+		root, err := w.newNodes(t, meta.Nodes)
 		if err == nil {
-			err = db.space.SetTableRoot(meta.ID, root)
+			err = db.setRoot(meta.ID, root)
 		}
 		if err != nil && !errors.Is(err, ErrNoSpace) { // it may have been committed: the next opening frees it
 			e := db.space.ChangeTables(memory.TableChange{ID: meta.ID, Drop: true, Unmade: true})
@@ -340,10 +373,14 @@ func (db *DB) orderedTable(w *Worker, meta memory.Table) (*occ.Table, error) {
 	return db.withTree(t, meta)
 }
 
-// newOrdered makes the first nodes of an ordered table.
-func (w *Worker) newOrdered(t *occ.Table, nodes memory.Class) (root memory.Addr, err error) {
+// newNodes makes the first nodes of the index of a table.
+func (w *Worker) newNodes(t *occ.Table, nodes layout.Class) (root layout.Addr, err error) {
+	empty := tree.Empty
+	if t.Hashed {
+		empty = tree.EmptyHashed
+	}
 	err = w.insist(context.Background(), func() (err error) {
-		if root, err = w.o.NewOrdered(t, nodes, tree.Empty); errors.Is(err, ErrConflict) {
+		if root, err = w.o.NewNodes(t, nodes, empty); errors.Is(err, ErrConflict) {
 			err = ErrFenced // only the epoch is in its way
 		}
 		return err
@@ -351,14 +388,19 @@ func (w *Worker) newOrdered(t *occ.Table, nodes memory.Class) (root memory.Addr,
 	return root, err
 }
 
-// withTree gives an ordered table its index.
-func (db *DB) withTree(t *occ.Table, meta memory.Table) (*occ.Table, error) {
-	g := tree.GeometryOf(&meta)
-	g.MaxEntries = db.opts.NodeEntries
-	ix, err := tree.New(db.space, g, meta.ID, meta.Root)
+// withTree gives a table its index of nodes.
+func (db *DB) withTree(t *occ.Table, meta layout.Table) (*occ.Table, error) {
+	ix, err := tree.Open(db.space, &meta, db.treeOptions())
 	if err != nil {
 		return nil, err
 	}
-	t.Index, t.Ordered = ix, ix
+	t.Ordered = ix
 	return t, nil
+}
+
+// treeOptions are those of indexes of nodes.
+func (db *DB) treeOptions() tree.Options {
+	return tree.Options{
+		MaxEntries: db.opts.NodeEntries, Leaves: cmp.Or(db.opts.CacheBytes, occ.DefaultCacheBytes) / leafHints,
+	}
 }

@@ -13,29 +13,34 @@ import (
 	"txnode/occ"
 )
 
-// OrderedTable is a table whose keys are in order: that of their encodings, byte by byte. It has everything
-// that a Table has, and ranges. Safe for concurrent use.
+// OrderedTable is a table whose keys are in order: that of their encodings, byte by byte. It has
+// everything that a Table has, and ranges. Safe for concurrent use.
 //
-// Ranges are as strictly serializable as reads of single keys are: what a loop has passed is what was there, and
-// all that was there, at the moment at which the transaction takes place. Its index is a B-link tree whose nodes are
-// changed by the commits that insert keys (docs/ordered.md).
+// Ranges are as strictly serializable as reads of single keys are: what a loop has passed is what
+// was there, and all that was there, at the moment at which the transaction takes place. Its index
+// is a B-link tree whose nodes are changed by the commits that insert keys (docs/ordered.md).
 type OrderedTable[K, V any] struct {
 	*Table[K, V]
 }
 
-// ErrUnordered says that there is no order: a Key does not keep that of its values, so that no ordered table can
-// have it, or a range is of a hash table.
+// ErrUnordered says that there is no order: a Key does not keep that of its values, so that no
+// ordered table can have it, or a range is of a hash table.
 var ErrUnordered = errors.New("txn: there is no order of keys")
 
-// DefaultMaxKey is the length of the longest key of an ordered table, in bytes, if Key.MaxBytes says nothing.
+// DefaultMaxKey is the length of the longest key of an ordered table, in bytes, if
+// Key.MaxBytes says nothing.
 const DefaultMaxKey = 128
 
-// CreateOrderedTable creates an ordered table. If it exists it is opened; other types of key or value, or a
-// table without order, are ErrTableType. A Key without Decode is ErrNoDecode, and one that is not Ordered
-// ErrUnordered. Indexes of a table that has records are to be built: see [Index.Build].
-func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
+// CreateOrderedTable creates an ordered table. If it exists it is opened; other types of key or
+// value, or a table without order, are ErrTableType. A Key without Decode is ErrNoDecode, and
+// one that is not Ordered ErrUnordered. Indexes of a table that has records are to be built:
+// see [Index.Build].
+func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V],
+	indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
 	var faults validate.Faults
-	faults.Check(key.MaxBytes >= 0 && key.MaxBytes <= record.MaxKey, "table %q: MaxBytes of its Key is %d: from 1 to %d are possible, and 0 for %d", name, key.MaxBytes, record.MaxKey, DefaultMaxKey)
+	faults.Check(key.MaxBytes >= 0 && key.MaxBytes <= record.MaxKey,
+		"table %q: MaxBytes of its Key is %d: from 1 to %d are possible, and 0 for %d",
+		name, key.MaxBytes, record.MaxKey, DefaultMaxKey)
 	if err := faults.Err(ErrOptions); err != nil {
 		return nil, err
 	}
@@ -48,17 +53,21 @@ func CreateOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V
 			return withOrderedIndexes(t, indexes, true, err)
 		}
 	}
-	t, err := orderedTable(db, name, key, value, tableOptions{MaxKey: cmp.Or(key.MaxBytes, DefaultMaxKey), Indexes: has}, true)
+	t, err := orderedTable(db, name, key, value, tableOptions{
+		MaxKey: cmp.Or(key.MaxBytes, DefaultMaxKey), Indexes: has,
+	}, true)
 	return withOrderedIndexes(t, indexes, true, err)
 }
 
 // OpenOrderedTable opens an ordered table that exists, or returns ErrNoTable.
-func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
+func OpenOrderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V],
+	indexes ...TableIndex[K, V]) (*OrderedTable[K, V], error) {
 	t, err := orderedTable(db, name, key, value, tableOptions{}, false)
 	return withOrderedIndexes(t, indexes, false, err)
 }
 
-func withOrderedIndexes[K, V any](t *OrderedTable[K, V], indexes []TableIndex[K, V], create bool, err error) (*OrderedTable[K, V], error) {
+func withOrderedIndexes[K, V any](t *OrderedTable[K, V], indexes []TableIndex[K, V], create bool,
+	err error) (*OrderedTable[K, V], error) {
 	if err == nil {
 		err = t.bindIndexes(indexes, create)
 	}
@@ -68,10 +77,12 @@ func withOrderedIndexes[K, V any](t *OrderedTable[K, V], indexes []TableIndex[K,
 	return t, nil
 }
 
-func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want tableOptions, create bool) (*OrderedTable[K, V], error) {
+func orderedTable[K, V any](db *DB, name string, key Key[K], value Codec[V], want tableOptions,
+	create bool) (*OrderedTable[K, V], error) {
 	switch {
 	case !key.Ordered:
-		return nil, fmt.Errorf("%w: table %q: the encodings of Key %q are not in the order of its values; take another Key, or CreateTable", ErrUnordered, name, key.Name)
+		return nil, fmt.Errorf("%w: table %q: the encodings of Key %q are not in the order of its values; take "+
+			"another Key, or CreateTable", ErrUnordered, name, key.Name)
 	case key.Decode == nil:
 		return nil, fmt.Errorf("%w: table %q, Key %q", ErrNoDecode, name, key.Name)
 	}
@@ -118,7 +129,8 @@ type rangeOptions struct {
 // Descending has a range begin with its largest key.
 func Descending() RangeOption { return func(o *rangeOptions) { o.down = true } }
 
-// Limit ends a range after n records. No more than these are read, or little more; 0 or less: no limit.
+// Limit ends a range after n records. No more than these are read, or little more; 0 or less: no
+// limit.
 func Limit(n int) RangeOption { return func(o *rangeOptions) { o.limit = max(n, 0) } }
 
 // Parts says of Prefix that only the first n parts of the tuple count.
@@ -131,25 +143,28 @@ func optionsOf(options []RangeOption) (o rangeOptions) {
 	return o
 }
 
-// Range ranges over the records between two bounds, in ascending order of their keys. Bounds in the wrong order are
-// an empty range.
+// Range ranges over the records between two bounds, in ascending order of their keys. Bounds in the
+// wrong order are an empty range.
 //
 //	for k, v := range t.Range(tx, txn.Including(10), txn.Excluding(20)) { ... }
 //
-// The loop meets each record once, as it was at the loop's first step. What the transaction had changed by then is part of
-// it; what the transaction changes later, in the loop or beside it, is not. So a loop may change what it ranges over, and
-// move records forward or back, or delete them. A value that is replaced meanwhile is kept in memory until the transaction
-// ends. A loop that begins later, also within the first one, sees the changes, as Get does.
+// The loop meets each record once, as it was at the loop's first step. What the transaction had
+// changed by then is part of it; what the transaction changes later, in the loop or beside it, is
+// not. So a loop may change what it ranges over, and move records forward or back, or delete them.
+// A value that is replaced meanwhile is kept in memory until the transaction ends. A loop that
+// begins later, also within the first one, sees the changes, as Get does.
 //
-// Leaving the loop costs nothing. The transaction depends then on what the loop has passed, and on no other record.
+// Leaving the loop costs nothing. The transaction depends then on what the loop has passed, and
+// on no other record.
 //
 // An error ends the loop, and the attempt with it. [Tx.Err] tells it, and Update, View and Commit
-// return it by themselves, so a loop needs no check before its results count. ErrTooLarge: the loop counts 16
-// bytes of Options.Arena for each record and each leaf of the index; read so large a range in pages, each in a
-// transaction of its own, which goes on at Excluding the last key.
+// return it by themselves, so a loop needs no check before its results count. ErrTooLarge: the loop
+// counts 16 bytes of Options.Arena for each record and each leaf of the index; read so large a
+// range in pages, each in a transaction of its own, which goes on at Excluding the last key.
 //
-// A range costs a round trip for leaves of the index, one for their records, and one to validate both, for each
-// piece, whose sizes grow. Records that were inserted in order lie side by side, and are read together.
+// A range costs a round trip for leaves of the index, one for their records, and one to validate
+// both, for each piece, whose sizes grow. Records that were inserted in order lie side by side, and
+// are read together.
 func (t *OrderedTable[K, V]) Range(tx *Tx, from, to Bound[K], options ...RangeOption) iter.Seq2[K, V] {
 	o := optionsOf(options)
 	return func(yield func(K, V) bool) { t.pairs(tx, t.from(from), t.to(to), o, yield) }
@@ -177,8 +192,8 @@ func (t *OrderedTable[K, V]) RangeKeys(tx *Tx, from, to Bound[K], options ...Ran
 	}
 }
 
-// Prefix is [OrderedTable.Range] over the keys that begin as k does: of a tuple, those whose first [Parts] are
-// k's, without which it is ErrOptions; of strings and bytes, those that begin with k.
+// Prefix is [OrderedTable.Range] over the keys that begin as k does: of a tuple, those whose first
+// [Parts] are k's, without which it is ErrOptions; of strings and bytes, those that begin with k.
 func (t *OrderedTable[K, V]) Prefix(tx *Tx, k K, options ...RangeOption) iter.Seq2[K, V] {
 	o := optionsOf(options)
 	return func(yield func(K, V) bool) {
@@ -189,9 +204,11 @@ func (t *OrderedTable[K, V]) Prefix(tx *Tx, k K, options ...RangeOption) iter.Se
 				n = t.key.Parts(from.Key, o.parts)
 			}
 			if n == 0 {
-				err := fmt.Errorf("%w: table %q: a key of type %s has no %d parts", ErrOptions, t.t.Name, t.key.Name, o.parts)
+				err := fmt.Errorf("%w: table %q: a key of type %s has no %d parts",
+					ErrOptions, t.t.Name, t.key.Name, o.parts)
 				if o.parts <= 0 {
-					err = fmt.Errorf("%w: table %q: Prefix of keys of type %s needs Parts: how many parts of the key count", ErrOptions, t.t.Name, t.key.Name)
+					err = fmt.Errorf("%w: table %q: Prefix of keys of type %s needs Parts: how many parts of "+
+						"the key count", ErrOptions, t.t.Name, t.key.Name)
 				}
 				if !tx.over() && tx.err == nil {
 					_ = tx.stop(err)
@@ -216,7 +233,8 @@ func behindPrefix(p []byte) index.Bound {
 	return index.Bound{End: true}
 }
 
-// First returns the record with the smallest key between two bounds; found is false if there is none.
+// First returns the record with the smallest key between two bounds; found is false if there is
+// none.
 func (t *OrderedTable[K, V]) First(tx *Tx, from, to Bound[K]) (k K, v V, found bool, err error) {
 	return t.one(tx, from, to, rangeOptions{limit: 1})
 }
@@ -243,8 +261,8 @@ func (t *OrderedTable[K, V]) Count(tx *Tx, from, to Bound[K]) (n int, err error)
 	return n, tx.usable()
 }
 
-// DeleteRange deletes the records between two bounds, with a Limit at most so many, and returns how many.
-// A range that one transaction's log has no room for is ErrTooLarge: delete it in pieces.
+// DeleteRange deletes the records between two bounds, with a Limit at most so many, and returns how
+// many. A range that one transaction's log has no room for is ErrTooLarge: delete it in pieces.
 func (t *OrderedTable[K, V]) DeleteRange(tx *Tx, from, to Bound[K], options ...RangeOption) (n int, err error) {
 	t.walk(tx, t.from(from), t.to(to), optionsOf(options), func(key, _ []byte) (bool, error) {
 		err := t.deleteEncoded(tx, key)
@@ -270,27 +288,21 @@ func (t *OrderedTable[K, V]) encoded(b Bound[K]) []byte {
 }
 
 func (t *OrderedTable[K, V]) pairs(tx *Tx, from, to index.Bound, o rangeOptions, yield func(K, V) bool) {
-	t.walk(tx, from, to, o, func(key, value []byte) (bool, error) {
-		k, err := t.decodeKey(key)
-		if err != nil {
-			return false, err
-		}
-		v, err := t.decode(k, value)
-		if err != nil {
-			return false, err
-		}
-		return yield(k, v), nil
-	})
+	t.walk(tx, from, to, o, t.decoded(yield))
 }
 
 // walk calls fn for each record between two bounds until it returns false.
-func (t *OrderedTable[K, V]) walk(tx *Tx, from, to index.Bound, o rangeOptions, fn func(key, value []byte) (bool, error)) {
-	tx.walkRange(t.db, t.t, nil, from, to, o, func(_ *occ.Scan, key, value []byte) (bool, error) { return fn(key, value) }, nil)
+func (t *OrderedTable[K, V]) walk(tx *Tx, from, to index.Bound, o rangeOptions,
+	fn func(key, value []byte) (bool, error)) {
+	tx.walkRange(t.db, t.t, nil, from, to, o, func(_ *occ.Scan, key, value []byte) (bool, error) {
+		return fn(key, value)
+	}, nil)
 }
 
-// walkRange is OrderedTable.walk of any table. beside, if not nil, is a table whose keys fn reads as they were at the first step.
-// end, if not nil, is called behind the last record.
-func (tx *Tx) walkRange(db *DB, t, beside *occ.Table, from, to index.Bound, o rangeOptions, fn func(s *occ.Scan, key, value []byte) (bool, error), end func(s *occ.Scan) error) {
+// walkRange is OrderedTable.walk of any table. beside, if not nil, is a table whose keys fn reads
+// as they were at the first step. end, if not nil, is called behind the last record.
+func (tx *Tx) walkRange(db *DB, t, beside *occ.Table, from, to index.Bound, o rangeOptions,
+	fn func(s *occ.Scan, key, value []byte) (bool, error), end func(s *occ.Scan) error) {
 	left := cmp.Or(o.limit, -1)
 	var scan *occ.Scan
 	ends := func() error {
@@ -313,8 +325,9 @@ func (tx *Tx) walkRange(db *DB, t, beside *occ.Table, from, to index.Bound, o ra
 	}, ends)
 }
 
-// Range is [OrderedTable.Range] of a table of encoded keys that is ordered ([OpenAnyTable] opens one); of another
-// table it is ErrUnordered. The slices are valid until the transaction function returns.
+// Range is [OrderedTable.Range] of a table of encoded keys that is ordered ([OpenAnyTable]
+// opens one); of another table it is ErrUnordered. The slices are valid until the
+// transaction function returns.
 func (r *RawTable) Range(tx *Tx, from, to Bound[[]byte], options ...RangeOption) iter.Seq2[[]byte, []byte] {
 	o := optionsOf(options)
 	return func(yield func(key, value []byte) bool) {
@@ -336,10 +349,13 @@ func (r *RawTable) walk(tx *Tx, from, to index.Bound, o rangeOptions, yield func
 		_ = tx.stop(fmt.Errorf("%w: table %q: it is a hash table", ErrUnordered, r.t.Name))
 		return
 	}
-	tx.walkRange(r.db, r.t, nil, from, to, o, func(_ *occ.Scan, key, value []byte) (bool, error) { return yield(key, value), nil }, nil)
+	tx.walkRange(r.db, r.t, nil, from, to, o, func(_ *occ.Scan, key, value []byte) (bool, error) {
+		return yield(key, value), nil
+	}, nil)
 }
 
-// lower and upper are the ends of a range, whose encoded keys are the caller's until the transaction ends.
+// lower and upper are the ends of a range, whose encoded keys are the caller's until the
+// transaction ends.
 func lower(kind boundKind, key []byte) index.Bound {
 	if kind == unbounded {
 		return index.Bound{}
@@ -354,9 +370,10 @@ func upper(kind boundKind, key []byte) index.Bound {
 	return index.Bound{Key: key, After: kind == including}
 }
 
-// post adds what the index of a table owes. That it cannot now is no fault of the transaction that has ended.
+// post adds what the index of a table owes. That it cannot now is no fault of the
+// transaction that has ended.
 func (w *Worker) post(t *occ.Table) {
 	if err := w.o.Posts(t); err != nil && w.session.Broken() == nil {
-		w.mendDamage(err)
+		w.repairDamage(err)
 	}
 }

@@ -109,7 +109,8 @@ func TestRangeBounds(t *testing.T) {
 			n, err := tab.Count(tx, c.from, c.to)
 			k, v, found, err1 := tab.First(tx, c.from, c.to)
 			l, _, _, err2 := tab.Last(tx, c.from, c.to)
-			if n != len(c.want) || found != (n > 0) || found && (k != c.want[0] || v != fmt.Sprint(k) || l != c.want[n-1]) {
+			if n != len(c.want) || found != (n > 0) || found && (k != c.want[0] || v != fmt.Sprint(k) ||
+				l != c.want[n-1]) {
 				t.Errorf("%s: %d records, from %d %q to %d", c.what, n, k, v, l)
 			}
 			return errors.Join(err, err1, err2)
@@ -119,8 +120,8 @@ func TestRangeBounds(t *testing.T) {
 	}
 }
 
-// TestRangeOwn: a range has what the transaction has inserted, changed and deleted before it, in both directions, and nothing
-// of what the loop does itself.
+// TestRangeOwn: a range has what the transaction has inserted, changed and deleted before it, in
+// both directions, and nothing of what the loop does itself.
 func TestRangeOwn(t *testing.T) {
 	db, tab := tens(t)
 	roll := errors.New("roll back")
@@ -142,7 +143,8 @@ func TestRangeOwn(t *testing.T) {
 			for k, v := range tab.Range(tx, txn.Including[uint64](100), txn.Excluding[uint64](150), options...) {
 				keys, got[k] = append(keys, k), v
 				if k == 120 { // before and behind the loop
-					if err := errors.Join(tab.Put(tx, 119, "a"), tab.Put(tx, 121, "b"), tab.Delete(tx, 140), tab.Delete(tx, 100)); err != nil {
+					if err := errors.Join(tab.Put(tx, 119, "a"), tab.Put(tx, 121, "b"), tab.Delete(tx, 140),
+						tab.Delete(tx, 100)); err != nil {
 						return err
 					}
 				}
@@ -151,7 +153,8 @@ func TestRangeOwn(t *testing.T) {
 			if down {
 				slices.Reverse(want)
 			}
-			if !slices.Equal(keys, want) || got[105] != "new" || got[111] != "put" || got[120] != "changed" || got[110] != "110" {
+			if !slices.Equal(keys, want) || got[105] != "new" || got[111] != "put" || got[120] != "changed" ||
+				got[110] != "110" {
 				t.Errorf("down %v: %v %v, want %v", down, keys, got, want)
 			}
 			return roll
@@ -161,11 +164,13 @@ func TestRangeOwn(t *testing.T) {
 		}
 	}
 	if err := db.Update(t.Context(), func(tx *txn.Tx) error {
-		n, err := tab.DeleteRange(tx, txn.Including[uint64](100), txn.Including[uint64](200), txn.Limit(4), txn.Descending())
+		n, err := tab.DeleteRange(tx, txn.Including[uint64](100), txn.Including[uint64](200),
+			txn.Limit(4), txn.Descending())
 		if n != 4 || err != nil {
 			return fmt.Errorf("%d deleted: %w", n, err)
 		}
-		if got := keysOf(tab.Range(tx, txn.Including[uint64](150), txn.Including[uint64](210))); !slices.Equal(got, []uint64{150, 160, 210}) {
+		if got := keysOf(tab.Range(tx, txn.Including[uint64](150), txn.Including[uint64](210))); !slices.Equal(got,
+			[]uint64{150, 160, 210}) {
 			t.Errorf("%v", got)
 		}
 		return nil
@@ -174,7 +179,8 @@ func TestRangeOwn(t *testing.T) {
 	}
 }
 
-// TestRangeIsLeft: a loop that is left early leaves the transaction as it is, and a conflict only with what it has passed.
+// TestRangeIsLeft: a loop that is left early leaves the transaction as it is, and a conflict only
+// with what it has passed.
 func TestRangeIsLeft(t *testing.T) {
 	db, tab := tens(t)
 	attempts := 0
@@ -260,9 +266,12 @@ func TestRangeErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = db.Update(t.Context(), func(tx *txn.Tx) error { return long.Put(tx, strings.Repeat("k", txn.DefaultMaxKey+1), "") })
+	err = db.Update(t.Context(), func(tx *txn.Tx) error {
+		return long.Put(tx, strings.Repeat("k", txn.DefaultMaxKey+1), "")
+	})
 	says(t, "a long key", err, txn.ErrTooLarge, `"long"`, "128")
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return long.Put(tx, strings.Repeat("k", txn.DefaultMaxKey), "") }); err != nil {
+	if err := db.Update(t.Context(),
+		func(tx *txn.Tx) error { return long.Put(tx, strings.Repeat("k", txn.DefaultMaxKey), "") }); err != nil {
 		t.Error(err)
 	}
 	err = db.View(t.Context(), func(tx *txn.Tx) error { count(tab.Prefix(tx, 1, txn.Parts(1))); return nil })
@@ -271,7 +280,8 @@ func TestRangeErrors(t *testing.T) {
 	says(t, "View", err, txn.ErrReadOnly)
 
 	var kept func(func(uint64, string) bool)
-	if err := db.View(t.Context(), func(tx *txn.Tx) error { kept = tab.Range(tx, noBound, noBound); return nil }); err != nil {
+	if err := db.View(t.Context(),
+		func(tx *txn.Tx) error { kept = tab.Range(tx, noBound, noBound); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got := keysOf(kept); got != nil {
@@ -294,8 +304,10 @@ func TestRangeErrors(t *testing.T) {
 func TestPrefix(t *testing.T) {
 	db := mustOpen(t, tiny())
 	words := inserted(t, db, "words", txn.String, "a", "ab", "abc", "b", "\xff", "\xff\xff", "\xff\xffz")
-	raw := inserted(t, db, "raw", txn.BytesKey, []byte{1}, []byte{1, 0xff}, []byte{1, 0xff, 0xff, 3}, []byte{2}, []byte{2, 0xff})
-	pairs := inserted(t, db, "pairs", txn.Tuple3Key(txn.Uint64, txn.String, txn.Uint64), txn.T3(uint64(1), "a", uint64(1)), txn.T3(uint64(1), "a", uint64(2)),
+	raw := inserted(t, db, "raw", txn.BytesKey, []byte{1}, []byte{1, 0xff}, []byte{1, 0xff, 0xff, 3},
+		[]byte{2}, []byte{2, 0xff})
+	pairs := inserted(t, db, "pairs", txn.Tuple3Key(txn.Uint64, txn.String, txn.Uint64),
+		txn.T3(uint64(1), "a", uint64(1)), txn.T3(uint64(1), "a", uint64(2)),
 		txn.T3(uint64(1), "ab", uint64(1)), txn.T3(uint64(1), "b", uint64(9)), txn.T3(uint64(2), "a", uint64(0)))
 	if err := db.View(t.Context(), func(tx *txn.Tx) error {
 		for _, c := range []struct {
@@ -315,7 +327,8 @@ func TestPrefix(t *testing.T) {
 			}
 		}
 		var last uint64
-		for k := range pairs.Prefix(tx, txn.T3(uint64(1), "", uint64(0)), txn.Parts(1), txn.Descending(), txn.Limit(1)) {
+		for k := range pairs.Prefix(tx, txn.T3(uint64(1), "", uint64(0)), txn.Parts(1),
+			txn.Descending(), txn.Limit(1)) {
 			last = k.C
 		}
 		if last != 9 {
@@ -366,7 +379,8 @@ func inserted[K any](t *testing.T, db *txn.DB, name string, key txn.Key[K], keys
 	return tab
 }
 
-// TestRangeAllocates: a range allocates a little for itself, and nothing for its rows, whose room it has from earlier ones.
+// TestRangeAllocates: a range allocates a little for itself, and nothing for its rows, whose room
+// it has from earlier ones.
 func TestRangeAllocates(t *testing.T) {
 	db, tab := tens(t)
 	w, err := db.NewWorker()
@@ -395,8 +409,9 @@ func TestRangeAllocates(t *testing.T) {
 	}
 }
 
-// TestInsertBesideFORD: an insert that has found its key in an ordered table has locked the leaf for nothing. The commit of
-// what the transaction writes to hash tables gives that lock back, by either policy.
+// TestInsertBesideFORD: an insert that has found its key in an ordered table has locked the
+// leaf for nothing. The commit of what the transaction writes to hash tables gives that lock
+// back, by either policy.
 func TestInsertBesideFORD(t *testing.T) {
 	for _, p := range policies(t) {
 		o := tiny()

@@ -15,7 +15,8 @@ import (
 	"txnode/txn"
 )
 
-// oddKeys are keys of all lengths that matter, of bytes at both ends, many of which begin with others.
+// oddKeys are keys of all lengths that matter, of bytes at both ends, many of which
+// begin with others.
 func oddKeys(most int) (keys [][]byte) {
 	for _, n := range []int{1, 2, 7, 8, 9, 31, 32, 33, 100, 1023, 1024} {
 		if n > most {
@@ -65,16 +66,18 @@ func anEnd(r *rand.Rand, keys [][]byte) end {
 func between(model map[string]string, from, to end) (keys []string) {
 	for _, k := range slices.Sorted(maps.Keys(model)) {
 		f, u := strings.Compare(k, string(from.key)), strings.Compare(k, string(to.key))
-		if (from.key == nil || f > 0 || f == 0 && from.inclusive) && (to.key == nil || u < 0 || u == 0 && to.inclusive) {
+		if (from.key == nil || f > 0 || f == 0 && from.inclusive) &&
+			(to.key == nil || u < 0 || u == 0 && to.inclusive) {
 			keys = append(keys, k)
 		}
 	}
 	return keys
 }
 
-// TestOrderedModel compares ordered tables with a sorted map: keys of all lengths, all kinds of bounds, both directions, limits, prefixes, and
-// pages, inside of transactions that insert, change, move and delete what they range over, and in later ones; and all of it
-// again when the table was opened anew.
+// TestOrderedModel compares ordered tables with a sorted map: keys of all lengths, all kinds of
+// bounds, both directions, limits, prefixes, and pages, inside of transactions that insert,
+// change, move and delete what they range over, and in later ones; and all of it again when the
+// table was opened anew.
 func TestOrderedModel(t *testing.T) {
 	raced.Skip(t)
 	rounds := 150
@@ -109,13 +112,15 @@ func TestOrderedModel(t *testing.T) {
 							var err error
 							switch r.IntN(4) {
 							case 0:
-								if err = tab.Delete(tx, k); there != (err == nil) || err != nil && !errors.Is(err, txn.ErrNotFound) {
+								if err = tab.Delete(tx, k); there != (err == nil) || err != nil &&
+									!errors.Is(err, txn.ErrNotFound) {
 									return fmt.Errorf("delete of %x, there %v: %w", k, there, err)
 								}
 								delete(model, string(k))
 								err = nil
 							case 1:
-								if err = tab.Insert(tx, k, v); there == (err == nil) || err != nil && !errors.Is(err, txn.ErrExists) {
+								if err = tab.Insert(tx, k, v); there == (err == nil) || err != nil &&
+									!errors.Is(err, txn.ErrExists) {
 									return fmt.Errorf("insert of %x, there %v: %w", k, there, err)
 								}
 								if !there {
@@ -151,11 +156,13 @@ func TestOrderedModel(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if err := db.View(t.Context(), func(tx *txn.Tx) error { return compareModel(tx, tab, committed, keys, r) }); err != nil {
+					if err := db.View(t.Context(),
+						func(tx *txn.Tx) error { return compareModel(tx, tab, committed, keys, r) }); err != nil {
 						t.Fatal(err)
 					}
 					if round == rounds/2 {
-						if tab, err = txn.OpenOrderedTable(db, "t", atMost(txn.BytesKey, most), txn.Text()); err != nil {
+						if tab, err = txn.OpenOrderedTable(db, "t", atMost(txn.BytesKey, most),
+							txn.Text()); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -167,7 +174,8 @@ func TestOrderedModel(t *testing.T) {
 }
 
 // compareModel compares some ranges, a prefix, and single keys with a model.
-func compareModel(tx *txn.Tx, tab *txn.OrderedTable[[]byte, string], model map[string]string, keys [][]byte, r *rand.Rand) error {
+func compareModel(tx *txn.Tx, tab *txn.OrderedTable[[]byte, string], model map[string]string, keys [][]byte,
+	r *rand.Rand) error {
 	low, high := anEnd(r, keys), anEnd(r, keys)
 	want, from, to := between(model, low, high), low.bound(), high.bound()
 	down, limit := r.IntN(2) == 0, r.IntN(2)*r.IntN(12)
@@ -186,7 +194,8 @@ func compareModel(tx *txn.Tx, tab *txn.OrderedTable[[]byte, string], model map[s
 	i := 0
 	for k, v := range tab.Range(tx, from, to, options...) {
 		if i == len(want) || string(k) != want[i] || v != model[want[i]] {
-			return fmt.Errorf("from %v to %v, down %v, limit %d: record %d is %x, %.20q, of %x", from, to, down, limit, i, k, v, want)
+			return fmt.Errorf("from %v to %v, down %v, limit %d: record %d is %x, %.20q, of %x",
+				from, to, down, limit, i, k, v, want)
 		}
 		i++
 	}
@@ -221,8 +230,10 @@ func compareModel(tx *txn.Tx, tab *txn.OrderedTable[[]byte, string], model map[s
 	return tx.Err()
 }
 
-// comparePages reads all in pages, each by a transaction of its own that goes on behind the last key.
-func comparePages(t *testing.T, db *txn.DB, tab *txn.OrderedTable[[]byte, string], model map[string]string, r *rand.Rand) {
+// comparePages reads all in pages, each by a transaction of its own that goes on behind the last
+// key.
+func comparePages(t *testing.T, db *txn.DB, tab *txn.OrderedTable[[]byte, string],
+	model map[string]string, r *rand.Rand) {
 	t.Helper()
 	for _, down := range []bool{false, true} {
 		var got []string
@@ -263,8 +274,9 @@ func comparePages(t *testing.T, db *txn.DB, tab *txn.OrderedTable[[]byte, string
 	}
 }
 
-// TestRangeBesideChurn: while others insert and delete keys, and move records, a range returns each key once and in order, all of those that
-// are there throughout, and none that never was. Leaves have a handful of entries, so that they split and merge all the time.
+// TestRangeBesideChurn: while others insert and delete keys, and move records, a range returns each
+// key once and in order, all of those that are there throughout, and none that never was. Leaves
+// have a handful of entries, so that they split and merge all the time.
 func TestRangeBesideChurn(t *testing.T) {
 	const keys = 60
 	key := func(k uint64) string { return fmt.Sprintf("%04d%s", k, strings.Repeat("-", 180)) }
@@ -303,7 +315,9 @@ func TestRangeBesideChurn(t *testing.T) {
 					})
 				default:
 					from, to := r.n(keys), r.n(keys)
-					err = w.View(ctx, func(tx *txn.Tx) error { return besideChurn(tx, tab, key, min(from, to), max(from, to), what == 1) })
+					err = w.View(ctx, func(tx *txn.Tx) error {
+						return besideChurn(tx, tab, key, min(from, to), max(from, to), what == 1)
+					})
 				}
 				if err != nil && !errors.Is(err, txn.ErrNotFound) && !errors.Is(err, txn.ErrConflict) {
 					return err
@@ -315,7 +329,8 @@ func TestRangeBesideChurn(t *testing.T) {
 }
 
 // besideChurn checks a range of TestRangeBesideChurn.
-func besideChurn(tx *txn.Tx, tab *txn.OrderedTable[string, []byte], key func(uint64) string, from, to uint64, down bool) error {
+func besideChurn(tx *txn.Tx, tab *txn.OrderedTable[string, []byte], key func(uint64) string, from,
+	to uint64, down bool) error {
 	var options []txn.RangeOption
 	if down {
 		options = append(options, txn.Descending())
@@ -341,7 +356,8 @@ func besideChurn(tx *txn.Tx, tab *txn.OrderedTable[string, []byte], key func(uin
 		}
 	}
 	if next != len(got) {
-		return fmt.Errorf("from %d to %d, down %v: a key comes twice, out of order, or from nowhere: %.4s", from, to, down, got)
+		return fmt.Errorf("from %d to %d, down %v: a key comes twice, out of order, or from nowhere: %.4s",
+			from, to, down, got)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"txnode/txn"
 )
 
-// TestOrderedTable: what an ordered table has is there in order, in the transaction that has changed it, in later ones,
-// and when the database is opened again.
+// TestOrderedTable: what an ordered table has is there in order, in the transaction that has
+// changed it, in later ones, and when the database is opened again.
 func TestOrderedTable(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()

@@ -24,7 +24,9 @@ func TestOutcomeOfWhoWasNotTold(t *testing.T) {
 	// try returns how many verbs the thread had posted when the last transaction began, and
 	// when it was answered. It stops after a verb, or never if that is 0.
 	try := func(stop uint64) (from, to uint64) {
-		f, err := sim.New(sim.Options{Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true})
+		f, err := sim.New(sim.Options{
+			Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +93,10 @@ func TestOutcomeOfWhoWasNotTold(t *testing.T) {
 		}
 		committed := num(contents(t, db, tab, 1)[mine]) == 1
 		o, err := db.Outcome(t.Context(), id)
-		if err == nil && committed != (o == txn.Committed) || err != nil && (committed || !errors.Is(err, txn.ErrNoOutcome)) {
-			t.Errorf("the thread stopped after verb %d: committed: %v, and the outcome is %v, %v", stop, committed, o, err)
+		if err == nil && committed != (o == txn.Committed) || err != nil &&
+			(committed || !errors.Is(err, txn.ErrNoOutcome)) {
+			t.Errorf("the thread stopped after verb %d: committed: %v, and the outcome is %v, %v",
+				stop, committed, o, err)
 		}
 		if committed {
 			untold++
@@ -111,7 +115,9 @@ func TestOutcomeOfWhoWasNotTold(t *testing.T) {
 // TestMaintainRejoins: a worker that has been declared dead while it did nothing learns that
 // from Maintain, which is no error, and goes on as somebody new.
 func TestMaintainRejoins(t *testing.T) {
-	f, err := sim.New(sim.Options{Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true})
+	f, err := sim.New(sim.Options{
+		Blades: []sim.BladeOptions{{Size: 32 << 20, Key: 1}}, ThreadsPerBlade: 4, Placed: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -150,7 +151,8 @@ func TestLease(t *testing.T) {
 	}
 	time.Sleep(2 * o.LeaseTerm) // idle workers are not declared dead: the database renews their leases
 	for k := range uint64(3) {
-		if err := db.Update(context.Background(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(4)) }); err != nil {
+		if err := db.Update(context.Background(),
+			func(tx *txn.Tx) error { return tab.Put(tx, k, val(4)) }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -165,19 +167,19 @@ type deaf struct {
 
 var errDeaf = errors.New("nobody answers")
 
-func (d *deaf) Load() ([]memory.Entry, memory.Revision, error) {
+func (d *deaf) Load() ([]layout.Entry, layout.Revision, error) {
 	if d.down.Load() {
 		return nil, 0, errDeaf
 	}
 	return d.Mem.Load()
 }
 
-func (d *deaf) Revision() (memory.Revision, error) {
+func (d *deaf) Revision() (layout.Revision, error) {
 	_, rev, err := d.Load()
 	return rev, err
 }
 
-func (d *deaf) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (d *deaf) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if d.down.Load() && d.makes {
 		_, _ = d.Mem.Apply(rev, changes)
 	}
@@ -194,7 +196,8 @@ func TestDeclaredDeadWithoutCatalog(t *testing.T) {
 	for _, kind := range []string{"of the caller's own", "Update", "Begin"} {
 		t.Run(kind, func(t *testing.T) {
 			cat := &deaf{}
-			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1}), txn.PolicyDefault)
+			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1}),
+				txn.PolicyDefault)
 			o.Catalog, o.Workers = cat, 2
 			db := mustOpen(t, o)
 			tab := table(t, db, "t")
@@ -252,13 +255,14 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 	for _, by := range []string{"this process", "another one", "this process as it closes"} {
 		t.Run(by, func(t *testing.T) {
 			cat, armed := &deaf{}, false
-			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1, Fail: func(w *rdma.WR) rdma.Status {
-				if !armed || w.Op != rdma.OpWrite { // the first one of a commit is that of its log record
-					return rdma.StatusOK
-				}
-				cat.down.Store(true)
-				return rdma.StatusTimeout
-			}}), txn.PolicyDefault)
+			o := onFabric(rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: atOnce, Seed: 1,
+				Fail: func(w *rdma.WR) rdma.Status {
+					if !armed || w.Op != rdma.OpWrite { // the first one of a commit is that of its log record
+						return rdma.StatusOK
+					}
+					cat.down.Store(true)
+					return rdma.StatusTimeout
+				}}), txn.PolicyDefault)
 			o.Catalog, o.Workers = cat, 2
 			db := mustOpen(t, o)
 			tab := table(t, db, "t")
@@ -294,7 +298,7 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 			default:
 				c, err := db.Space().Claim(memory.ClaimOptions{Steal: true}, id.Coordinator())
 				if err == nil {
-					err = c.Decide([]memory.Verdict{{Coordinator: id.Coordinator(), Last: id.Seq()}})
+					err = c.Decide([]layout.Verdict{{Coordinator: id.Coordinator(), Last: id.Seq()}})
 				}
 				if err == nil {
 					err = c.Forget()
@@ -305,7 +309,8 @@ func TestOutcomeOfWhoCouldNotRejoin(t *testing.T) {
 			}
 			if by == "another one" { // what is known is told without the catalog
 				cat.down.Store(true)
-				if o, err := db.Outcome(t.Context(), uint64(record.MakeTxID(id.Coordinator(), id.Seq()+1))); err != nil || o != txn.Aborted {
+				if o, err := db.Outcome(t.Context(),
+					uint64(record.MakeTxID(id.Coordinator(), id.Seq()+1))); err != nil || o != txn.Aborted {
 					t.Errorf("one that was never logged: %v, %v", o, err)
 				}
 				_, err := db.Outcome(t.Context(), uint64(id))

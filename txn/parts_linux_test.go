@@ -111,8 +111,9 @@ func (d *disk) written(t *testing.T) {
 	}
 }
 
-// TestSmallDisk: a disk of 64 MiB holds 10,000 small records with every option of space at its
-// default. When the disk is full, what is there can be read and changed; with more room, all goes on.
+// TestSmallDisk: a disk of 64 MiB holds 10,000 small records with every option of space at
+// its default. When the disk is full, what is there can be read and changed; with more
+// room, all goes on.
 func TestSmallDisk(t *testing.T) {
 	raced.Skip(t)
 	d := newDisk(t, 2, 1<<30)

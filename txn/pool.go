@@ -142,8 +142,9 @@ func (p *pool) hasWaited(ns int64) {
 	p.waited.Add(ns)
 }
 
-// makeWorker makes a worker that has been counted. When there is no space for it,
-// the pool stays as large as it is, and the caller shares it: both results are nil. A worker that is there when ctx has ended is put into the pool.
+// makeWorker makes a worker that has been counted. When there is no space for it, the pool stays as
+// large as it is, and the caller shares it: both results are nil. A worker that is there when ctx
+// has ended is put into the pool.
 func (db *DB) makeWorker(ctx context.Context) (*Worker, error) {
 	if !db.hears(ctx) {
 		return db.madeWorker(db.newWorker(ctx, true))
@@ -186,7 +187,8 @@ func (db *DB) madeWorker(w *Worker, err error) (*Worker, error) {
 // replaced.
 func (db *DB) put(w *Worker) { db.putIn(context.Background(), w) }
 
-// putIn is put for a caller that waits for what the worker has posted until ctx is done, and no longer.
+// putIn is put for a caller that waits for what the worker has posted until ctx is done, and no
+// longer.
 func (db *DB) putIn(ctx context.Context, w *Worker) {
 	p := &db.pool
 	if w.left == nil && p.waiting(db) && w.session.Broken() == nil {
@@ -250,8 +252,9 @@ func (p *pool) waiting(db *DB) bool { return p.wanted.Load() > 0 || db.isClosed(
 // NewWorker and of Run first, and let backups end. Otherwise Close returns an error that says so,
 // and the database stays open.
 //
-// If ctx ends when no transaction is running, and a blade or the catalog is silent that closing waits for, the error is an ErrClosing: the database
-// closes itself, and Options.Closer. Until then fabric and catalog are in use. To call Close again waits on, and returns what becomes of it. A
+// If ctx ends when no transaction is running, and a blade or the catalog is silent that closing
+// waits for, the error is an ErrClosing: the database closes itself, and Options.Closer. Until then
+// fabric and catalog are in use. To call Close again waits on, and returns what becomes of it. A
 // context that has ended before the call bounds the wait for transactions alone.
 //
 // After any other error the database is closed all the same. The next Open does what could not be
@@ -293,8 +296,8 @@ func (x *closing) await(ctx context.Context, db *DB) error {
 	return x.err
 }
 
-// close is Close. stays, if not nil, is to be set before the database is opened again, since transactions are running: if it is set, they
-// are waited for.
+// close is Close. stays, if not nil, is to be set before the database is opened again, since
+// transactions are running: if it is set, they are waited for.
 func (db *DB) close(ctx context.Context, stays *atomic.Bool) error {
 	p := &db.pool
 	db.mu.Lock()
@@ -310,7 +313,8 @@ func (db *DB) close(ctx context.Context, stays *atomic.Bool) error {
 			}
 		}
 		db.mu.Unlock()
-		return fmt.Errorf("txn: close: %d workers of NewWorker, Run or Backup are still open: close them first", max(n, 1))
+		return fmt.Errorf("txn: close: %d workers of NewWorker, Run or Backup are still open: close them first",
+			max(n, 1))
 	}
 	db.open.Store(false)
 	close(p.shut)
@@ -331,7 +335,9 @@ func (db *DB) close(ctx context.Context, stays *atomic.Bool) error {
 				db.open.Store(true)
 				p.shut = make(chan struct{})
 				db.mu.Unlock()
-				return errors.Join(append(errs, fmt.Errorf("txn: close: transactions are still running, the database stays open: %w", canceled(ctx)))...)
+				return errors.Join(append(errs,
+					fmt.Errorf("txn: close: transactions are still running, the database stays open: %w",
+						canceled(ctx)))...)
 			}
 		}
 		if w != nil {

@@ -96,7 +96,9 @@ func keyWindow(t *testing.T, db *txn.DB, table *txn.Table[uint64, []byte], windo
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(window, uint64(id)))
 			for n := range each {
-				in := keyInput{key: window*keys + r.Uint64N(keys), kind: "rrwdaa"[r.IntN(6)], value: uint64(id*each + n + 1)}
+				in := keyInput{
+					key: window*keys + r.Uint64N(keys), kind: "rrwdaa"[r.IntN(6)], value: uint64(id*each + n + 1),
+				}
 				var found uint64
 				body := func(tx *txn.Tx) error {
 					get := table.GetForUpdate

@@ -3,7 +3,7 @@ package txn_test
 import (
 	"bytes"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/txn"
@@ -23,7 +23,7 @@ func quiet(t tester, db *txn.DB) (live int) {
 	c := th.Plain()
 	var b rdma.Batch
 	const chunk = 1 << 20
-	var buf [memory.MaxReplicas]uint32
+	var buf [layout.MaxReplicas]uint32
 	for k := range buf {
 		if buf[k], err = th.Alloc(chunk); err != nil {
 			t.Fatal(err)
@@ -32,16 +32,16 @@ func quiet(t tester, db *txn.DB) (live int) {
 	l, v := space.Layout(), space.View()
 	for id := range l.Segments {
 		seg := &l.Segments[id]
-		if seg.Kind != memory.KindBlocks && seg.Kind != memory.KindIndex || seg.Vacant {
+		if seg.Kind != layout.KindBlocks && seg.Kind != layout.KindIndex || seg.Vacant {
 			continue
 		}
 		step := uint32(chunk)
-		if seg.Kind == memory.KindBlocks {
+		if seg.Kind == layout.KindBlocks {
 			step = chunk / seg.Class.Size() * seg.Class.Size()
 		}
 		for off := uint32(0); off < l.SegmentSize; off += step {
 			n := min(step, l.SegmentSize-off)
-			a := memory.MakeAddr(memory.SegmentID(id), off)
+			a := layout.MakeAddr(layout.SegmentID(id), off)
 			b.Reset()
 			for k := range v.Copies(a) {
 				b.Read(v.At(a, k), buf[k], n)
@@ -50,17 +50,18 @@ func quiet(t tester, db *txn.DB) (live int) {
 				t.Fatal(err)
 			}
 			first := th.Bytes(buf[0], n)
-			if seg.Kind == memory.KindIndex {
+			if seg.Kind == layout.KindIndex {
 				for k := 1; k < v.Copies(a); k++ {
 					if copyK := th.Bytes(buf[k], n); !bytes.Equal(first, copyK) {
-						t.Errorf("index segment %d differs on copy %d from %#x on", id, k, int(off)+firstDifference(first, copyK))
+						t.Errorf("index segment %d differs on copy %d from %#x on",
+							id, k, int(off)+firstDifference(first, copyK))
 					}
 				}
 				continue
 			}
 			size := seg.Class.Size()
 			for at := uint32(0); at+size <= n; at += size {
-				block := memory.MakeAddr(memory.SegmentID(id), off+at)
+				block := layout.MakeAddr(layout.SegmentID(id), off+at)
 				img := record.Image(first[at : at+size])
 				need, err := img.Check(block)
 				if err != nil {
@@ -76,8 +77,10 @@ func quiet(t tester, db *txn.DB) (live int) {
 				live++
 				for k := 1; k < v.Copies(block); k++ {
 					if copyK := th.Bytes(buf[k]+at, uint32(need)); !bytes.Equal(img[:need], copyK) {
-						t.Errorf("block %v (%v, key %x) differs on copy %d from byte %d on: version %v and %v", block, img.Meta().State(),
-							img.Key(), k, firstDifference(img[:need], copyK), img.Version(), record.Image(copyK).Version())
+						t.Errorf("block %v (%v, key %x) differs on copy %d from byte %d on: version %v and %v",
+							block, img.Meta().State(),
+							img.Key(), k, firstDifference(img[:need], copyK), img.Version(),
+							record.Image(copyK).Version())
 					}
 				}
 			}

@@ -28,8 +28,8 @@ func OpenRawTable(db *DB, name string) (*RawTable, error) {
 	return &RawTable{t.t, db}, nil
 }
 
-// Raw returns the table as one of bytes: encoded values under encoded keys. For programs that encode by
-// themselves and want ranges, too: an OrderedTable of BytesKey and Bytes().
+// Raw returns the table as one of bytes: encoded values under encoded keys. For programs that
+// encode by themselves and want ranges, too: an OrderedTable of BytesKey and Bytes().
 func (t *Table[K, V]) Raw() *RawTable { return &RawTable{t.t, t.db} }
 
 // Name returns the table's name.

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/txn"
 )
 
-// TestReaderBesideDoubt: somebody opens a database to read it that another one has open, on the same
-// blades. While nobody knows whether the catalog has made a change of the epoch, or when what he
-// has read of the catalog is old by now, he is refused: the blades keep the keys that they have, or
-// whoever writes would take all of them for restarted, and lost.
+// TestReaderBesideDoubt: somebody opens a database to read it that another one has open, on the
+// same blades. While nobody knows whether the catalog has made a change of the epoch, or when what
+// he has read of the catalog is old by now, he is refused: the blades keep the keys that they have,
+// or whoever writes would take all of them for restarted, and lost.
 func TestReaderBesideDoubt(t *testing.T) {
 	f, err := inproc.New(inproc.Options{Seed: 1, Blades: slices.Repeat([]inproc.BladeOptions{{Size: 16 << 20}}, 3)})
 	if err != nil {
@@ -70,7 +70,7 @@ func TestReaderBesideDoubt(t *testing.T) {
 	}
 	ro.Catalog = copied
 	_, err = txn.Open(t.Context(), ro)
-	says(t, "by an old catalog", err, memory.ErrForeign, "old copy", "Bring the newest back")
+	says(t, "by an old catalog", err, layout.ErrForeign, "old copy", "Bring the newest back")
 	ro.Catalog = cat
 	reads(mustOpen(t, ro))
 	reads(db)
@@ -79,8 +79,9 @@ func TestReaderBesideDoubt(t *testing.T) {
 	}
 }
 
-// TestReaderBesideRestart: a blade has restarted, and before whoever has the database open notices that, somebody opens it to
-// read. He is refused, and leaves the blade as it is, so that it is noticed. He can read when that is over.
+// TestReaderBesideRestart: a blade has restarted, and before whoever has the database open notices
+// that, somebody opens it to read. He is refused, and leaves the blade as it is, so that it is
+// noticed. He can read when that is over.
 func TestReaderBesideRestart(t *testing.T) {
 	ctx := t.Context()
 	f, err := inproc.New(inproc.Options{Seed: 1, Blades: slices.Repeat([]inproc.BladeOptions{{Size: 16 << 20}}, 3)})
@@ -106,7 +107,8 @@ func TestReaderBesideRestart(t *testing.T) {
 	case !errors.Is(err, rdma.ErrStaleKey) && !errors.Is(err, txn.ErrUnrecovered): // or it is about to
 		t.Errorf("opened to read: %v", err)
 	}
-	for n := 0; !db.Space().Restarted(1) && len(db.Redundancy().Outages) == 0; n++ { // what it has met by itself it notes soon
+	// what it has met by itself it notes soon
+	for n := 0; !db.Space().Restarted(1) && len(db.Redundancy().Outages) == 0; n++ {
 		if n == 30000 {
 			t.Fatal("nobody knows that the blade has restarted")
 		}
@@ -118,7 +120,9 @@ func TestReaderBesideRestart(t *testing.T) {
 	if err := db.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := mustOpen(t, o).Close(ctx); err != nil { // who opens it again sweeps what the lost one may have had
+	again := mustOpen(t, o) // sweeps what the lost one may have had
+	until(t, "it is swept", func() bool { _, unswept := again.Space().Unswept(); return !unswept })
+	if err := again.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if r, err = txn.Open(ctx, read); err != nil {

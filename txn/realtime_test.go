@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/inproc"
 	"txnode/txn"
 )
@@ -28,12 +29,14 @@ func TestRealTime(t *testing.T) {
 	db := mustOpen(t, o)
 	tab := table(t, db, "t")
 	fill(t, db, tab, 100, val(1))
-	lives := func(c memory.CoordinatorEntry) bool { return db.Space().Lease(c.ID, f.Now()) == memory.LeaseLive }
-	for from := f.Now(); f.Now() < from+int64(o.LeaseTerm) || !slices.ContainsFunc(db.Space().Layout().Coordinators, lives); { // its worker is idle
+	lives := func(c layout.CoordinatorEntry) bool { return db.Space().Lease(c.ID, f.Now()) == memory.LeaseLive }
+	// its worker is idle
+	for from := f.Now(); f.Now() < from+int64(o.LeaseTerm) ||
+		!slices.ContainsFunc(db.Space().Layout().Coordinators, lives); {
 		time.Sleep(time.Millisecond)
 	}
 	segs := db.Space().Layout().Segments
-	of := slices.IndexFunc(segs, func(s memory.Segment) bool { return s.Kind == memory.KindBlocks })
+	of := slices.IndexFunc(segs, func(s layout.Segment) bool { return s.Kind == layout.KindBlocks })
 	if err := f.StopBlade(segs[of].Placement.Replicas[0].Blade); err != nil {
 		t.Fatal(err)
 	}

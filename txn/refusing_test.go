@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
-// refusing is a fabric on which blades execute verbs, and do not change their keys: their servers are stopped.
+// refusing is a fabric on which blades execute verbs, and do not change their keys: their
+// servers are stopped.
 type refusing struct {
 	*rdmatest.Fabric
 	blades atomic.Uint32 // a bit each
@@ -45,8 +46,9 @@ func (f *refusing) Revoke(b rdma.BladeID, before rdma.Key) error {
 	return f.Fabric.Revoke(b, before)
 }
 
-// TestBladeRefuses: a process dies, and a blade executes verbs and does not change its keys from then on, when another blade
-// may have died before. It is declared dead after a while: the dead are recovered, after few epochs.
+// TestBladeRefuses: a process dies, and a blade executes verbs and does not change its keys from
+// then on, when another blade may have died before. It is declared dead after a while: the dead are
+// recovered, after few epochs.
 func TestBladeRefuses(t *testing.T) {
 	raced.Skip(t)
 	for _, second := range []bool{false, true} {
@@ -101,11 +103,14 @@ func TestBladeRefuses(t *testing.T) {
 			t.Fatal("it does not refuse")
 		}
 		registered := func() bool {
-			return slices.ContainsFunc(db.Space().Layout().Coordinators, func(c memory.CoordinatorEntry) bool { return c.ID == id })
+			return slices.ContainsFunc(db.Space().Layout().Coordinators, func(c layout.CoordinatorEntry) bool {
+				return c.ID == id
+			})
 		}
 		for i := 0; len(db.Space().Layout().Processes) > 1 || registered() || db.Space().View().Up(1); i++ {
 			if i == 1000 {
-				t.Fatalf("after %d refusals registered are %+v, and %+v", f.calls.Load(), db.Space().Layout().Processes, db.Space().Layout().Coordinators)
+				t.Fatalf("after %d refusals registered are %+v, and %+v", f.calls.Load(), db.Space().Layout().Processes,
+					db.Space().Layout().Coordinators)
 			}
 			w.Sleep(int64(10 * time.Millisecond))
 			_ = w.Maintain()
@@ -117,7 +122,8 @@ func TestBladeRefuses(t *testing.T) {
 			t.Error("the blade that refuses takes part")
 		}
 		x := db.Redundancy().Outages
-		if k := len(x) - 1; k < 0 || x[k].Blade != 1 || !strings.Contains(x[k].Cause, "has not changed its access keys") {
+		if k := len(x) - 1; k < 0 || x[k].Blade != 1 ||
+			!strings.Contains(x[k].Cause, "has not changed its access keys") {
 			t.Errorf("outages: %+v", x)
 		}
 		if err := w.Update(t.Context(), func(tx *txn.Tx) error {
@@ -149,8 +155,9 @@ func TestBladeRefuses(t *testing.T) {
 	}
 }
 
-// TestBladesRefuseTogether: two blades do not change their keys from the same moment on. They have the only copies of some segments: one
-// is declared dead, not both, and when they have come to themselves all is there.
+// TestBladesRefuseTogether: two blades do not change their keys from the same moment on. They have
+// the only copies of some segments: one is declared dead, not both, and when they have come to
+// themselves all is there.
 func TestBladesRefuseTogether(t *testing.T) {
 	raced.Skip(t)
 	f := &refusing{Fabric: rdmatest.New(rdmatest.Options{Blades: 3, Size: 8 << 20, Caps: atOnce, Seed: 5})}

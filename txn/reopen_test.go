@@ -16,6 +16,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn"
@@ -195,6 +196,11 @@ func TestReopenReadOnly(t *testing.T) {
 		}
 		_, err = txn.CreateTable(db, "new", txn.Uint64, txn.Bytes())
 		says(t, "CreateTable", err, txn.ErrReadOnly, "new")
+		index := txn.NewIndex("new", txn.BytesKey, func(_ uint64, v []byte) [][]byte { return [][]byte{v} })
+		_, err = txn.CreateTable(db, "t", txn.Uint64, txn.Bytes(), index)
+		says(t, "an index", err, txn.ErrReadOnly, "new")
+		_, err = txn.OpenTable(db, "t", txn.Uint64, txn.Bytes(), index)
+		says(t, "an index that is opened", err, txn.ErrNoTable)
 		if err := db.Run(t.Context(), 2, 3, func(ctx context.Context, _ int, w *txn.Worker) error {
 			return w.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 3); return err })
 		}); err != nil {
@@ -293,7 +299,8 @@ func TestGrownBlades(t *testing.T) {
 	db = mustOpen(t, o)
 	tab = table(t, db, "t")
 	for k := range uint64(200) {
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1<<40+k, make([]byte, 1000)) }); err != nil {
+		if err := db.Update(t.Context(),
+			func(tx *txn.Tx) error { return tab.Put(tx, 1<<40+k, make([]byte, 1000)) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,7 +308,7 @@ func TestGrownBlades(t *testing.T) {
 	close1(t, db)
 	o.BladeSize = 4 << 20
 	_, err = txn.Open(t.Context(), o)
-	says(t, "smaller again", err, memory.ErrGeometry, "shrink")
+	says(t, "smaller again", err, layout.ErrGeometry, "shrink")
 }
 
 // fillUp inserts values of a size, n per transaction, until that fails.
@@ -347,7 +354,9 @@ func TestDurabilityPower(t *testing.T) {
 		before := w.Phases()
 		update()
 		after := w.Phases()
-		if n := after[occ.PhaseCommit].Verbs[rdma.OpFlush] - before[occ.PhaseCommit].Verbs[rdma.OpFlush]; n < uint64(f+1) || n > 2 { // of the logs on both blades, for whoever commits now
+		// of the logs on both blades, for whoever commits now
+		if n := after[occ.PhaseCommit].Verbs[rdma.OpFlush] - before[occ.PhaseCommit].Verbs[rdma.OpFlush]; n < uint64(f+
+			1) || n > 2 {
 			t.Errorf("f=%d: a commit has posted %d flushes", f, n)
 		}
 		if n := after[occ.PhaseCommit].RoundTrips - before[occ.PhaseCommit].RoundTrips; n != 2 {
@@ -418,8 +427,8 @@ func TestIndexGroups(t *testing.T) {
 	}
 }
 
-// TestReadUnswept: a database was closed before it was looked what a client has left that had died. Who would only read it
-// is told that, and not that it was not closed.
+// TestReadUnswept: a database was closed before it was looked what a client has left that had died.
+// Who would only read it is told that, and not that it was not closed.
 func TestReadUnswept(t *testing.T) {
 	o := tiny()
 	o.Dir, o.LeaseTerm = t.TempDir(), -1

@@ -14,8 +14,9 @@ func firstByte(name string) *txn.Index[[]byte, []byte, []byte] {
 	return txn.NewIndex(name, txn.BytesKey, func(_, v []byte) [][]byte { return [][]byte{bytes.Clone(v[:1])} })
 }
 
-// TestReservedTables: a write that would leave a table and its indexes different is ErrIndexes, by whatever handle and in
-// whatever way it is made, and changes nothing, also if its transaction commits.
+// TestReservedTables: a write that would leave a table and its indexes different is ErrIndexes,
+// by whatever handle and in whatever way it is made, and changes nothing, also if its
+// transaction commits.
 func TestReservedTables(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) {
@@ -51,7 +52,9 @@ func TestReservedTables(t *testing.T) {
 			ways := map[string]func(tx *txn.Tx, k, v []byte) error{}
 			rawWays := func(name string, r *txn.RawTable) {
 				ways[name+" Put"] = r.Put
-				ways[name+" Insert"] = func(tx *txn.Tx, k, v []byte) error { return r.Insert(tx, append(bytes.Clone(k), "..."...), v) }
+				ways[name+" Insert"] = func(tx *txn.Tx, k, v []byte) error {
+					return r.Insert(tx, append(bytes.Clone(k), "..."...), v)
+				}
 				ways[name+" Delete"] = func(tx *txn.Tx, k, _ []byte) error { return r.Delete(tx, k) }
 				for _, mode := range []txn.Mode{txn.ForRead, txn.ForUpdate} {
 					ways[fmt.Sprint(name, " Row.Put ", mode)] = func(tx *txn.Tx, k, v []byte) error {
@@ -65,7 +68,9 @@ func TestReservedTables(t *testing.T) {
 			}
 			typedWays := func(name string, x *txn.Table[[]byte, []byte]) {
 				ways[name+" Put"] = x.Put
-				ways[name+" Insert"] = func(tx *txn.Tx, k, v []byte) error { return x.Insert(tx, append(bytes.Clone(k), "..."...), v) }
+				ways[name+" Insert"] = func(tx *txn.Tx, k, v []byte) error {
+					return x.Insert(tx, append(bytes.Clone(k), "..."...), v)
+				}
 				ways[name+" Delete"] = func(tx *txn.Tx, k, _ []byte) error { return x.Delete(tx, k) }
 				for _, change := range []txn.Change{txn.Store, txn.Remove} {
 					ways[fmt.Sprint(name, " Update ", change)] = func(tx *txn.Tx, k, v []byte) error {
@@ -79,7 +84,9 @@ func TestReservedTables(t *testing.T) {
 			typedWays("one of two indexes", one)
 			try := func(way string, write func(tx *txn.Tx, k, v []byte) error, k []byte) {
 				t.Helper()
-				for _, v := range []string{"b", "b, and more than what a short record has room for, which is some thirty bytes"} {
+				for _, v := range []string{
+					"b", "b, and more than what a short record has room for, which is some thirty bytes",
+				} {
 					var got error
 					if err := db.Update(ctx, func(tx *txn.Tx) error {
 						got = write(tx, k, []byte(v))
@@ -102,8 +109,11 @@ func TestReservedTables(t *testing.T) {
 					try(way, write, []byte(k))
 				}
 			}
-			for what, x := range map[string]*txn.Table[[]byte, []byte]{"no index": none, "one of two indexes": one, "index": typed.Table} {
-				_, err := x.Load(ctx, func(yield func(k, v []byte) bool) { yield(short, []byte("b")) }, txn.LoadOptions{})
+			for what, x := range map[string]*txn.Table[[]byte, []byte]{
+				"no index": none, "one of two indexes": one, "index": typed.Table,
+			} {
+				_, err := x.Load(ctx, func(yield func(k, v []byte) bool) { yield(short, []byte("b")) },
+					txn.LoadOptions{})
 				says(t, "Load, "+what, err, txn.ErrIndexes)
 			}
 			says(t, "DeleteRange", db.Update(ctx, func(tx *txn.Tx) error {
@@ -129,7 +139,8 @@ func TestReservedTables(t *testing.T) {
 	}
 }
 
-func bytesTable(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableIndex[[]byte, []byte]) *txn.Table[[]byte, []byte] {
+func bytesTable(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableIndex[[]byte, []byte]) *txn.Table[[]byte,
+	[]byte] {
 	t.Helper()
 	if !ordered {
 		x, err := txn.CreateTable(db, "t", txn.BytesKey, txn.Bytes(), indexes...)
@@ -146,7 +157,8 @@ func bytesTable(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableInde
 }
 
 // reopenBytes opens that table with some of its indexes.
-func reopenBytes(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableIndex[[]byte, []byte]) *txn.Table[[]byte, []byte] {
+func reopenBytes(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableIndex[[]byte, []byte]) *txn.Table[[]byte,
+	[]byte] {
 	t.Helper()
 	if !ordered {
 		x, err := txn.OpenTable(db, "t", txn.BytesKey, txn.Bytes(), indexes...)

@@ -12,14 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"txnode/memory"
 	"txnode/memory/catalog/catalogtest"
+	"txnode/memory/layout"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 	"txnode/verify"
 )
 
-// Changes that all processes must know: a table is dropped, or gets another index, while other processes use it.
+// Changes that all processes must know: a table is dropped, or gets another index, while
+// other processes use it.
 
 // wordsOf opens, or makes, one table in each of some processes.
 func wordsOf(t *testing.T, dbs ...*txn.DB) (all []*txn.Table[uint64, uint64]) {
@@ -35,9 +36,9 @@ func wordsOf(t *testing.T, dbs ...*txn.DB) (all []*txn.Table[uint64, uint64]) {
 }
 
 // tableState is what the catalog says of the newest table of a name.
-func tableState(t *testing.T, o txn.Options, name string) (state memory.TableState) {
+func tableState(t *testing.T, o txn.Options, name string) (state layout.TableState) {
 	t.Helper()
-	l, err := memory.LoadLayout(o.Catalog)
+	l, err := layout.LoadLayout(o.Catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func closedWell(t *testing.T, o txn.Options, dbs ...*txn.DB) {
 		}
 	}
 	close1(t, mustOpen(t, o)) // it sweeps
-	l, err := memory.LoadLayout(o.Catalog)
+	l, err := layout.LoadLayout(o.Catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,8 @@ func closedWell(t *testing.T, o txn.Options, dbs ...*txn.DB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Check(context.Background(), verify.Options{Report: func(f verify.Finding) error { t.Errorf("%v", f); return nil }}); err != nil {
+	if _, err := d.Check(context.Background(),
+		verify.Options{Report: func(f verify.Finding) error { t.Errorf("%v", f); return nil }}); err != nil {
 		t.Error(err)
 	}
 	if err := d.Close(); err != nil {
@@ -84,8 +86,9 @@ func until(t *testing.T, what string, fn func() bool) {
 	}
 }
 
-// TestDropBesideProcesses: a process drops a table, and another one an index, while three processes write. When that has returned, no
-// process commits to them any more, all of their room is free, and the tables that stay have what was committed.
+// TestDropBesideProcesses: a process drops a table, and another one an index, while three processes
+// write. When that has returned, no process commits to them any more, all of their room is free,
+// and the tables that stay have what was committed.
 func TestDropBesideProcesses(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered %v", ordered), func(t *testing.T) {
@@ -106,7 +109,8 @@ func TestDropBesideProcesses(t *testing.T) {
 						late := dropped
 						mu.Unlock()
 						err := db.Update(ctx, func(tx *txn.Tx) error {
-							if err := notes.Put(tx, n%50*3+uint64(i), note{fmt.Sprint(n % 7), strings.Repeat("x", int(n%200))}); err != nil {
+							if err := notes.Put(tx, n%50*3+uint64(i),
+								note{fmt.Sprint(n % 7), strings.Repeat("x", int(n%200))}); err != nil {
 								return err
 							}
 							v, _, err := counts[i].Lookup(tx, uint64(i))
@@ -145,7 +149,7 @@ func TestDropBesideProcesses(t *testing.T) {
 				t.Errorf("epochs %d to %d began", epoch+1, now)
 			}
 			for _, name := range []string{"notes", "notes.by_tag"} {
-				if s := tableState(t, o, name); s != memory.TableDropped {
+				if s := tableState(t, o, name); s != layout.TableDropped {
 					t.Errorf("table %q is in state %v", name, s)
 				}
 			}
@@ -160,7 +164,8 @@ func TestDropBesideProcesses(t *testing.T) {
 					t.Error(err)
 				}
 				again := notesTable(t, db, ordered) // of the same name
-				if err := db.Update(ctx, func(tx *txn.Tx) error { return again.Put(tx, uint64(i), note{}) }); err != nil {
+				if err := db.Update(ctx,
+					func(tx *txn.Tx) error { return again.Put(tx, uint64(i), note{}) }); err != nil {
 					t.Errorf("process %d in a new table of the name: %v", i, err)
 				}
 			}
@@ -169,8 +174,8 @@ func TestDropBesideProcesses(t *testing.T) {
 	}
 }
 
-// TestIndexBesideProcesses: a table gets an index while other processes write to it without. Then they open it with the index. It is
-// complete, and unique if it is to be.
+// TestIndexBesideProcesses: a table gets an index while other processes write to it without. Then
+// they open it with the index. It is complete, and unique if it is to be.
 func TestIndexBesideProcesses(t *testing.T) {
 	for _, unique := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unique %v", unique), func(t *testing.T) {
@@ -192,7 +197,8 @@ func TestIndexBesideProcesses(t *testing.T) {
 						}
 						id := n%100*3 + uint64(i)
 						err := db.Update(ctx, func(tx *txn.Tx) error {
-							return notes.Put(tx, id, note{fmt.Sprintf("%d of %d", n%5, id), strings.Repeat("x", int(n*37%900))})
+							return notes.Put(tx, id,
+								note{fmt.Sprintf("%d of %d", n%5, id), strings.Repeat("x", int(n*37%900))})
 						})
 						switch {
 						case errors.Is(err, txn.ErrIndexes):
@@ -232,7 +238,8 @@ type waiting struct {
 	cancel context.CancelFunc
 }
 
-// begun is a transaction of a process, which is rolled back if the test fails before its end, since the process would not close.
+// begun is a transaction of a process, which is rolled back if the test fails before its end, since
+// the process would not close.
 func begun(t *testing.T, db *txn.DB) *txn.Tx {
 	t.Helper()
 	tx, err := db.Begin(context.Background(), false)
@@ -259,8 +266,9 @@ func waitsFor(t *testing.T, db, other *txn.DB, fn func(ctx context.Context) erro
 	return w
 }
 
-// TestChangeAwaitsTransaction: a transaction of another process is under way that has used the table. It may end, and the change waits for
-// that. A wait that is given up says which process it was for, and the next call goes on.
+// TestChangeAwaitsTransaction: a transaction of another process is under way that has used the
+// table. It may end, and the change waits for that. A wait that is given up says which process it
+// was for, and the next call goes on.
 func TestChangeAwaitsTransaction(t *testing.T) {
 	for _, what := range []string{"drop", "opening", "index"} {
 		t.Run(what, func(t *testing.T) {
@@ -268,7 +276,8 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 			o.LeaseTerm = time.Hour // what is under way is not given up
 			a, b := mustOpen(t, o), mustOpen(t, o)
 			ours, theirs := notesTable(t, a, false), notesTable(t, b, false)
-			if err := a.Update(t.Context(), func(tx *txn.Tx) error { return ours.Put(tx, 1, note{Tag: "one"}) }); err != nil {
+			if err := a.Update(t.Context(),
+				func(tx *txn.Tx) error { return ours.Put(tx, 1, note{Tag: "one"}) }); err != nil {
 				t.Fatal(err)
 			}
 			tx := begun(t, b)
@@ -287,7 +296,7 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 			if what != "index" {
 				_, err := txn.OpenTable(b, "notes", txn.Uint64, txn.JSON[note]())
 				says(t, "a table that is being dropped", err, txn.ErrNoTable)
-				if s := tableState(t, o, "notes"); s != memory.TableDropping {
+				if s := tableState(t, o, "notes"); s != layout.TableDropping {
 					t.Errorf("the table is in state %v", s)
 				}
 			}
@@ -300,7 +309,7 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 			if what == "opening" { // which does not wait for long
 				until(t, "an opening finishes the drop", func() bool {
 					close1(t, reopen(t, o))
-					return tableState(t, o, "notes") == memory.TableDropped
+					return tableState(t, o, "notes") == layout.TableDropped
 				})
 			} else if err := <-w.done; err != nil {
 				t.Errorf("when it has ended: %v", err)
@@ -308,7 +317,7 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 			err := b.Update(t.Context(), func(tx *txn.Tx) error { return theirs.Put(tx, 3, note{Tag: "three"}) })
 			if what != "index" {
 				says(t, "what begins since", err, txn.ErrDropped)
-				if s := tableState(t, o, "notes"); s != memory.TableDropped {
+				if s := tableState(t, o, "notes"); s != layout.TableDropped {
 					t.Errorf("the table is in state %v", s)
 				}
 			} else {
@@ -322,8 +331,8 @@ func TestChangeAwaitsTransaction(t *testing.T) {
 	}
 }
 
-// TestDropAwaitsIdleWorker: a worker of another process is idle, and says nothing. It is given up when a lease would have ended, and goes on
-// working after that.
+// TestDropAwaitsIdleWorker: a worker of another process is idle, and says nothing. It is given up
+// when a lease would have ended, and goes on working after that.
 func TestDropAwaitsIdleWorker(t *testing.T) {
 	o := sharedOn(t, 2)
 	o.LeaseTerm = 300 * time.Millisecond
@@ -339,14 +348,15 @@ func TestDropAwaitsIdleWorker(t *testing.T) {
 	if err := errors.Join(put(), a.DropTable(t.Context(), "notes"), put(), idle.Close()); err != nil {
 		t.Error(err)
 	}
-	if s := tableState(t, o, "notes"); s != memory.TableDropped {
+	if s := tableState(t, o, "notes"); s != layout.TableDropped {
 		t.Errorf("the table is in state %v", s)
 	}
 	closedWell(t, o, a, b)
 }
 
-// TestDropBesideCutOff: another process hears nothing of the catalog, so it does not know that a table is being dropped. It is waited for until its
-// registration has ended. From then on it commits nothing to the table.
+// TestDropBesideCutOff: another process hears nothing of the catalog, so it does not know that a
+// table is being dropped. It is waited for until its registration has ended. From then on it
+// commits nothing to the table.
 func TestDropBesideCutOff(t *testing.T) {
 	o := sharedOn(t, 2)
 	o.LeaseTerm, o.Retries = 300*time.Millisecond, 3
@@ -373,7 +383,7 @@ func TestDropBesideCutOff(t *testing.T) {
 	if err := put(); err == nil {
 		t.Error("it commits to a table that was dropped")
 	}
-	if l := a.Space().Layout(); l.Process(was) != nil || tableState(t, o, "words") != memory.TableDropped {
+	if l := a.Space().Layout(); l.Process(was) != nil || tableState(t, o, "words") != layout.TableDropped {
 		t.Errorf("the table is in state %v, and processes are %+v", tableState(t, o, "words"), l.Processes)
 	}
 	c.Away.Store(false)
@@ -381,8 +391,8 @@ func TestDropBesideCutOff(t *testing.T) {
 	closedWell(t, o, a, b)
 }
 
-// TestDropStopsBeside: a process begins to drop a table, and is heard of no more. Another one finishes that, by the next drop, or when it
-// opens the database.
+// TestDropStopsBeside: a process begins to drop a table, and is heard of no more. Another one
+// finishes that, by the next drop, or when it opens the database.
 func TestDropStopsBeside(t *testing.T) {
 	for _, how := range []string{"drop", "opening", "opening beside"} {
 		t.Run(how, func(t *testing.T) {
@@ -404,7 +414,7 @@ func TestDropStopsBeside(t *testing.T) {
 			if err := a.DropTable(t.Context(), "words"); err == nil {
 				t.Fatal("the process was not stopped")
 			}
-			if s := tableState(t, o, "words"); s != memory.TableDropping {
+			if s := tableState(t, o, "words"); s != layout.TableDropping {
 				t.Fatalf("the table is in state %v", s)
 			}
 			if how == "drop" { // which waits until the registration of the other one has ended
@@ -413,7 +423,7 @@ func TestDropStopsBeside(t *testing.T) {
 				}
 			} else {
 				w := newWorker(t, b)
-				for b.Space().Layout().Mender(memory.MendDrop) != 0 {
+				for b.Space().Layout().Holder(layout.RightDrop) != 0 {
 					w.Sleep(int64(time.Millisecond))
 					if err := w.Maintain(); err != nil {
 						t.Fatal(err)
@@ -429,14 +439,15 @@ func TestDropStopsBeside(t *testing.T) {
 			if how != "drop" {
 				close1(t, reopen(t, o))
 			}
-			if s := tableState(t, o, "words"); s != memory.TableDropped {
+			if s := tableState(t, o, "words"); s != layout.TableDropped {
 				t.Errorf("the table is in state %v", s)
 			}
 		})
 	}
 }
 
-// TestDropAwaitsBackup: another process makes a backup, whose tables are not dropped before it has ended, and the other way round.
+// TestDropAwaitsBackup: another process makes a backup, whose tables are not dropped before it has
+// ended, and the other way round.
 func TestDropAwaitsBackup(t *testing.T) {
 	o := sharedOn(t, 2)
 	a, b := mustOpen(t, o), mustOpen(t, o)
@@ -458,11 +469,12 @@ func TestDropAwaitsBackup(t *testing.T) {
 		}
 		n := &atomic.Int64{}
 		n.Store(20)
-		says(t, "beside a backup", a.DropTable(stopping{t.Context(), n}, "words"), context.Canceled, fmt.Sprintf("the backup of process %d", b.Space().Process()))
+		says(t, "beside a backup", a.DropTable(stopping{t.Context(), n}, "words"), context.Canceled,
+			fmt.Sprintf("the backup of process %d", b.Space().Process()))
 	}}); err != nil || calls == 0 {
 		t.Fatalf("%d calls: %v", calls, err)
 	}
-	if s := tableState(t, o, "words"); s != memory.TableLive {
+	if s := tableState(t, o, "words"); s != layout.TableLive {
 		t.Errorf("the table is in state %v", s)
 	}
 	if err := a.DropTable(t.Context(), "words"); err != nil {

@@ -14,8 +14,9 @@ import (
 	"txnode/txn"
 )
 
-// sticking is a fabric of real time whose requests complete when they are waited for, but for one, of a certain number: that one sticks,
-// and with it what follows on its thread, until it is let go; then all of these fail, without effect.
+// sticking is a fabric of real time whose requests complete when they are waited for, but for one,
+// of a certain number: that one sticks, and with it what follows on its thread, until it is let go;
+// then all of these fail, without effect.
 type sticking struct {
 	rdma.Fabric
 	mu     sync.Mutex
@@ -115,11 +116,14 @@ func (p *stickingPort) Wait(until int64) {
 	}
 }
 
-// TestRestEnds: the release of a lock, which a commit does not wait for, hangs, and the context of the transaction ends. The call returns
-// what it has committed. The lock is seen to all the same, when the worker is not used any more.
+// TestRestEnds: the release of a lock, which a commit does not wait for, hangs, and the context of
+// the transaction ends. The call returns what it has committed. The lock is seen to all the same,
+// when the worker is not used any more.
 func TestRestEnds(t *testing.T) {
 	for _, pooled := range []bool{true, false} {
-		inner, err := inproc.New(inproc.Options{Seed: 3, Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}}})
+		inner, err := inproc.New(inproc.Options{
+			Seed: 3, Blades: []inproc.BladeOptions{{Size: 16 << 20}, {Size: 16 << 20}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +149,9 @@ func TestRestEnds(t *testing.T) {
 			defer f.mu.Unlock()
 			return f.posted
 		}
-		last := math.MaxInt // how many requests a commit posts: the last one writes the image of the primary, and is not waited for
+		// how many requests a commit posts: the last one writes the image of the primary,
+		// and is not waited for
+		last := math.MaxInt
 		for range 3 {
 			from := 0
 			if err := update(t.Context(), func(tx *txn.Tx) error {

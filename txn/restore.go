@@ -18,6 +18,7 @@ import (
 	"txnode/internal/owndir"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn/snapshot"
@@ -34,9 +35,10 @@ const (
 // written. All tables appear at once, when everything is loaded. After an error
 // there are none, and what was written is freed by the next Restore, or the next
 // opening of the database. Another process that has the database open is memory.ErrShared, and
-// none opens it before Restore has returned.
+// none opens it before Restore has returned. For each record of a hash table 16 bytes
+// are kept in memory until the table's index is built.
 func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (snapshot.Info, error) {
-	r, err := snapshot.Open(src, nil)
+	r, err := snapshot.Open(&heedingReader{src, ctx}, nil)
 	if err == nil {
 		err = db.restore(ctx, r, o)
 	}
@@ -44,6 +46,19 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 		return snapshot.Info{}, fmt.Errorf("txn: restore: %w", err)
 	}
 	return r.Info(), nil
+}
+
+// heedingReader reads until a context ends.
+type heedingReader struct {
+	io.ReadSeeker
+	ctx context.Context
+}
+
+func (r *heedingReader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, canceled(r.ctx)
+	}
+	return r.ReadSeeker.Read(p)
 }
 
 // RestoreDir makes a database in the directory dir from a backup. dir must not exist or be empty;
@@ -55,9 +70,10 @@ func (db *DB) Restore(ctx context.Context, src io.ReadSeeker, o BackupOptions) (
 // Until then, or for good after a crash, it is called dir.restoring, where a long name of dir is
 // cut. A directory that exists must be this user's, and stays; it may be a link or a mount point.
 // Until everything is there it has nothing but a directory called restoring; then it gets the
-// files, the catalog last. A failure leaves nothing behind, nor does a panic of ro.Progress. The database is
-// for this user alone.
-func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info, err error) {
+// files, the catalog last. A failure leaves nothing behind, nor does a panic of ro.Progress. The
+// database is for this user alone.
+func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, ro BackupOptions) (info snapshot.Info,
+	err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("txn: restore to %s: %w", dir, err)
@@ -72,13 +88,14 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	files = slices.DeleteFunc(files, func(f fs.DirEntry) bool { return f.IsDir() && f.Name() == "lost+found" })
 	switch {
 	case len(files) == 1 && files[0].Name() == restoring && files[0].IsDir():
-		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none", filepath.Join(dir, restoring))
+		return info, fmt.Errorf("%s exists: another restore is at work or has died; remove it if there is none",
+			filepath.Join(dir, restoring))
 	case len(files) > 0:
 		return info, fmt.Errorf("the directory is not empty: name a new one, or remove what is in it")
 	case !there && !errors.Is(err, fs.ErrNotExist):
 		return info, err
 	}
-	r, err := snapshot.Open(src, nil)
+	r, err := snapshot.Open(&heedingReader{src, ctx}, nil)
 	if err != nil {
 		return info, err
 	}
@@ -153,8 +170,8 @@ func RestoreDir(ctx context.Context, src io.ReadSeeker, dir string, o Options, r
 	return r.Info(), embedded.Sync(filepath.Dir(to))
 }
 
-// partName is what a new directory is called until everything is in it. Its length is bounded, since that of
-// names is: of a long one it is the beginning, and a number that stands for the rest.
+// partName is what a new directory is called until everything is in it. Its length is bounded,
+// since that of names is: of a long one it is the beginning, and a number that stands for the rest.
 func partName(name string) string {
 	const most = 64
 	if len(name) > most {
@@ -193,16 +210,19 @@ type noRoomError struct {
 	full           *memory.NoSpaceError
 }
 
-// Error says which, and what to ask for. Nothing can be deleted to make room, and there is nothing to be reopened.
+// Error says which, and what to ask for. Nothing can be deleted to make room, and there is
+// nothing to be reopened.
 func (e *noRoomError) Error() string {
-	return fmt.Sprintf("%v: %d blades of %d bytes are too small for %d copies of what was copied (none for another segment of %s): give a larger BladeSize, or none, and one is chosen",
+	return fmt.Sprintf("%v: %d blades of %d bytes are too small for %d copies of what was copied (none for another "+
+		"segment of %s): give a larger BladeSize, or none, and one is chosen",
 		memory.ErrNoSpace, e.blades, e.size, e.copies, e.full.What)
 }
 
 // Unwrap returns what found no room.
 func (e *noRoomError) Unwrap() error { return e.full }
 
-// restoreInto makes a database from a backup in a directory that is empty. It is closed, also when a panic unwinds.
+// restoreInto makes a database from a backup in a directory that is empty. It is closed, also
+// when a panic unwinds.
 func restoreInto(ctx context.Context, r *snapshot.Reader, o Options, ro BackupOptions) (err error) {
 	db, err := Open(ctx, o)
 	if err != nil {
@@ -219,7 +239,8 @@ func restoreInto(ctx context.Context, r *snapshot.Reader, o Options, ro BackupOp
 // maxLarger is how often a restore begins anew with larger blades, when those that it has are full.
 const maxLarger = 4
 
-// roomier is the size of blades when those of a size were full. What is not used of it takes no room on a disk.
+// roomier is the size of blades when those of a size were full. What is not used of it takes
+// no room on a disk.
 func roomier(size uint64, segment uint32) uint64 {
 	return roundUp(size + max(size/4, 8*uint64(segment)))
 }
@@ -240,7 +261,8 @@ func removeFiles(dir string) error {
 	return err
 }
 
-// moveFiles moves the files of a database to the directory above, in which it does not appear before its catalog does.
+// moveFiles moves the files of a database to the directory above, in which it does not appear
+// before its catalog does.
 func moveFiles(from, to string) (err error) {
 	files, err := os.ReadDir(from)
 	if err != nil {
@@ -301,7 +323,7 @@ func roomFor(h *snapshot.Header, blades, backups int, segment uint32) uint64 {
 	// of larger ones, of each class of blocks. What is not used takes no room on a disk.
 	more := 4 * float64(max(segment, h.SegmentSize))
 	if segment > h.SegmentSize {
-		more += float64(memory.NumClasses) * float64(backups+1) / float64(blades) * float64(segment)
+		more += float64(layout.NumClasses) * float64(backups+1) / float64(blades) * float64(segment)
 	}
 	have := float64(h.BladeSize) * float64(h.Blades) / float64(h.Backups+1)
 	need := have*float64(backups+1)/float64(blades) + more
@@ -322,8 +344,9 @@ func syncFiles(dir string) error {
 	return embedded.Sync(dir)
 }
 
-// restore loads a backup. Until all of its tables are there they are such as are being dropped: after a crash, or an error, the next opening of the
-// database frees what there is of them, or the next restore.
+// restore loads a backup. Until all of its tables are there they are such as are being
+// dropped: after a crash, or an error, the next opening of the database frees what there is of
+// them, or the next restore.
 func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) (err error) {
 	if db.isClosed() {
 		return ErrClosed
@@ -361,7 +384,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		return err
 	}
 	defer end()
-	if err := db.finishDrops(ctx, w, 0, func(*memory.Table) bool { return true }); err != nil {
+	if err := db.finishDrops(ctx, w, 0, func(*layout.Table) bool { return true }); err != nil {
 		return fmt.Errorf("freeing what a restore before has left: %w", err)
 	}
 	l, err := db.newLoaders(ctx, w, ordered, o.Progress)
@@ -388,7 +411,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	var changes []memory.TableChange
 	for _, of := range r.Tables() {
 		t := tables[of.ID]
-		var root memory.Addr
+		var root layout.Addr
 		if t.Ordered != nil {
 			root = t.Ordered.Root()
 		} else if root, err = l.bulk.index(t); err != nil {
@@ -397,7 +420,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		changes = append(changes, memory.TableChange{ID: t.ID, Root: root})
 	}
 	if db.opts.Durability == DurabilityPower { // no log has what was written in bulk
-		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, memory.KindBlocks, memory.KindIndex) }
+		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, layout.KindBlocks, layout.KindIndex) }
 		db.ctlMu.Lock()
 		err := db.withBlades(flush)
 		db.ctlMu.Unlock()
@@ -422,10 +445,12 @@ func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, err
 	if err != nil {
 		return nil, err
 	}
-	nodes := memory.Class(0)
+	nodes := layout.Class(0)
 	switch o.Index {
 	case indexHash:
-		o.MaxKey = 0
+		if o.MaxKey = 0; db.opts.LeafIndex {
+			nodes = tree.LeafClass
+		}
 	case indexOrdered:
 		if nodes, err = tree.Fit(o.MaxKey); err != nil {
 			return nil, fmt.Errorf("%w: its MaxKey is %d: %w", ErrOptions, o.MaxKey, err)
@@ -434,11 +459,11 @@ func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, err
 		return nil, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType, o.Index)
 	}
 	meta, err := db.space.LoadTable(name, options, nodes, o.MaxKey)
-	t := &occ.Table{ID: meta.ID, Name: name}
+	t := &occ.Table{ID: meta.ID, Name: name, Hashed: o.Index == indexHash && nodes != 0}
 	if err != nil || o.Index == indexHash {
 		return t, err
 	}
-	if meta.Root, err = w.newOrdered(t, nodes); err != nil {
+	if meta.Root, err = w.newNodes(t, nodes); err != nil {
 		return nil, err
 	}
 	return db.withTree(t, meta)

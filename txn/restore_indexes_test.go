@@ -14,7 +14,8 @@ import (
 	"txnode/txn"
 )
 
-// backupOf copies a database, without what is damaged, of which it must leave out so much, and restores that.
+// backupOf copies a database, without what is damaged, of which it must leave out so much,
+// and restores that.
 func backupOf(t *testing.T, db *txn.DB, skipped uint64, to txn.Options) *txn.DB {
 	t.Helper()
 	var file bytes.Buffer
@@ -23,7 +24,8 @@ func backupOf(t *testing.T, db *txn.DB, skipped uint64, to txn.Options) *txn.DB 
 		t.Fatalf("%+v, %v", info, err)
 	}
 	restored := mustOpen(t, to)
-	if got, err := restored.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil || got != info {
+	if got, err := restored.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil ||
+		got != info {
 		t.Fatalf("restored: %+v, %v; the backup was %+v", got, err, info)
 	}
 	return restored
@@ -38,13 +40,14 @@ func TestBackupCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if info, err := d.db.Backup(t.Context(), io.Discard, txn.BackupOptions{}); err != nil || info.Records != 3 || info.Entries != 6 {
+	if info, err := d.db.Backup(t.Context(), io.Discard, txn.BackupOptions{}); err != nil || info.Records != 3 ||
+		info.Entries != 6 {
 		t.Errorf("%+v, %v", info, err)
 	}
 }
 
-// TestRestoreWithoutDamaged: a backup leaves out a record that is damaged. The indexes of the restored database have no entry that leads
-// to it: its key in a unique index is free.
+// TestRestoreWithoutDamaged: a backup leaves out a record that is damaged. The indexes of the
+// restored database have no entry that leads to it: its key in a unique index is free.
 func TestRestoreWithoutDamaged(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		for _, shared := range []bool{false, true} {
@@ -75,7 +78,8 @@ func TestRestoreWithoutDamaged(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutEntry: a backup leaves out an entry of an index. The index of the restored database is built anew.
+// TestRestoreWithoutEntry: a backup leaves out an entry of an index. The index of the restored
+// database is built anew.
 func TestRestoreWithoutEntry(t *testing.T) {
 	d := newDamagedPeople(t, tiny(), false)
 	d.spoilBlock(newPoker(t, d.db).findKey([]byte("3@x")), record.ChecksumOff)
@@ -97,8 +101,9 @@ func TestRestoreWithoutEntry(t *testing.T) {
 	d.has("built", []string{"four=4", "name1=1", "name3=3"}, []string{"1@x=1", "2@x=4", "3@x=3"})
 }
 
-// TestRestoreOwnKeys: entries of an index whose Key only the program knows do not tell to which records they lead. Of a database from which a
-// record was left out it is built anew; of another one it is as it was.
+// TestRestoreOwnKeys: entries of an index whose Key only the program knows do not tell to which
+// records they lead. Of a database from which a record was left out it is built anew; of another
+// one it is as it was.
 func TestRestoreOwnKeys(t *testing.T) {
 	own := txn.String
 	own.Name = "own"
@@ -135,8 +140,8 @@ func TestRestoreOwnKeys(t *testing.T) {
 	}
 }
 
-// TestRestoreUnbuilt: an index that was not built when the database was copied can be built in the restored one, which has
-// coordinators of its own.
+// TestRestoreUnbuilt: an index that was not built when the database was copied can be built in the
+// restored one, which has coordinators of its own.
 func TestRestoreUnbuilt(t *testing.T) {
 	d := &damagedPeople{t: t, db: mustOpen(t, tiny())}
 	d.people = must(txn.CreateTable(d.db, "people", txn.Uint64, txn.JSON[person]()))

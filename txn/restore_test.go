@@ -46,14 +46,16 @@ func TestRestoreRefuses(t *testing.T) {
 		"foreign": []byte("something else"),
 		"empty":   nil,
 	} {
-		_, err := txn.RestoreDir(ctx, bytes.NewReader(damaged), filepath.Join(dir, name), txn.Options{}, txn.BackupOptions{})
+		_, err := txn.RestoreDir(ctx, bytes.NewReader(damaged), filepath.Join(dir, name), txn.Options{},
+			txn.BackupOptions{})
 		if !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	ended, end := context.WithCancel(ctx)
 	end()
-	if _, err := txn.RestoreDir(ended, bytes.NewReader(file.Bytes()), filepath.Join(dir, "deep", "deeper", "copy"), txn.Options{}, txn.BackupOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := txn.RestoreDir(ended, bytes.NewReader(file.Bytes()), filepath.Join(dir, "deep", "deeper", "copy"),
+		txn.Options{}, txn.BackupOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a restore that is ended: %v", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
@@ -89,7 +91,8 @@ func smallBackup(t *testing.T) []byte {
 func TestRestoreDirNames(t *testing.T) {
 	file := smallBackup(t)
 	restore := func(dir string) error {
-		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), dir, txn.Options{Backups: txn.F(0), Blades: 1}, txn.BackupOptions{})
+		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), dir, txn.Options{Backups: txn.F(0), Blades: 1},
+			txn.BackupOptions{})
 		return err
 	}
 	top := t.TempDir()
@@ -118,17 +121,19 @@ func TestRestoreDirNames(t *testing.T) {
 	}
 }
 
-// TestRestoreDirThere: a directory that is there stays the same one, whatever leads to it, and what comes to be
-// meanwhile is left alone.
+// TestRestoreDirThere: a directory that is there stays the same one, whatever leads to it, and what
+// comes to be meanwhile is left alone.
 func TestRestoreDirThere(t *testing.T) {
 	raced.Skip(t)
 	file := smallBackup(t)
 	busy := t.TempDir() // two at once: nobody is told to remove what the other is at work in
-	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{}, txn.BackupOptions{Progress: func(uint64) {
-		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{}, txn.BackupOptions{}); err == nil || !strings.Contains(err.Error(), "another restore") {
-			t.Error(err)
-		}
-	}}); err != nil {
+	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{},
+		txn.BackupOptions{Progress: func(uint64) {
+			if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file), busy, txn.Options{},
+				txn.BackupOptions{}); err == nil || !strings.Contains(err.Error(), "another restore") {
+				t.Error(err)
+			}
+		}}); err != nil {
 		t.Error(err)
 	}
 	top := t.TempDir()
@@ -200,11 +205,13 @@ func TestRestoreDirThere(t *testing.T) {
 	}
 }
 
-// TestRestoreStoppedWhileMoving: who dies while he moves the files of a restore into a directory that is there leaves
-// nothing that opens as a database: what opens it, or restores to it, says so, as long as a region is there.
+// TestRestoreStoppedWhileMoving: who dies while he moves the files of a restore into a directory
+// that is there leaves nothing that opens as a database: what opens it, or restores to it, says so,
+// as long as a region is there.
 func TestRestoreStoppedWhileMoving(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(smallBackup(t)), whole, txn.Options{}, txn.BackupOptions{}); err != nil {
+	if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(smallBackup(t)), whole, txn.Options{},
+		txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(whole)
@@ -226,7 +233,8 @@ func TestRestoreStoppedWhileMoving(t *testing.T) {
 			close1(t, db)
 			t.Errorf("with %s it opens", f.Name())
 		}
-		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(smallBackup(t)), dir, txn.Options{}, txn.BackupOptions{}); err == nil || !strings.Contains(err.Error(), "not empty") {
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(smallBackup(t)), dir, txn.Options{},
+			txn.BackupOptions{}); err == nil || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("with %s: %v", f.Name(), err)
 		}
 	}
@@ -241,14 +249,17 @@ func TestRestoreUnwound(t *testing.T) {
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = to.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{Progress: func(uint64) { panic("enough") }})
+		_, _ = to.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{Progress: func(uint64) {
+			panic("enough")
+		}})
 	}()
 	if err := to.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRestoreOfFull: the backup of a database that is full can be restored, though its blocks and indexes lie otherwise.
+// TestRestoreOfFull: the backup of a database that is full can be restored, though its blocks and
+// indexes lie otherwise.
 func TestRestoreOfFull(t *testing.T) {
 	raced.Skip(t)
 	step := 250
@@ -256,7 +267,9 @@ func TestRestoreOfFull(t *testing.T) {
 		step = 600
 	}
 	for size := 8; size <= 1000; size += step {
-		db := openMemory(t, txn.Options{BladeSize: 8 << 20, SegmentSize: 256 << 10, LogArea: 16 << 10, CacheBytes: 1 << 20, Blades: 2})
+		db := openMemory(t, txn.Options{
+			BladeSize: 8 << 20, SegmentSize: 256 << 10, LogArea: 16 << 10, CacheBytes: 1 << 20, Blades: 2,
+		})
 		tab := table(t, db, "t")
 		n := uint64(0)
 		for ; ; n++ {
@@ -267,7 +280,8 @@ func TestRestoreOfFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := txn.CreateTable(db, "late", txn.Uint64, txn.Bytes()); err != nil && !errors.Is(err, txn.ErrNoSpace) {
+		if _, err := txn.CreateTable(db, "late", txn.Uint64, txn.Bytes()); err != nil &&
+			!errors.Is(err, txn.ErrNoSpace) {
 			t.Fatal(err)
 		}
 		var file bytes.Buffer
@@ -275,7 +289,8 @@ func TestRestoreOfFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := txn.Options{Dir: filepath.Join(t.TempDir(), "copy")}
-		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o, txn.BackupOptions{}); err != nil {
+		if _, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o,
+			txn.BackupOptions{}); err != nil {
 			t.Fatalf("%d records of %d bytes: %v", n, size, err)
 		}
 		copied := mustOpen(t, o)
@@ -284,7 +299,9 @@ func TestRestoreOfFull(t *testing.T) {
 		}
 		o.Dir, o.BladeSize = filepath.Join(t.TempDir(), "small"), 4<<20
 		_, err := txn.RestoreDir(t.Context(), bytes.NewReader(file.Bytes()), o.Dir, o, txn.BackupOptions{})
-		says(t, "blades of a size that was given", err, txn.ErrNoSpace, "2 blades of 4194304 bytes are too small for 2 copies", "give a larger BladeSize, or none")
+		says(t, "blades of a size that was given",
+			err, txn.ErrNoSpace, "2 blades of 4194304 bytes are too small for 2 copies",
+			"give a larger BladeSize, or none")
 		if strings.Contains(fmt.Sprint(err), "delete records") {
 			t.Errorf("nothing can be deleted: %v", err)
 		}
@@ -309,7 +326,8 @@ func TestRestoreLargeRecords(t *testing.T) {
 		return 1000
 	}
 	for k := range uint64(keys) {
-		if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, make([]byte, size(k))) }); err != nil {
+		if err := db.Update(ctx,
+			func(tx *txn.Tx) error { return table.Put(tx, k, make([]byte, size(k))) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,7 +344,9 @@ func TestRestoreLargeRecords(t *testing.T) {
 // large: each class of blocks begins one.
 func TestRestoreToLargerSegments(t *testing.T) {
 	ctx := context.Background()
-	db := openMemory(t, txn.Options{BladeSize: 16 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, CacheBytes: 1 << 20, Blades: 2})
+	db := openMemory(t, txn.Options{
+		BladeSize: 16 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, CacheBytes: 1 << 20, Blades: 2,
+	})
 	tab := table(t, db, "t")
 	const sizes = 30
 	size := func(k uint64) int { return 64 << (k / 3) >> (k % 3) }
@@ -366,12 +386,15 @@ func TestRestoreToLargerSegments(t *testing.T) {
 func TestRestoreToSmallLog(t *testing.T) {
 	ctx := context.Background()
 	for _, log := range []uint32{4 << 10, 16 << 10} {
-		db := openMemory(t, txn.Options{BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: log, CacheBytes: 1 << 20, Blades: 2})
+		db := openMemory(t, txn.Options{
+			BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: log, CacheBytes: 1 << 20, Blades: 2,
+		})
 		tab := table(t, db, "t")
 		const keys = 300
 		size := func(k uint64) int { return int(k) * 17 % 3500 }
 		for k := range uint64(keys) {
-			if err := db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size(k))) }); err != nil {
+			if err := db.Update(ctx,
+				func(tx *txn.Tx) error { return tab.Put(tx, k, make([]byte, size(k))) }); err != nil {
 				t.Fatal(k, err)
 			}
 		}
@@ -381,7 +404,8 @@ func TestRestoreToSmallLog(t *testing.T) {
 		}
 		dir := filepath.Join(t.TempDir(), "copy")
 		var said uint64
-		if _, err := txn.RestoreDir(ctx, bytes.NewReader(file.Bytes()), dir, txn.Options{}, txn.BackupOptions{Progress: func(n uint64) { said = n }}); err != nil {
+		if _, err := txn.RestoreDir(ctx, bytes.NewReader(file.Bytes()), dir, txn.Options{},
+			txn.BackupOptions{Progress: func(n uint64) { said = n }}); err != nil {
 			t.Errorf("a log of %d bytes: %v", log, err)
 			continue
 		}
@@ -399,8 +423,8 @@ func TestRestoreToSmallLog(t *testing.T) {
 	}
 }
 
-// TestRestoreFull: a database that fills its blades, and whose index is more than three quarters full, can be
-// restored to blades of the same size.
+// TestRestoreFull: a database that fills its blades, and whose index is more than three quarters
+// full, can be restored to blades of the same size.
 func TestRestoreFull(t *testing.T) {
 	raced.Skip(t)
 	o := spaceOptions(occ.PolicyDefault, 18)
@@ -422,7 +446,8 @@ func TestRestoreFull(t *testing.T) {
 	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := mustOpen(t, o).Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil || info.Records != n {
+	if info, err := mustOpen(t, o).Restore(t.Context(), bytes.NewReader(file.Bytes()),
+		txn.BackupOptions{}); err != nil || info.Records != n {
 		t.Errorf("%d of %d records: %v", info.Records, n, err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 )
 
@@ -25,7 +25,8 @@ type became struct {
 
 // recoupWithin is recoup, within ctx: if the worker is left behind, that is said by its field.
 func (w *Worker) recoupWithin(ctx context.Context, err error, attempt int) (again bool, _ error) {
-	if !w.db.hears(ctx) || w.session.Broken() == nil && errors.Is(err, ErrConflict) && !errors.Is(err, index.ErrBusy) && !w.o.Waits() {
+	if !w.db.hears(ctx) || w.session.Broken() == nil && errors.Is(err, ErrConflict) && !errors.Is(err, index.ErrBusy) &&
+		!w.o.Waits() {
 		return w.recoup(err, attempt)
 	}
 	x := &became{}
@@ -35,7 +36,7 @@ func (w *Worker) recoupWithin(ctx context.Context, err error, attempt int) (agai
 		}
 		w.end()
 		w.trail()
-		w.mend()
+		w.rejoinIfBroken()
 	}) {
 		return false, w.leftWith(ctx, attempt+1, err)
 	}
@@ -49,7 +50,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	if attempt >= patientAfter {
 		w.endure(attempt)
 		if attempt >= insistAfter {
-			w.press(err, attempt)
+			w.lockReads(err, attempt)
 		}
 	}
 	if err = w.settle(w.tx.ctx, w.unblock(err)); err == nil {
@@ -71,7 +72,7 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 		return true, err
 	}
 	err = w.away.over(err)
-	if errors.Is(err, ErrCorrupt) && w.tx.ctx.Err() == nil && w.mendDamage(err) && attempt < w.db.opts.Retries {
+	if errors.Is(err, ErrCorrupt) && w.tx.ctx.Err() == nil && w.repairDamage(err) && attempt < w.db.opts.Retries {
 		return true, err
 	}
 	if errors.Is(err, ErrNoSpace) && attempt < w.db.opts.Retries && w.makeRoom(w.tx.ctx, err) {
@@ -85,11 +86,12 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	}
 	if ctx := w.tx.ctx; ctx.Err() != nil {
 		last := err.Error() // in words alone: what has ended it is no conflict
-		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s", attempt+1, canceled(ctx), last)
+		return false, fmt.Errorf("txn: given up after %d attempts: %w; the last attempt: %s",
+			attempt+1, canceled(ctx), last)
 	}
 	c.Backoff()
 	if w.db.hungry.Load() != 0 {
-		w.giveWay(attempt)
+		w.yieldToStarving(attempt)
 	}
 	if d := w.window(attempt); d > 0 {
 		// Drawn: two transactions that wait equally long meet again, for ever.
@@ -102,8 +104,8 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 	return true, err
 }
 
-// window is how long the transaction waits on average before its next attempt, beside what the thread waits: see patientAfter
-// and slotNs. 0: not at all.
+// window is how long the transaction waits on average before its next attempt, beside what the
+// thread waits: see patientAfter and slotNs. 0: not at all.
 func (w *Worker) window(attempt int) (d int64) {
 	if attempt >= patientAfter {
 		d = min(backoffStepNs<<min((attempt-patientAfter)/patientAfter, 16), backoffLimitNs)
@@ -114,8 +116,9 @@ func (w *Worker) window(attempt int) (d int64) {
 	return d
 }
 
-// endure counts the transaction among those that have conflicts again and again, and, among its attempts, the time in which one lock
-// was held: an attempt that met the lock of another transaction than the one before it has seen that others get on.
+// endure counts the transaction among those that have conflicts again and again, and, among its
+// attempts, the time in which one lock was held: an attempt that met the lock of another
+// transaction than the one before it has seen that others get on.
 func (w *Worker) endure(attempt int) {
 	if !w.patient {
 		w.patient = true
@@ -137,7 +140,7 @@ func (w *Worker) endured() {
 	}
 }
 
-// press is what a transaction does after so many conflicts that the transactions in its way
+// lockReads is what a transaction does after so many conflicts that the transactions in its way
 // will not be gone before it gives up.
 //
 // Others may change what it reads before it has read the rest. Then it locks what it reads,
@@ -145,7 +148,7 @@ func (w *Worker) endured() {
 //
 // Or a record is locked whenever it looks, because another worker locks it again before that.
 // Then it publishes the record, and a worker that has just used the record lets it pass.
-func (w *Worker) press(err error, attempt int) {
+func (w *Worker) lockReads(err error, attempt int) {
 	var c *occ.ConflictError
 	if errors.As(err, &c) && !w.db.space.ReadOnly() {
 		w.tx.insists = w.tx.insists || c.Reason == occ.AbortValidation
@@ -169,12 +172,12 @@ func (w *Worker) sated() {
 	w.db.hungry.Store(0)
 }
 
-// giveWay waits, before an attempt, for another worker that has waited for long for a
+// yieldToStarving waits, before an attempt, for another worker that has waited for long for a
 // record that this worker's last attempt has locked, or has found locked, too. A worker that
 // has waited for as long itself, and is next, waits longer: its attempts are to last.
-func (w *Worker) giveWay(attempt int) {
+func (w *Worker) yieldToStarving(attempt int) {
 	a := w.db.hungry.Load()
-	if a == 0 || w.hungry || !w.o.Locked(memory.Addr(a)) && uint64(w.o.Met()) != a {
+	if a == 0 || w.hungry || !w.o.Locked(layout.Addr(a)) && uint64(w.o.Met()) != a {
 		return
 	}
 	times := giveWayTimes
@@ -189,8 +192,9 @@ func (w *Worker) giveWay(attempt int) {
 	}
 }
 
-// makeRoom frees, after a transaction has failed with err since there was no space, what deleted records still hold, or waits for segments
-// that can go back, or has records put into larger blocks, and reports whether there may be room now.
+// makeRoom frees, after a transaction has failed with err since there was no space, what deleted
+// records still hold, or waits for segments that can go back, or has records put into larger
+// blocks, and reports whether there may be room now.
 func (w *Worker) makeRoom(ctx context.Context, err error) bool {
 	freed, e := w.session.MakeRoom(w.coro)
 	if e != nil && w.session.Broken() == nil {
@@ -204,12 +208,13 @@ func (w *Worker) makeRoom(ctx context.Context, err error) bool {
 // spread out more and more, up to a millisecond, so that Options.Retries of them
 // outlast that.
 //
-// Or many transactions want the record. Each attempt, also one that fails, takes some time of it, so attempts of all of them must not
-// come faster than they end: else hardly one succeeds, whoever makes it, and some transactions run out of attempts.
-// So n transactions that have had so many conflicts spread their attempts over n times slotNs, as stations on one
-// channel do (slotted ALOHA), and about one of three attempts succeeds, whatever n is. Other transactions come to that
-// by doubling what they wait. Those of other processes are not counted: after slotAttempts attempts in vain a
-// transaction waits twice as long, and so on.
+// Or many transactions want the record. Each attempt, also one that fails, takes some time of it,
+// so attempts of all of them must not come faster than they end: else hardly one succeeds, whoever
+// makes it, and some transactions run out of attempts. So n transactions that have had so many
+// conflicts spread their attempts over n times slotNs, as stations on one channel do (slotted
+// ALOHA), and about one of three attempts succeeds, whatever n is. Other transactions come to that
+// by doubling what they wait. Those of other processes are not counted: after slotAttempts attempts
+// in vain a transaction waits twice as long, and so on.
 const (
 	patientAfter   = 32
 	backoffStepNs  = int64(2_000)
@@ -219,7 +224,7 @@ const (
 	windowPartNs   = 20_000_000 // how often a transaction that waits looks whether its context has ended
 )
 
-// After insistAfter conflicts in a row it is not chance any more: see press. After hungryAfter
+// After insistAfter conflicts in a row it is not chance any more: see lockReads. After hungryAfter
 // a worker has waited for a twentieth of a second, longer than others are put off their
 // processors. A worker that gives way does so for somewhat longer than it waits between two
 // attempts.

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/inproc"
 	"txnode/txn"
 )
 
-// TestReturned: the server of a blade restarts that has the last copies of data, while the database is open. If its region is what it was, nothing is lost;
-// if it is blank, what had no other copy is.
+// TestReturned: the server of a blade restarts that has the last copies of data, while the
+// database is open. If its region is what it was, nothing is lost; if it is blank, what
+// had no other copy is.
 func TestReturned(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -26,7 +27,9 @@ func TestReturned(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()
-			f, err := inproc.New(inproc.Options{Seed: 1, Blades: slices.Repeat([]inproc.BladeOptions{{Size: 16 << 20}}, c.blades)})
+			f, err := inproc.New(inproc.Options{
+				Seed: 1, Blades: slices.Repeat([]inproc.BladeOptions{{Size: 16 << 20}}, c.blades),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +69,7 @@ func TestReturned(t *testing.T) {
 						return err
 					})
 					switch {
-					case errors.Is(err, memory.ErrLost):
+					case errors.Is(err, layout.ErrLost):
 						lost++
 					case err != nil:
 						t.Fatalf("round %d: key %d: %v", round, k, err)

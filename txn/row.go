@@ -27,7 +27,8 @@ func (tx *Tx) Fetch(rows []Row) error {
 	for i := range rows {
 		r := &rows[i]
 		update := r.Mode == ForUpdate
-		if r.Table.db != tx.open || len(r.Key) != 8 || update && tx.readOnly || r.Mode > ForUpdate || r.Table.t.Dropped() {
+		if r.Table.db != tx.open || len(r.Key) != 8 || update && tx.readOnly || r.Mode > ForUpdate ||
+			r.Table.t.Dropped() {
 			return tx.fetchEach(rows)
 		}
 		r.item = o.StageShort(r.Table.t, binary.LittleEndian.Uint64(r.Key), update)

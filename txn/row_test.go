@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
@@ -134,7 +134,8 @@ func TestRowErrors(t *testing.T) {
 	says(t, "a long key", as(t, db, fetch(of(tab, make([]byte, 1025), txn.ForRead))), txn.ErrTooLarge, "key", "1025")
 	says(t, "Fetch for update in View", db.View(t.Context(), fetch(of(tab, val(1), txn.ForUpdate))), txn.ErrReadOnly)
 	says(t, "Put in View", db.View(t.Context(), put(tab)), txn.ErrReadOnly)
-	says(t, "Fetch of another database", db.Update(t.Context(), fetch(of(foreign, val(1), txn.ForRead))), txn.ErrOtherDatabase)
+	says(t, "Fetch of another database", db.Update(t.Context(), fetch(of(foreign, val(1), txn.ForRead))),
+		txn.ErrOtherDatabase)
 	says(t, "Put of another database", db.Update(t.Context(), put(foreign)), txn.ErrOtherDatabase)
 	ctx, cancel := context.WithCancel(t.Context())
 	says(t, "Fetch with a canceled context", db.Update(ctx, func(tx *txn.Tx) error {
@@ -165,7 +166,7 @@ func TestRowErrors(t *testing.T) {
 // TestRowsAllocateNothing, once warm.
 func TestRowsAllocateNothing(t *testing.T) {
 	for _, p := range policies(t) {
-		db := mustOpen(t, txn.Options{Policy: p, Seed: 1, BladeSize: 1 << 30, SegmentSize: memory.MaxSegmentSize})
+		db := mustOpen(t, txn.Options{Policy: p, Seed: 1, BladeSize: 1 << 30, SegmentSize: layout.MaxSegmentSize})
 		a, b := rawTable(t, db, "a"), rawTable(t, db, "b")
 		rows := []txn.Row{{Table: a, Key: val(0), Mode: txn.ForUpdate}, {Table: b, Key: val(0)}}
 		value := val(7)

@@ -45,7 +45,8 @@ func TestAll(t *testing.T) {
 					want[k] = bytes.Repeat([]byte{byte(k)}, int(size))
 				}
 				for k, v := range want {
-					if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, v) }); err != nil {
+					if err := db.Update(t.Context(),
+						func(tx *txn.Tx) error { return tab.Insert(tx, k, v) }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -75,8 +76,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestAllOwn: a loop meets what its transaction has inserted, changed and deleted before it, and nothing of what it does in
-// it; all of that is committed.
+// TestAllOwn: a loop meets what its transaction has inserted, changed and deleted before it, and
+// nothing of what it does in it; all of that is committed.
 func TestAllOwn(t *testing.T) {
 	for _, p := range policies(t) {
 		t.Run(p.String(), func(t *testing.T) {
@@ -268,15 +269,33 @@ func TestAllConflicts(t *testing.T) {
 		change   func(tx *txn.Tx, tab, other *txn.Table[uint64, []byte]) error
 		conflict bool
 	}{
-		"nothing":        {func(*txn.Tx, *txn.Table[uint64, []byte], *txn.Table[uint64, []byte]) error { return nil }, false},
-		"insert":         {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error { return tab.Insert(tx, 500, nil) }, true},
-		"many inserts":   {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error { return insertMany(tx, tab) }, true},
-		"delete":         {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error { return tab.Delete(tx, 1) }, true},
-		"update":         {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error { return tab.Put(tx, 1, nil) }, true},
-		"move":           {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error { return tab.Put(tx, 1, make([]byte, 999)) }, true},
-		"re-insert":      {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error { return tab.Insert(tx, 41, nil) }, true},
-		"insert, other":  {func(tx *txn.Tx, _, other *txn.Table[uint64, []byte]) error { return other.Insert(tx, 500, nil) }, false},
-		"inserts, other": {func(tx *txn.Tx, _, other *txn.Table[uint64, []byte]) error { return insertMany(tx, other) }, false},
+		"nothing": {func(*txn.Tx, *txn.Table[uint64, []byte], *txn.Table[uint64, []byte]) error {
+			return nil
+		}, false},
+		"insert": {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error {
+			return tab.Insert(tx, 500, nil)
+		}, true},
+		"many inserts": {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error {
+			return insertMany(tx, tab)
+		}, true},
+		"delete": {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error {
+			return tab.Delete(tx, 1)
+		}, true},
+		"update": {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error {
+			return tab.Put(tx, 1, nil)
+		}, true},
+		"move": {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error {
+			return tab.Put(tx, 1, make([]byte, 999))
+		}, true},
+		"re-insert": {func(tx *txn.Tx, tab, _ *txn.Table[uint64, []byte]) error {
+			return tab.Insert(tx, 41, nil)
+		}, true},
+		"insert, other": {func(tx *txn.Tx, _, other *txn.Table[uint64, []byte]) error {
+			return other.Insert(tx, 500, nil)
+		}, false},
+		"inserts, other": {func(tx *txn.Tx, _, other *txn.Table[uint64, []byte]) error {
+			return insertMany(tx, other)
+		}, false},
 	} {
 		for _, p := range policies(t) {
 			for _, writes := range []bool{false, true} {
@@ -298,7 +317,8 @@ func TestAllConflicts(t *testing.T) {
 					if n := len(listed(t, tx, tab)); n != 41 {
 						t.Errorf("%d records", n)
 					}
-					if err := db.Update(t.Context(), func(tx *txn.Tx) error { return c.change(tx, tab, other) }); err != nil {
+					if err := db.Update(t.Context(),
+						func(tx *txn.Tx) error { return c.change(tx, tab, other) }); err != nil {
 						t.Fatal(err)
 					}
 					if writes {
@@ -308,7 +328,8 @@ func TestAllConflicts(t *testing.T) {
 					want := writes && c.conflict
 					err = tx.Commit()
 					if !writes {
-						// It has been validated when the loop ended, unless that was left to the commit.
+						// It has been validated when the loop ended, unless that was
+						// left to the commit.
 						want = c.conflict && p == txn.PolicyFORD
 					}
 					if errors.Is(err, txn.ErrConflict) != want || !want && err != nil {
@@ -360,10 +381,18 @@ func TestAllErrors(t *testing.T) {
 		want  error
 		texts []string
 	}{
-		"no Decode":        {func(tx *txn.Tx) int { return count(bare.All(tx)) }, txn.ErrNoDecode, []string{`"bare"`, `"own"`}},
+		"no Decode": {
+			func(tx *txn.Tx) int { return count(bare.All(tx)) }, txn.ErrNoDecode, []string{`"bare"`, `"own"`},
+		},
 		"another database": {func(tx *txn.Tx) int { return count(foreign.All(tx)) }, txn.ErrOtherDatabase, nil},
-		"value":            {func(tx *txn.Tx) int { return count(values.All(tx)) }, nil, []string{`table "text": value of key 12 cannot be decoded: cannot decode "no JSON"`}},
-		"key":              {func(tx *txn.Tx) int { return count(keys.All(tx)) }, txn.ErrCorrupt, []string{`table "wrong": key 0x616263 cannot be decoded`}},
+		"value": {
+			func(tx *txn.Tx) int { return count(values.All(tx)) }, nil,
+			[]string{`table "text": value of key 12 cannot be decoded: cannot decode "no JSON"`},
+		},
+		"key": {
+			func(tx *txn.Tx) int { return count(keys.All(tx)) }, txn.ErrCorrupt,
+			[]string{`table "wrong": key 0x616263 cannot be decoded`},
+		},
 		"context": {func(tx *txn.Tx) int {
 			n := 0
 			for range tab.All(tx) {
@@ -431,7 +460,9 @@ func TestAllTooLarge(t *testing.T) {
 		count(tab.All(tx))
 		return nil
 	})
-	says(t, "View", err, txn.ErrTooLarge, `scan of 1048592 bytes is too large: the limit is 1048576; a scan counts 16 bytes of Arena for each record of table "t": raise Arena`)
+	says(t, "View", err, txn.ErrTooLarge,
+		`scan of 1048592 bytes is too large: the limit is 1048576; `+
+			`a scan counts 16 bytes of Arena for each record of table "t": raise Arena`)
 	var large *txn.TooLargeError
 	if !errors.As(err, &large) {
 		t.Errorf("%T", err)
@@ -480,8 +511,8 @@ func TestAllRaw(t *testing.T) {
 	}
 }
 
-// TestScanSum: transfers beside loops over all accounts, of which new ones are opened and empty ones
-// closed: every loop gets the same sum, also one whose transaction does not commit.
+// TestScanSum: transfers beside loops over all accounts, of which new ones are opened and empty
+// ones closed: every loop gets the same sum, also one whose transaction does not commit.
 func TestScanSum(t *testing.T) {
 	const accounts, start = 12, 1000
 	forAll(t, func(t *testing.T, db *txn.DB, s setting) {
@@ -543,8 +574,8 @@ func TestScanSum(t *testing.T) {
 	})
 }
 
-// TestScanPhantoms: each transaction counts the records and inserts one with that number. If two have
-// the same, one has missed the other's.
+// TestScanPhantoms: each transaction counts the records and inserts one with that number. If two
+// have the same, one has missed the other's.
 func TestScanPhantoms(t *testing.T) {
 	forAll(t, func(t *testing.T, db *txn.DB, s setting) {
 		tab := table(t, db, "numbers")
@@ -594,8 +625,8 @@ func TestScanPhantoms(t *testing.T) {
 	})
 }
 
-// TestScanPairs: records come and go in pairs, the second one first in every other transaction: a loop
-// gets both, or none, while the table grows and shrinks.
+// TestScanPairs: records come and go in pairs, the second one first in every other transaction: a
+// loop gets both, or none, while the table grows and shrinks.
 func TestScanPairs(t *testing.T) {
 	forAll(t, func(t *testing.T, db *txn.DB, s setting) {
 		tab := table(t, db, "pairs")

@@ -7,21 +7,22 @@ import (
 	"unicode/utf8"
 
 	"txnode/internal/validate"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 )
 
 // Errors of secondary indexes; test with errors.Is.
 var (
-	// ErrUnique: a value would have a key in a unique index that another record has; errors.As with *UniqueError names
-	// index and key.
+	// ErrUnique: a value would have a key in a unique index that another record has; errors.As with
+	// *UniqueError names index and key.
 	ErrUnique = errors.New("txn: another record has this key in a unique index")
-	// ErrIndex: the function of an index has panicked, or has returned a key that is empty or too long. The message
-	// names the index and the record.
+	// ErrIndex: the function of an index has panicked, or has returned a key that is empty or too
+	// long. The message names the index and the record.
 	ErrIndex = errors.New("txn: an index cannot be kept")
-	// ErrIndexes: the write would leave a table and its indexes different. The table has an index that this handle was
-	// opened without, or it is the table of an index itself.
-	ErrIndexes = errors.New("txn: the write would leave a table and its indexes different: open the table with all its indexes and write by that handle, or drop them")
+	// ErrIndexes: the write would leave a table and its indexes different. The table has an index
+	// that this handle was opened without, or it is the table of an index itself.
+	ErrIndexes = errors.New("txn: the write would leave a table and its indexes different: open the table with all " +
+		"its indexes and write by that handle, or drop them")
 	// ErrBuilding: the index does not know all records yet; Index.Build makes it.
 	ErrBuilding = errors.New("txn: the index is not built yet; call its Build")
 )
@@ -42,14 +43,14 @@ func (e *UniqueError) Error() string {
 // Is matches ErrUnique.
 func (e *UniqueError) Is(target error) bool { return target == ErrUnique }
 
-// Index is a secondary index of a table with keys of type K and values of type V: it finds records by keys of type I
-// that a function makes of each. Pass it to CreateTable, OpenTable, CreateOrderedTable or OpenOrderedTable: whoever writes
-// to the table needs it, and every write keeps it, in the same transaction. An Index belongs to one table of one database; when
-// the table or the index was dropped it can be passed on once more.
-// Safe for concurrent use.
+// Index is a secondary index of a table with keys of type K and values of type V: it finds records
+// by keys of type I that a function makes of each. Pass it to CreateTable, OpenTable,
+// CreateOrderedTable or OpenOrderedTable: whoever writes to the table needs it, and every write
+// keeps it, in the same transaction. An Index belongs to one table of one database; when the table
+// or the index was dropped it can be passed on once more. Safe for concurrent use.
 //
-// It is an ordered table of its own, named after the table and the index, with a record for each key. A write
-// reads the value that it replaces, and costs what these records cost.
+// It is an ordered table of its own, named after the table and the index, with a record for each
+// key. A write reads the value that it replaces, and costs what these records cost.
 type Index[K, V, I any] struct {
 	name   string
 	key    Key[I]
@@ -82,9 +83,10 @@ type indexEntries[K, V any] interface {
 	leads(entry, value []byte) (K, error)         // the key of the record that an entry leads to
 }
 
-// NewIndex defines an index in which several records may have a key. of returns the keys of a record in the index, none
-// or several. It must be a function of its arguments alone, and give the same for a value that the table's Codec has encoded and
-// decoded again. To change it, or key, is to make another index: [Table.CheckIndexes] finds what an index has of another function.
+// NewIndex defines an index in which several records may have a key. of returns the keys of a
+// record in the index, none or several. It must be a function of its arguments alone, and give the
+// same for a value that the table's Codec has encoded and decoded again. To change it, or key, is
+// to make another index: [Table.CheckIndexes] finds what an index has of another function.
 func NewIndex[K, V, I any](name string, key Key[I], of func(k K, v V) []I) *Index[K, V, I] {
 	return &Index[K, V, I]{name: name, key: key, of: of}
 }
@@ -100,7 +102,8 @@ func (x *Index[K, V, I]) define() (indexOptions, error) {
 	faults.Check(x.name != "", "an index needs a name")
 	faults.Check(utf8.ValidString(x.name), "its name is not UTF-8")
 	faults.Check(x.of != nil, "index %q: it has no function", x.name)
-	faults.Check(x.key.Append != nil && x.key.Decode != nil && x.key.Ordered && x.key.Name != "", "index %q: its Key must have Name, Append and Decode, and be Ordered", x.name)
+	faults.Check(x.key.Append != nil && x.key.Decode != nil && x.key.Ordered && x.key.Name != "",
+		"index %q: its Key must have Name, Append and Decode, and be Ordered", x.name)
 	faults.Check(x.table == nil || x.alive() != nil, "index %q belongs to a table already: define another one", x.name)
 	return x.options(), faults.Err(ErrOptions)
 }
@@ -108,7 +111,9 @@ func (x *Index[K, V, I]) define() (indexOptions, error) {
 // bind opens the table of the index, which the catalog has, for a handle of its table.
 func (x *Index[K, V, I]) bind(t *Table[K, V], create bool) error {
 	name := indexTable(t.t.Name, x.name)
-	want := tableOptions{Key: "index(" + x.key.Name + "," + t.key.Name + ")", Value: Bytes().Name, Index: indexOrdered, Of: t.t.Name}
+	want := tableOptions{
+		Key: "index(" + x.key.Name + "," + t.key.Name + ")", Value: Bytes().Name, Index: indexOrdered, Of: t.t.Name,
+	}
 	x.entry = func(dst []byte, i I, k K) []byte { return x.pair().Append(dst, T2(i, k)) }
 	if x.unique {
 		want.Key = "unique(" + x.key.Name + ")"
@@ -161,8 +166,9 @@ func defineIndexes[K, V any](table string, key Key[K], indexes []TableIndex[K, V
 		if err != nil {
 			return nil, fmt.Errorf("txn: table %q: index %q: %w", table, o.Name, err)
 		}
-		if n := len(indexTable(table, o.Name)); n > memory.MaxTableName {
-			return nil, fmt.Errorf("%w: table %.40q: index %.40q: their names have %d bytes together, with a dot, and %d are possible", ErrOptions, table, o.Name, n, memory.MaxTableName)
+		if n := len(indexTable(table, o.Name)); n > layout.MaxTableName {
+			return nil, fmt.Errorf("%w: table %.40q: index %.40q: their names have %d bytes together, with a dot, "+
+				"and %d are possible", ErrOptions, table, o.Name, n, layout.MaxTableName)
 		}
 		options = append(options, o)
 	}

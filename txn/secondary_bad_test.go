@@ -42,9 +42,9 @@ func entriesOf(t *testing.T, db *txn.DB, x *txn.Index[uint64, person, string]) (
 	return out
 }
 
-// TestIndexBadValue: what is wrong with a value leaves the indexes as they were, also if the function goes on and commits:
-// a codec that fails, a value that is too large, a function of the second index that panics, and a key that another
-// record has.
+// TestIndexBadValue: what is wrong with a value leaves the indexes as they were, also if the
+// function goes on and commits: a codec that fails, a value that is too large, a function of the
+// second index that panics, and a key that another record has.
 func TestIndexBadValue(t *testing.T) {
 	ctx, db := context.Background(), openMem(t)
 	codec := txn.JSON[person]()
@@ -55,7 +55,9 @@ func TestIndexBadValue(t *testing.T) {
 		}
 		return encode(dst, p)
 	}
-	byName := txn.NewIndex("by_name", txn.String, func(_ uint64, p person) []string { return []string{p.Name[:min(len(p.Name), 20)]} })
+	byName := txn.NewIndex("by_name", txn.String, func(_ uint64, p person) []string {
+		return []string{p.Name[:min(len(p.Name), 20)]}
+	})
 	byMail := txn.NewUniqueIndex("by_mail", txn.String, func(_ uint64, p person) []string {
 		if p.Mail == "panic" {
 			panic("no")
@@ -85,7 +87,9 @@ func TestIndexBadValue(t *testing.T) {
 			for what, write := range map[string]func(*txn.Tx) error{
 				"put": func(tx *txn.Tx) error { return people.Put(tx, id, c.p) },
 				"update": func(tx *txn.Tx) error {
-					return people.Update(tx, id, func(person, bool) (person, txn.Change, error) { return c.p, txn.Store, nil })
+					return people.Update(tx, id, func(person, bool) (person, txn.Change, error) {
+						return c.p, txn.Store, nil
+					})
 				},
 			} {
 				err := db.Update(ctx, func(tx *txn.Tx) error {
@@ -108,8 +112,9 @@ func TestIndexBadValue(t *testing.T) {
 	}
 }
 
-// TestIndexOfAnother: while a unique index is being built, a record whose key another record has taken meanwhile may be
-// given another one, or be deleted. The entry is the other record's, and stays.
+// TestIndexOfAnother: while a unique index is being built, a record whose key another record
+// has taken meanwhile may be given another one, or be deleted. The entry is the other
+// record's, and stays.
 func TestIndexOfAnother(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		ctx, db := context.Background(), openMem(t)
@@ -125,7 +130,8 @@ func TestIndexOfAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Update(ctx, func(tx *txn.Tx) error { return people.Put(tx, 2, person{"bob", "a@x"}) }); err != nil {
+		if err := db.Update(ctx,
+			func(tx *txn.Tx) error { return people.Put(tx, 2, person{"bob", "a@x"}) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := byMail.Build(ctx, nil); !errors.Is(err, txn.ErrUnique) {
@@ -139,15 +145,19 @@ func TestIndexOfAnother(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.View(ctx, func(tx *txn.Tx) error { _, _, _, err := byMail.Lookup(tx, "a@x"); return err }); !errors.Is(err, txn.ErrBuilding) {
+		if err := db.View(ctx,
+			func(tx *txn.Tx) error { _, _, _, err := byMail.Lookup(tx, "a@x"); return err }); !errors.Is(err,
+			txn.ErrBuilding) {
 			t.Errorf("not built yet: %v", err)
 		}
-		// Entries of records that were looked at before are not made again by a build that begins behind them.
+		// Entries of records that were looked at before are not made again by a build that
+		// begins behind them.
 		raw, err := txn.OpenAnyTable(db, "people.by_mail")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := db.View(ctx, func(tx *txn.Tx) error { _, err := raw.Get(tx, txn.String.Append(nil, "a@x")); return err }); err != nil {
+		if err := db.View(ctx,
+			func(tx *txn.Tx) error { _, err := raw.Get(tx, txn.String.Append(nil, "a@x")); return err }); err != nil {
 			t.Errorf("removed %v: the entry of the other record: %v", remove, err)
 		}
 		if err := byMail.Build(ctx, nil); err != nil {
@@ -163,8 +173,8 @@ func TestIndexOfAnother(t *testing.T) {
 	}
 }
 
-// TestIndexDefinition: indexes that cannot be are typed errors, and leave a table that can be opened and written
-// without them.
+// TestIndexDefinition: indexes that cannot be are typed errors, and leave a table that can be
+// opened and written without them.
 func TestIndexDefinition(t *testing.T) {
 	ctx, db := context.Background(), openMem(t)
 	byName, byMail := peopleIndexes()
@@ -188,22 +198,31 @@ func TestIndexDefinition(t *testing.T) {
 		with indexes
 		want error
 	}{
-		"keys of another type":    {indexes{txn.NewIndex("new", txn.String, name), txn.NewUniqueIndex("by_mail", txn.Uint64, number)}, txn.ErrTableType},
-		"not unique any more":     {indexes{txn.NewIndex("new", txn.String, name), txn.NewIndex("by_mail", txn.String, name)}, txn.ErrTableType},
-		"a table is in the way":   {indexes{mail(), txn.NewIndex("taken", txn.String, name)}, txn.ErrTableType},
-		"no order":                {indexes{mail(), txn.NewIndex("new", unordered, name)}, txn.ErrOptions},
-		"no name":                 {indexes{mail(), txn.NewIndex("", txn.String, name)}, txn.ErrOptions},
-		"no function":             {indexes{mail(), txn.NewIndex[uint64, person]("new", txn.String, nil)}, txn.ErrOptions},
-		"twice":                   {indexes{mail(), mail()}, txn.ErrOptions},
-		"a name that is too long": {indexes{mail(), txn.NewIndex(strings.Repeat("x", 250), txn.String, name)}, txn.ErrOptions},
-		"of another table":        {indexes{byMail}, txn.ErrOptions},
-		"a key that is not UTF8":  {indexes{mail(), txn.NewIndex("a\xff", txn.String, name)}, txn.ErrOptions},
+		"keys of another type": {indexes{
+			txn.NewIndex("new", txn.String, name), txn.NewUniqueIndex("by_mail", txn.Uint64, number),
+		}, txn.ErrTableType},
+		"not unique any more": {indexes{
+			txn.NewIndex("new", txn.String, name), txn.NewIndex("by_mail", txn.String, name),
+		}, txn.ErrTableType},
+		"a table is in the way": {indexes{mail(), txn.NewIndex("taken", txn.String, name)}, txn.ErrTableType},
+		"no order":              {indexes{mail(), txn.NewIndex("new", unordered, name)}, txn.ErrOptions},
+		"no name":               {indexes{mail(), txn.NewIndex("", txn.String, name)}, txn.ErrOptions},
+		"no function": {
+			indexes{mail(), txn.NewIndex[uint64, person]("new", txn.String, nil)}, txn.ErrOptions,
+		},
+		"twice": {indexes{mail(), mail()}, txn.ErrOptions},
+		"a name that is too long": {
+			indexes{mail(), txn.NewIndex(strings.Repeat("x", 250), txn.String, name)}, txn.ErrOptions,
+		},
+		"of another table":       {indexes{byMail}, txn.ErrOptions},
+		"a key that is not UTF8": {indexes{mail(), txn.NewIndex("a\xff", txn.String, name)}, txn.ErrOptions},
 	} {
 		if _, err := txn.CreateTable(db, "people", txn.Uint64, txn.JSON[person](), c.with...); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
-	if _, err := txn.OpenTable(db, "people", txn.Uint64, txn.JSON[person](), byName, mail()); !errors.Is(err, txn.ErrNoTable) {
+	if _, err := txn.OpenTable(db, "people", txn.Uint64, txn.JSON[person](), byName,
+		mail()); !errors.Is(err, txn.ErrNoTable) {
 		t.Errorf("opened with an index that is not there: %v", err)
 	}
 	if _, err := txn.OpenTable(db, "people", txn.Int64, txn.JSON[person]()); !errors.Is(err, txn.ErrTableType) {
@@ -217,7 +236,8 @@ func TestIndexDefinition(t *testing.T) {
 	if err := db.Update(ctx, func(tx *txn.Tx) error { return people.Put(tx, 1, person{"ann", "a@x"}) }); err != nil {
 		t.Errorf("the handle from before: %v", err)
 	}
-	if err := db.View(ctx, func(tx *txn.Tx) error { _, _, _, err := mail().Lookup(tx, ""); return err }); !errors.Is(err, txn.ErrOptions) {
+	if err := db.View(ctx,
+		func(tx *txn.Tx) error { _, _, _, err := mail().Lookup(tx, ""); return err }); !errors.Is(err, txn.ErrOptions) {
 		t.Errorf("an index of no table is asked: %v", err)
 	}
 	if err := mail().Build(ctx, nil); !errors.Is(err, txn.ErrOptions) {
@@ -225,11 +245,12 @@ func TestIndexDefinition(t *testing.T) {
 	}
 }
 
-// TestIndexDropped: an index that was dropped, or whose table was, is ErrDropped, and what is created by the same names
-// is another one, which is empty.
+// TestIndexDropped: an index that was dropped, or whose table was, is ErrDropped, and what is
+// created by the same names is another one, which is empty.
 func TestIndexDropped(t *testing.T) {
 	ctx, db := context.Background(), openMem(t)
-	create := func() (*txn.Table[uint64, person], *txn.Index[uint64, person, string], *txn.Index[uint64, person, string]) {
+	create := func() (*txn.Table[uint64, person], *txn.Index[uint64, person, string],
+		*txn.Index[uint64, person, string]) {
 		byName, byMail := peopleIndexes()
 		people, err := txn.CreateTable(db, "people", txn.Uint64, txn.JSON[person](), byName, byMail)
 		if err != nil {
@@ -282,7 +303,8 @@ func TestIndexDropped(t *testing.T) {
 			byName, _ := peopleIndexes()
 			if people, err := txn.OpenTable(db, "people", txn.Uint64, txn.JSON[person](), byName); err != nil {
 				t.Error(err)
-			} else if err := db.Update(ctx, func(tx *txn.Tx) error { return people.Put(tx, 1, person{"bob", "b@x"}) }); err != nil {
+			} else if err := db.Update(ctx,
+				func(tx *txn.Tx) error { return people.Put(tx, 1, person{"bob", "b@x"}) }); err != nil {
 				t.Errorf("put with the index that is left: %v", err)
 			}
 		}

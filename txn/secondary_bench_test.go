@@ -8,8 +8,8 @@ import (
 	"txnode/txn"
 )
 
-// BenchmarkIndexed is what an index costs: a record is read, its value is changed, and its key in the index stays; or both change. One
-// backup, two blades, one worker.
+// BenchmarkIndexed is what an index costs: a record is read, its value is changed, and its key in
+// the index stays; or both change. One backup, two blades, one worker.
 func BenchmarkIndexed(b *testing.B) {
 	ctx := context.Background()
 	const n = 3000
@@ -27,7 +27,9 @@ func BenchmarkIndexed(b *testing.B) {
 				}()
 				var indexes []txn.TableIndex[uint64, uint64]
 				if indexed {
-					indexes = append(indexes, txn.NewIndex("by_name", txn.Uint64, func(_, v uint64) []uint64 { return []uint64{v % 1000} }))
+					indexes = append(indexes, txn.NewIndex("by_name", txn.Uint64, func(_, v uint64) []uint64 {
+						return []uint64{v % 1000}
+					}))
 				}
 				tab, err := txn.CreateTable(db, "customer", txn.Uint64, txn.Plain[uint64](), indexes...)
 				if err != nil {

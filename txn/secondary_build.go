@@ -29,15 +29,19 @@ func (x *Index[K, V, I]) begin() error {
 
 // An index has all entries when Build returns nil, and no others, whatever is written meanwhile:
 //
-//  1. No transaction is under way any more, in any process, that does not keep the index. None begins in a process that knows the index.
-//  2. A transaction of before may have changed a record behind one that keeps the index. The entry that it left is deleted.
-//  3. The walk over the table meets each key that has had a record since step 1 (see copier), and adds its entries. Other
-//     records are inserted by transactions that keep the index, with all of their entries.
+//  1. No transaction is under way any more, in any process, that does not keep the index. None
+//     begins in a process that knows the index.
+//  2. A transaction of before may have changed a record behind one that keeps the index. The entry
+//     that it left is deleted.
+//  3. The walk over the table meets each key that has had a record since step 1 (see copier),
+//     and adds its entries. Other records are inserted by transactions that keep the index, with
+//     all of their entries.
 
-// Build makes an index that was defined when the table had records. It goes on beside transactions, in small ones of its own;
-// progress, if not nil, is told how many records it has looked at. If it is stopped, or the process dies, another call begins
-// again, and has less to do. Other processes are waited for as by [DB.DropTable]. A second record with a key of a unique index is
-// ErrUnique. Build of an index that is built does nothing.
+// Build makes an index that was defined when the table had records. It goes on beside transactions,
+// in small ones of its own; progress, if not nil, is told how many records it has looked at. If it
+// is stopped, or the process dies, another call begins again, and has less to do. Other processes
+// are waited for as by [DB.DropTable]. A second record with a key of a unique index is ErrUnique.
+// Build of an index that is built does nothing.
 func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64)) (err error) {
 	if x.table == nil {
 		return fmt.Errorf("%w: index %q belongs to no table: create or open one with it", ErrOptions, x.name)
@@ -63,7 +67,8 @@ func (x *Index[K, V, I]) Build(ctx context.Context, progress func(records uint64
 	if db.built(t.t.Name, x.name) { // by another process
 		return nil
 	}
-	c := comparison[K, V]{ctx: ctx, w: w, t: t, indexes: []TableIndex[K, V]{x}, progress: progress, mend: true, blank: true,
+	c := comparison[K, V]{ctx: ctx, w: w, t: t, indexes: []TableIndex[K, V]{x}, progress: progress,
+		repair: true, blank: true,
 		report: func(f IndexFault) error {
 			if f.Repaired {
 				return nil

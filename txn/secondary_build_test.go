@@ -30,7 +30,8 @@ func tagIndex(unique bool) *txn.Index[uint64, note, string] {
 }
 
 // notesTable makes, or opens, a table of notes.
-func notesTable(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableIndex[uint64, note]) *txn.Table[uint64, note] {
+func notesTable(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableIndex[uint64, note]) *txn.Table[uint64,
+	note] {
 	t.Helper()
 	if ordered {
 		table, err := txn.CreateOrderedTable(db, "notes", txn.Uint64, txn.JSON[note](), indexes...)
@@ -46,7 +47,8 @@ func notesTable(t *testing.T, db *txn.DB, ordered bool, indexes ...txn.TableInde
 	return table
 }
 
-// compareTags is an error if an index by tag has not exactly the entries of the records of its table.
+// compareTags is an error if an index by tag has not exactly the entries of the records of its
+// table.
 func compareTags(db *txn.DB, notes *txn.Table[uint64, note], byTag *txn.Index[uint64, note, string]) error {
 	return db.View(context.Background(), func(tx *txn.Tx) error {
 		var got, want []string
@@ -69,18 +71,22 @@ func compareTags(db *txn.DB, notes *txn.Table[uint64, note], byTag *txn.Index[ui
 		has := func(list []string) func(string) bool {
 			return func(s string) bool { _, ok := slices.BinarySearch(list, s); return ok }
 		}
-		missing, stray := slices.DeleteFunc(slices.Clone(want), has(got)), slices.DeleteFunc(slices.Clone(got), has(want))
-		return fmt.Errorf("%d entries of %d records: %d are missing, as %.3q, and %d stray, as %.3q", len(got), len(want), len(missing), missing, len(stray), stray)
+		missing, stray := slices.DeleteFunc(slices.Clone(want), has(got)),
+			slices.DeleteFunc(slices.Clone(got), has(want))
+		return fmt.Errorf("%d entries of %d records: %d are missing, as %.3q, and %d stray, as %.3q",
+			len(got), len(want), len(missing), missing, len(stray), stray)
 	})
 }
 
-// TestIndexBuildMissesNothing: while an index is built all records of its table are replaced: they outgrow their blocks, change
-// their tags, or go, and others come. The index has exactly the records when it is built, and a unique one admits no second
-// record with a key.
+// TestIndexBuildMissesNothing: while an index is built all records of its table are replaced: they
+// outgrow their blocks, change their tags, or go, and others come. The index has exactly the
+// records when it is built, and a unique one admits no second record with a key.
 func TestIndexBuildMissesNothing(t *testing.T) {
 	for _, unique := range []bool{false, true} {
 		for _, ordered := range []bool{false, true} {
-			t.Run(fmt.Sprintf("unique=%v,ordered=%v", unique, ordered), func(t *testing.T) { buildBesideGrowth(t, unique, ordered) })
+			t.Run(fmt.Sprintf("unique=%v,ordered=%v", unique, ordered), func(t *testing.T) {
+				buildBesideGrowth(t, unique, ordered)
+			})
 		}
 	}
 }
@@ -146,7 +152,8 @@ func buildBesideGrowth(t *testing.T, unique, ordered bool) {
 	}
 	twice := 0
 	for id := uint64(0); unique && id < n; id += 8 {
-		if err := db.Update(ctx, func(tx *txn.Tx) error { return notes.Put(tx, 2*n+id, note{tag(id), ""}) }); err == nil {
+		if err := db.Update(ctx,
+			func(tx *txn.Tx) error { return notes.Put(tx, 2*n+id, note{tag(id), ""}) }); err == nil {
 			twice++
 		} else if !errors.Is(err, txn.ErrUnique) {
 			t.Fatal(err)
@@ -157,8 +164,9 @@ func buildBesideGrowth(t *testing.T, unique, ordered bool) {
 	}
 }
 
-// TestIndexBuildAfterOlderTransaction: a transaction that began before an index was defined changes a record after one has that
-// keeps the index. The entry that it leaves behind is gone when the index is built.
+// TestIndexBuildAfterOlderTransaction: a transaction that began before an index was defined
+// changes a record after one has that keeps the index. The entry that it leaves behind is gone
+// when the index is built.
 func TestIndexBuildAfterOlderTransaction(t *testing.T) {
 	ctx, db := context.Background(), openMem(t)
 	plain := notesTable(t, db, false)
@@ -185,8 +193,8 @@ func TestIndexBuildAfterOlderTransaction(t *testing.T) {
 	}
 }
 
-// TestIndexBuildOfTwins: two records have a key of a unique index. It is not built while they do, also if both are replaced
-// meanwhile.
+// TestIndexBuildOfTwins: two records have a key of a unique index. It is not built while they do,
+// also if both are replaced meanwhile.
 func TestIndexBuildOfTwins(t *testing.T) {
 	ctx, db := context.Background(), openMem(t)
 	plain := notesTable(t, db, false)

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 )
 
@@ -19,7 +20,8 @@ type indexOptions struct {
 	Key    string `json:"key"`
 	Unique bool   `json:"unique,omitempty"`
 	Built  bool   `json:"built,omitempty"` // it knows all records
-	// Since is not 0 of an index that was defined after the table was made: transactions that began before do not keep it.
+	// Since is not 0 of an index that was defined after the table was made: transactions that began
+	// before do not keep it.
 	Since uint32 `json:"since,omitempty"`
 }
 
@@ -78,9 +80,10 @@ func (db *DB) lacking(t *occ.Table, names map[string]bool) error {
 	return nil
 }
 
-// know notes the indexes of a table that was opened. It leaves the writes of the table to handles that know all its indexes, if it
-// has any, and those of the table of an index to the writes of the table that it is an index of. It is called within the lock of the space:
-// the newest options come last.
+// know notes the indexes of a table that was opened. It leaves the writes of the table to
+// handles that know all its indexes, if it has any, and those of the table of an index to the
+// writes of the table that it is an index of. It is called within the lock of the space: the
+// newest options come last.
 func (db *DB) know(t *occ.Table, o tableOptions) {
 	if o.Of != "" {
 		t.Reserve(fmt.Errorf("%w: table %q is an index of table %q", ErrIndexes, t.Name, o.Of))
@@ -97,9 +100,10 @@ func (db *DB) know(t *occ.Table, o tableOptions) {
 	t.Reserve(db.lacking(t, nil))
 }
 
-// changeIndexes changes what the catalog knows of the indexes of a table. The indexes that drop names are dropped
-// in the same step.
-func (db *DB) changeIndexes(table string, change func(ts []memory.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
+// changeIndexes changes what the catalog knows of the indexes of a table. The indexes that drop
+// names are dropped in the same step.
+func (db *DB) changeIndexes(table string,
+	change func(ts []layout.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
 	for {
 		if err := db.tryIndexes(table, change); !errors.Is(err, memory.ErrRevision) {
 			return err
@@ -108,7 +112,8 @@ func (db *DB) changeIndexes(table string, change func(ts []memory.Table, list []
 }
 
 // tryIndexes is changeIndexes; memory.ErrRevision: another process has changed them meanwhile.
-func (db *DB) tryIndexes(table string, change func(ts []memory.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
+func (db *DB) tryIndexes(table string,
+	change func(ts []layout.Table, list []indexOptions) (now []indexOptions, drop []string, err error)) error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
 	ts, err := db.space.Tables()
@@ -140,11 +145,12 @@ func (db *DB) tryIndexes(table string, change func(ts []memory.Table, list []ind
 
 // notIndex is the error of an index whose table is there, and is none.
 func notIndex(table, name string) error {
-	return fmt.Errorf("index %q: %w: a table %q is there, which is not this index", name, ErrTableType, indexTable(table, name))
+	return fmt.Errorf("index %q: %w: a table %q is there, which is not this index",
+		name, ErrTableType, indexTable(table, name))
 }
 
-// noteIndexes makes sure that the catalog has indexes of a table: all of them, or none. Handles of other processes would
-// not keep those that it has not.
+// noteIndexes makes sure that the catalog has indexes of a table: all of them, or none. Handles of
+// other processes would not keep those that it has not.
 func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
 	if has := db.indexes(table); create && !slices.ContainsFunc(all, func(x indexOptions) bool {
 		return !slices.ContainsFunc(has, func(y indexOptions) bool { return x.Name == y.Name })
@@ -153,17 +159,19 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
 	}
 	refused := create && db.readOnly()
 	create = create && !refused
-	return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+	return db.changeIndexes(table, func(ts []layout.Table, list []indexOptions) ([]indexOptions, []string, error) {
 		for _, x := range all {
 			i := slices.IndexFunc(list, func(has indexOptions) bool { return has.Name == x.Name })
 			switch {
 			case i >= 0 && (list[i].Key != x.Key || list[i].Unique != x.Unique):
-				return nil, nil, fmt.Errorf("index %q: %w: it has keys %s, unique %v; asked for %s, %v", x.Name, ErrTableType, list[i].Key, list[i].Unique, x.Key, x.Unique)
+				return nil, nil, fmt.Errorf("index %q: %w: it has keys %s, unique %v; asked for %s, %v",
+					x.Name, ErrTableType, list[i].Key, list[i].Unique, x.Key, x.Unique)
 			case i >= 0:
 			case refused:
 				return nil, nil, fmt.Errorf("%w: index %q can not be made", ErrReadOnly, x.Name)
 			case !create:
-				return nil, nil, fmt.Errorf("index %q: %w: the table has no such index; CreateTable makes it", x.Name, ErrNoTable)
+				return nil, nil, fmt.Errorf("index %q: %w: the table has no such index; CreateTable makes it",
+					x.Name, ErrNoTable)
 			case liveTable(ts, indexTable(table, x.Name)) != nil:
 				return nil, nil, notIndex(table, x.Name)
 			default:
@@ -177,7 +185,7 @@ func (db *DB) noteIndexes(table string, all []indexOptions, create bool) error {
 
 // noteBuilt notes that an index knows all records, unless it is another one of this name by now.
 func (db *DB) noteBuilt(table, name string, alive func() error) error {
-	return db.changeIndexes(table, func(_ []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+	return db.changeIndexes(table, func(_ []layout.Table, list []indexOptions) ([]indexOptions, []string, error) {
 		if err := alive(); err != nil {
 			return nil, nil, err
 		}
@@ -189,23 +197,27 @@ func (db *DB) noteBuilt(table, name string, alive func() error) error {
 }
 
 // hasIndex reports whether a table has an index whose table has a name, as the catalog says.
-func hasIndex(t *memory.Table, name string) bool {
+func hasIndex(t *layout.Table, name string) bool {
 	o, err := decodeTableOptions(t.Options)
-	return err == nil && slices.ContainsFunc(o.Indexes, func(x indexOptions) bool { return indexTable(t.Name, x.Name) == name })
+	return err == nil && slices.ContainsFunc(o.Indexes, func(x indexOptions) bool {
+		return indexTable(t.Name, x.Name) == name
+	})
 }
 
-// DropIndex drops an index of a table, as DropTable drops a table, or returns ErrNoTable. Handles that were opened with
-// it cannot write any more: open the table anew.
+// DropIndex drops an index of a table, as DropTable drops a table, or returns ErrNoTable. Handles
+// that were opened with it cannot write any more: open the table anew.
 func (db *DB) DropIndex(ctx context.Context, table, name string) error {
 	whole := indexTable(table, name)
 	return db.dropTables(ctx, whole, func() error {
-		return db.changeIndexes(table, func(ts []memory.Table, list []indexOptions) ([]indexOptions, []string, error) {
+		return db.changeIndexes(table, func(ts []layout.Table, list []indexOptions) ([]indexOptions, []string, error) {
 			n := len(list)
 			list = slices.DeleteFunc(list, func(x indexOptions) bool { return x.Name == name })
-			if len(list) == n && !slices.ContainsFunc(ts, func(t memory.Table) bool { return t.Name == whole && t.State == memory.TableDropping }) {
+			if len(list) == n && !slices.ContainsFunc(ts, func(t layout.Table) bool {
+				return t.Name == whole && t.State == layout.TableDropping
+			}) {
 				return nil, nil, fmt.Errorf("%w: index %q", ErrNoTable, name)
 			}
 			return list, []string{whole}, nil
 		})
-	}, func(t *memory.Table) bool { return t.Name == whole })
+	}, func(t *layout.Table) bool { return t.Name == whole })
 }

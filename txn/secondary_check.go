@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -13,13 +13,16 @@ import (
 type IndexCheckOptions struct {
 	// Repair has entries added that are missing, and stray ones deleted.
 	Repair bool
-	// Report, if not nil, is called for each fault, once, from the goroutine of the caller. An error from it ends the check.
+	// Report, if not nil, is called for each fault, once, from the goroutine of the caller. An
+	// error from it ends the check.
 	Report func(IndexFault) error
-	// Progress, if not nil, is told now and then how many records were compared, from the goroutine of the caller.
+	// Progress, if not nil, is told now and then how many records were compared, from the
+	// goroutine of the caller.
 	Progress func(records uint64)
 }
 
-// IndexCheck is what Table.CheckIndexes has counted. A record, or an entry, that moved meanwhile may count twice.
+// IndexCheck is what Table.CheckIndexes has counted. A record, or an entry, that moved
+// meanwhile may count twice.
 type IndexCheck struct {
 	Records  uint64
 	Entries  uint64 // of all indexes that were checked
@@ -28,16 +31,19 @@ type IndexCheck struct {
 	Unbuilt  []string // indexes that are not built, and were not checked: Index.Build makes them
 }
 
-// CheckIndexes compares the indexes of the table with its records: each record has the entries that the functions of the indexes
-// say, and each entry leads to a record that has it. txnode check, which does not have the functions, finds only entries that
-// lead to no record. The error says why the check could not go on; what is wrong with indexes is in the result and goes to
-// Report, not in the error. ErrIndexes: the handle was opened without an index of the table.
+// CheckIndexes compares the indexes of the table with its records: each record has the entries that
+// the functions of the indexes say, and each entry leads to a record that has it. txnode check,
+// which does not have the functions, finds only entries that lead to no record. The error says why
+// the check could not go on; what is wrong with indexes is in the result and goes to Report, not in
+// the error. ErrIndexes: the handle was opened without an index of the table.
 //
-// It goes on beside transactions, by small ones of its own, and takes one worker. Each fault was one at a moment during the call. A
-// record or an entry that stays as it is from the beginning to the end is compared; one that is written meanwhile may be.
+// It goes on beside transactions, by small ones of its own, and takes one worker. Each fault was
+// one at a moment during the call. A record or an entry that stays as it is from the beginning to
+// the end is compared; one that is written meanwhile may be.
 //
-// With Repair it writes entries, in the transactions in which it finds the faults. A record whose key in a unique index another
-// record has, too, stays a fault (EntryTaken) until one of them is changed; so does one that cannot be read.
+// With Repair it writes entries, in the transactions in which it finds the faults. A record whose
+// key in a unique index another record has, too, stays a fault (EntryTaken) until one of them is
+// changed; so does one that cannot be read.
 func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (sum IndexCheck, err error) {
 	db := t.db
 	if err := db.lacking(t.t, t.indexNames); err != nil {
@@ -51,7 +57,7 @@ func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (su
 		return sum, err
 	}
 	defer func() { err = w.dismiss(ctx, err) }() // also when Report panics
-	c := comparison[K, V]{ctx: ctx, w: w, t: t, progress: o.Progress, mend: o.Repair, spares: true}
+	c := comparison[K, V]{ctx: ctx, w: w, t: t, progress: o.Progress, repair: o.Repair, spares: true}
 	for _, x := range t.indexes {
 		name := x.options().Name
 		switch built, err := db.isBuilt(t.t.Name, name); {
@@ -92,10 +98,11 @@ func (t *Table[K, V]) CheckIndexes(ctx context.Context, o IndexCheckOptions) (su
 	return sum, err
 }
 
-// CatalogIndexes lists the secondary indexes of the tables of a catalog that are built, and whose entries tell to which record
-// they lead: all unique ones, and those whose Key, and that of their table, KeyNamed knows. It is for Options.Indexes of package
-// verify, a check of a database at rest.
-func CatalogIndexes(tables []memory.Table) (list []record.Secondary) {
+// CatalogIndexes lists the secondary indexes of the tables of a catalog that are built, and
+// whose entries tell to which record they lead: all unique ones, and those whose Key, and
+// that of their table, KeyNamed knows. It is for Options.Indexes of package verify, a check
+// of a database at rest.
+func CatalogIndexes(tables []layout.Table) (list []record.Secondary) {
 	for i := range tables {
 		t := liveTable(tables, tables[i].Name)
 		if t != &tables[i] {
@@ -118,8 +125,8 @@ func CatalogIndexes(tables []memory.Table) (list []record.Secondary) {
 	return list
 }
 
-// leads is a function that returns the key of the record to which an entry leads, as the Key of the table, whose name is given,
-// has encoded it; ok: it has one. nil: it cannot be told.
+// leads is a function that returns the key of the record to which an entry leads, as the Key of the
+// table, whose name is given, has encoded it; ok: it has one. nil: it cannot be told.
 func (o *indexOptions) leads(primary string) func(entry, value []byte) (key []byte, ok bool) {
 	if o.Unique {
 		return func(_, value []byte) ([]byte, bool) { return value, len(value) > 0 }

@@ -16,10 +16,11 @@ import (
 // indexFaults checks the indexes of notes, and lists what is wrong.
 func indexFaults(t *testing.T, notes *txn.Table[uint64, note], repair bool) (sum txn.IndexCheck, list []string) {
 	t.Helper()
-	sum, err := notes.CheckIndexes(context.Background(), txn.IndexCheckOptions{Repair: repair, Report: func(f txn.IndexFault) error {
-		list = append(list, f.String())
-		return nil
-	}})
+	sum, err := notes.CheckIndexes(context.Background(),
+		txn.IndexCheckOptions{Repair: repair, Report: func(f txn.IndexFault) error {
+			list = append(list, f.String())
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func indexFaults(t *testing.T, notes *txn.Table[uint64, note], repair bool) (sum
 	return sum, list
 }
 
-// TestCheckIndexes: every way in which a record and an entry can be at odds is found, each once, and repaired if that is possible.
+// TestCheckIndexes: every way in which a record and an entry can be at odds is found, each once,
+// and repaired if that is possible.
 func TestCheckIndexes(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) { checkIndexes(t, ordered) })
@@ -68,15 +70,24 @@ func checkIndexes(t *testing.T, ordered bool) {
 	if err := db.Update(ctx, func(tx *txn.Tx) error {
 		return errors.Join(
 			tags.Force(tx, []byte("t1"), nil), // an entry is gone
-			fills.Force(tx, txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2("f2", uint64(2))), nil), // another one
-			records.Force(tx, key(3), nil),                                                                         // a record is
-			records.Force(tx, key(4), []byte(`{"Tag":"other","Fill":"f4"}`)),                                       // it has another key
-			records.Force(tx, key(5), []byte(`{"Tag":"t6","Fill":"f5"}`)),                                          // that of another record
-			records.Force(tx, key(7), []byte(`{`)),                                                                 // it cannot be decoded
-			records.Force(tx, key(8), []byte(`{"Tag":"`+strings.Repeat("x", 500)+`","Fill":"f1"}`)),                // nor indexed
-			tags.Force(tx, []byte("t9"), key(n)),                                                                   // the entry leads to no record
-			tags.Force(tx, []byte("stray"), []byte("no key of a record")),                                          // nor this one
-			fills.Force(tx, txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2("f1", uint64(10))), []byte{}), // the record has another key
+			// another one
+			fills.Force(tx, txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2("f2", uint64(2))), nil),
+			// a record is
+			records.Force(tx, key(3), nil),
+			// it has another key
+			records.Force(tx, key(4), []byte(`{"Tag":"other","Fill":"f4"}`)),
+			// that of another record
+			records.Force(tx, key(5), []byte(`{"Tag":"t6","Fill":"f5"}`)),
+			// it cannot be decoded
+			records.Force(tx, key(7), []byte(`{`)),
+			// nor indexed
+			records.Force(tx, key(8), []byte(`{"Tag":"`+strings.Repeat("x", 500)+`","Fill":"f1"}`)),
+			// the entry leads to no record
+			tags.Force(tx, []byte("t9"), key(n)),
+			// nor this one
+			tags.Force(tx, []byte("stray"), []byte("no key of a record")),
+			// the record has another key
+			fills.Force(tx, txn.Tuple2Key(txn.String, txn.Uint64).Append(nil, txn.T2("f1", uint64(10))), []byte{}),
 		)
 	}); err != nil {
 		t.Fatal(err)
@@ -92,7 +103,8 @@ func checkIndexes(t *testing.T, ordered bool) {
 	}, []string{
 		`table "notes", key 5: entry "t6" of the unique index "by_tag" leads to the record of key 6: `,
 		`table "notes", key 7: the record, or its keys in indexes, cannot be read: `,
-		`table "notes", key 8: the record, or its keys in indexes, cannot be read: txn: an index cannot be kept: index "by_tag" `,
+		`table "notes", key 8: the record, or its keys in indexes, cannot be read: ` +
+			`txn: an index cannot be kept: index "by_tag" `,
 	}
 	missing := []string{
 		`table "notes", key 1: index "by_tag" lacks the record's entry "t1"`,
@@ -113,7 +125,8 @@ func checkIndexes(t *testing.T, ordered bool) {
 	for i, f := range found {
 		found[i] = strings.TrimSuffix(f, "; repaired")
 	}
-	missing = append(missing, `table "notes", key 9: index "by_tag" lacks the record's entry "t9"`) // which no other has by then
+	// which no other has by then
+	missing = append(missing, `table "notes", key 9: index "by_tag" lacks the record's entry "t9"`)
 	expect("with repair", found, slices.Concat(stray, missing, lasting)...)
 	if want := uint64(len(stray) + len(missing)); sum.Repaired != want {
 		t.Errorf("%d are repaired, want %d", sum.Repaired, want)
@@ -122,7 +135,8 @@ func checkIndexes(t *testing.T, ordered bool) {
 	expect("after repair", found, lasting...)
 }
 
-// TestCheckIndexesBesideWriters: records change all the time, and nothing is wrong with their indexes.
+// TestCheckIndexesBesideWriters: records change all the time, and nothing is wrong with their
+// indexes.
 func TestCheckIndexesBesideWriters(t *testing.T) {
 	const n = 100
 	ctx, db := context.Background(), openMem(t)
@@ -174,8 +188,8 @@ func TestCheckIndexesBesideWriters(t *testing.T) {
 	}
 }
 
-// TestCheckIndexesOfHandles: an index that is not built is named, and not checked; a handle without one of them is refused; of a
-// table without indexes there is nothing to say.
+// TestCheckIndexesOfHandles: an index that is not built is named, and not checked; a handle without
+// one of them is refused; of a table without indexes there is nothing to say.
 func TestCheckIndexesOfHandles(t *testing.T) {
 	ctx, db := context.Background(), openMem(t)
 	plain := notesTable(t, db, false)
@@ -202,16 +216,19 @@ func TestCheckIndexesOfHandles(t *testing.T) {
 		t.Errorf("stopped: %v", err)
 	}
 	enough := errors.New("enough")
-	if err := db.Update(ctx, func(tx *txn.Tx) error { return notes.Raw().Force(tx, txn.Uint64.Append(nil, 1), nil) }); err != nil {
+	if err := db.Update(ctx,
+		func(tx *txn.Tx) error { return notes.Raw().Force(tx, txn.Uint64.Append(nil, 1), nil) }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := notes.CheckIndexes(ctx, txn.IndexCheckOptions{Report: func(txn.IndexFault) error { return enough }}); !errors.Is(err, enough) {
+	if _, err := notes.CheckIndexes(ctx,
+		txn.IndexCheckOptions{Report: func(txn.IndexFault) error { return enough }}); !errors.Is(err, enough) {
 		t.Errorf("Report has had enough: %v", err)
 	}
 }
 
 // damagedNotes is a table of two notes, the second of which is damaged on so many copies.
-func damagedNotes(t *testing.T, ordered bool, copies int, indexes ...txn.TableIndex[uint64, note]) (*txn.DB, *txn.Table[uint64, note]) {
+func damagedNotes(t *testing.T, ordered bool, copies int, indexes ...txn.TableIndex[uint64, note]) (*txn.DB,
+	*txn.Table[uint64, note]) {
 	t.Helper()
 	o := tiny()
 	o.Blades, o.Backups = 2, txn.F(1)
@@ -235,8 +252,8 @@ func damagedNotes(t *testing.T, ordered bool, copies int, indexes ...txn.TableIn
 	return db, notes
 }
 
-// TestIndexBuildBesideDamage: a record of which a copy is damaged gets its entry. One that is damaged on all copies ends Build,
-// since the index could not have it.
+// TestIndexBuildBesideDamage: a record of which a copy is damaged gets its entry. One that is
+// damaged on all copies ends Build, since the index could not have it.
 func TestIndexBuildBesideDamage(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		for copies, want := range []error{1: nil, 2: txn.ErrCorrupt} {
@@ -259,8 +276,8 @@ func TestIndexBuildBesideDamage(t *testing.T) {
 	}
 }
 
-// TestCheckIndexesBesideDamage: a record that is damaged on all copies is reported, and its entry is not called stray. The others
-// are checked.
+// TestCheckIndexesBesideDamage: a record that is damaged on all copies is reported, and its entry
+// is not called stray. The others are checked.
 func TestCheckIndexesBesideDamage(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		byTag := tagIndex(true)
@@ -285,8 +302,9 @@ func TestCheckIndexesBesideDamage(t *testing.T) {
 	}
 }
 
-// TestCheckFindsStrayEntries: a check of the database at rest, which does not have the functions of indexes, finds entries that lead
-// to no record, whatever the keys are, and counts records to which none leads.
+// TestCheckFindsStrayEntries: a check of the database at rest, which does not have the
+// functions of indexes, finds entries that lead to no record, whatever the keys are, and counts
+// records to which none leads.
 func TestCheckFindsStrayEntries(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) { strayEntries(t, ordered) })
@@ -314,7 +332,8 @@ func strayEntries(t *testing.T, ordered bool) {
 			}
 			letter := fmt.Sprintf("a\x00%d", id) // encoded as a part of an entry it becomes longer
 			letters = append(letters, letter)
-			if err := errors.Join(notes.Put(tx, id, note{tag, ""}), named.Put(tx, letter, []byte{byte(id)})); err != nil {
+			if err := errors.Join(notes.Put(tx, id, note{tag, ""}),
+				named.Put(tx, letter, []byte{byte(id)})); err != nil {
 				return err
 			}
 		}
@@ -333,7 +352,9 @@ func strayEntries(t *testing.T, ordered bool) {
 	sound(t, o.Dir)
 
 	db = mustOpen(t, o)
-	byTag, first = tagIndex(true), txn.NewIndex("first", txn.BytesKey, func(_ string, v []byte) [][]byte { return [][]byte{{v[0], 0}} })
+	byTag, first = tagIndex(true), txn.NewIndex("first", txn.BytesKey, func(_ string, v []byte) [][]byte {
+		return [][]byte{{v[0], 0}}
+	})
 	notes = notesTable(t, db, ordered, byTag)
 	if named, err = txn.OpenTable(db, "named", txn.String, txn.Bytes(), first); err != nil {
 		t.Fatal(err)
@@ -365,9 +386,11 @@ func strayEntries(t *testing.T, ordered bool) {
 	slices.Sort(found)
 	want := []string{
 		`entry: entry "no entry" of the secondary index leads to no key that can be one of table `,
-		`entry: entry "nobody" of the secondary index leads to key 00000000000003e8, of which it has no record of table `,
+		`entry: entry "nobody" of the secondary index leads to key 00000000000003e8, ` +
+			`of which it has no record of table `,
 		`entry: entry "t2" of the secondary index leads to key 0000000000000002, of which it has no record of table `,
-		`entry: entry 0300ff00016100ff330001 of the secondary index leads to key 610033, of which it has no record of table `,
+		`entry: entry 0300ff00016100ff330001 of the secondary index leads to key 610033, ` +
+			`of which it has no record of table `,
 	}
 	if len(found) != len(want) {
 		t.Errorf("found %d, want %d", len(found), len(want))

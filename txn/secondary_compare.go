@@ -15,10 +15,13 @@ type IndexFaultKind uint8
 
 // Kinds of faults of indexes.
 const (
-	EntryMissing     IndexFaultKind = iota + 1 // the record has a key in the index, and the index has no such entry
-	EntryStray                                 // an entry leads to a record that is not there, or that has not this key in the index
-	EntryTaken                                 // of a unique index: the entry of the record's key leads to another record
-	RecordUnreadable                           // the record, or its keys in the index, cannot be made out: Err says why
+	EntryMissing IndexFaultKind = iota + 1 // the record has a key in the index, and the index has no such entry
+	// EntryStray: an entry leads to a record that is not there, or that has not this key in the
+	// index
+	EntryStray
+	// EntryTaken: of a unique index: the entry of the record's key leads to another record
+	EntryTaken
+	RecordUnreadable // the record, or its keys in the index, cannot be made out: Err says why
 )
 
 // String names the kind in words.
@@ -41,10 +44,11 @@ type IndexFault struct {
 	Kind  IndexFaultKind
 	Table string
 	Index string // empty: all of the table, whose record cannot be read
-	// Key is the key of the record, as the table's Key has encoded it; nil: an entry has none that can be decoded.
+	// Key is the key of the record, as the table's Key has encoded it; nil: an entry has none
+	// that can be decoded.
 	Key []byte
-	// Entry is the entry's key in the ordered table that the index is. Of an index that is not unique it is the key in the
-	// index, and Key, as parts of a tuple.
+	// Entry is the entry's key in the ordered table that the index is. Of an index that is not
+	// unique it is the key in the index, and Key, as parts of a tuple.
 	Entry []byte
 	// Other is, of EntryTaken, the key of the record that the entry leads to.
 	Other []byte
@@ -66,9 +70,11 @@ func (f IndexFault) String() string {
 	case EntryMissing:
 		what = fmt.Sprintf("index %q lacks the record's entry %s", f.Index, showKey(f.entry, f.Entry))
 	case EntryStray:
-		what = fmt.Sprintf("index %q has an entry %s, and no such record has that key in it", f.Index, showKey(f.entry, f.Entry))
+		what = fmt.Sprintf("index %q has an entry %s, and no such record has that key in it",
+			f.Index, showKey(f.entry, f.Entry))
 	case EntryTaken:
-		what = fmt.Sprintf("entry %s of the unique index %q leads to the record of key %s", showKey(f.entry, f.Entry), f.Index, showKey(f.key, f.Other))
+		what = fmt.Sprintf("entry %s of the unique index %q leads to the record of key %s", showKey(f.entry, f.Entry),
+			f.Index, showKey(f.key, f.Other))
 	default:
 		what = "the record, or its keys in indexes, cannot be read"
 	}
@@ -81,9 +87,10 @@ func (f IndexFault) String() string {
 	return at + ": " + what
 }
 
-// comparison holds indexes of a table against its records while transactions run. Each of its transactions compares some records,
-// or some entries, so what it says of one of them was so at one moment. A record or an entry that stays as it is until the end is
-// compared; one that is written meanwhile may be.
+// comparison holds indexes of a table against its records while transactions run. Each of its
+// transactions compares some records, or some entries, so what it says of one of them was so at
+// one moment. A record or an entry that stays as it is until the end is compared; one that is
+// written meanwhile may be.
 type comparison[K, V any] struct {
 	ctx      context.Context
 	w        *Worker
@@ -91,7 +98,7 @@ type comparison[K, V any] struct {
 	indexes  []TableIndex[K, V]
 	progress func(records uint64)
 	report   func(IndexFault) error
-	mend     bool // missing entries are added, and stray ones deleted
+	repair   bool // missing entries are added, and stray ones deleted
 	blank    bool // most entries are missing: records are locked when they are read
 	spares   bool // a record that is damaged on all copies is reported; else it is an error
 
@@ -99,7 +106,8 @@ type comparison[K, V any] struct {
 	faults           []IndexFault // of a transaction
 }
 
-// run compares all entries, and then all records: so no record meets a stray entry in the place of its own.
+// run compares all entries, and then all records: so no record meets a stray entry in
+// the place of its own.
 func (c *comparison[K, V]) run() error {
 	for _, x := range c.indexes {
 		if err := c.runEntries(x); err != nil {
@@ -130,12 +138,14 @@ func (c *comparison[K, V]) runEntries(x indexEntries[K, V]) error {
 		func(key, value []byte) (indexEntry, error) {
 			return indexEntry{bytes.Clone(key), bytes.Clone(value)}, nil
 		},
-		func(tx *Tx, part []indexEntry, write bool) error { return c.compareEntries(tx, x, part, write) }, func([]indexEntry) {})
+		func(tx *Tx, part []indexEntry, write bool) error { return c.compareEntries(tx, x, part, write) },
+		func([]indexEntry) {})
 }
 
-// walkParts walks over a table, counts what it meets, and has parts of that compared, by a transaction each. done is called after
-// each part.
-func walkParts[K, V, T any](c *comparison[K, V], t *occ.Table, count *uint64, item func(key, value []byte) (T, error), compare func(tx *Tx, part []T, write bool) error, done func(part []T)) error {
+// walkParts walks over a table, counts what it meets, and has parts of that compared, by a
+// transaction each. done is called after each part.
+func walkParts[K, V, T any](c *comparison[K, V], t *occ.Table, count *uint64, item func(key, value []byte) (T, error),
+	compare func(tx *Tx, part []T, write bool) error, done func(part []T)) error {
 	var part []T
 	flush := func() error {
 		if err := c.tell(); err != nil { // what the walk has left out
@@ -178,11 +188,11 @@ func walkParts[K, V, T any](c *comparison[K, V], t *occ.Table, count *uint64, it
 // errDamagedPart: one of the records of a transaction is damaged on all copies.
 var errDamagedPart = errors.New("txn: a record is damaged")
 
-// transact has n records, or entries, compared by a transaction, and tells what is wrong. If something is to be mended, another one
-// compares them again, and writes.
+// transact has n records, or entries, compared by a transaction, and tells what is wrong. If
+// something is to be repaired, another one compares them again, and writes.
 func (c *comparison[K, V]) transact(n int, fn func(tx *Tx, write bool) error) error {
 	run := c.w.View
-	for write := c.mend && c.blank; ; write = true {
+	for write := c.repair && c.blank; ; write = true {
 		if write {
 			run = c.w.Update
 		}
@@ -192,7 +202,7 @@ func (c *comparison[K, V]) transact(n int, fn func(tx *Tx, write bool) error) er
 			return fn(tx, write)
 		})
 		switch {
-		case err == nil && (write || !c.mend || len(c.faults) == 0):
+		case err == nil && (write || !c.repair || len(c.faults) == 0):
 			return c.tell()
 		case err == nil:
 			continue
@@ -368,7 +378,8 @@ func (c *comparison[K, V]) compareEntries(tx *Tx, x indexEntries[K, V], entries 
 	return nil
 }
 
-// belongs reports whether a record has an entry. One that cannot be made out, which is noted with the records, may have it.
+// belongs reports whether a record has an entry. One that cannot be made out, which is noted with
+// the records, may have it.
 func (c *comparison[K, V]) belongs(tx *Tx, x indexEntries[K, V], k K, key, entry []byte) (bool, error) {
 	noted := len(c.faults)
 	v, err := c.record(tx, k, key)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
 )
@@ -41,7 +41,8 @@ func (d *damagedPeople) open(ordered bool) {
 	var err error
 	if ordered {
 		var x *txn.OrderedTable[uint64, person]
-		if x, err = txn.CreateOrderedTable(d.db, "people", txn.Uint64, txn.JSON[person](), d.byName, d.byMail); err == nil {
+		if x, err = txn.CreateOrderedTable(d.db, "people", txn.Uint64, txn.JSON[person](), d.byName,
+			d.byMail); err == nil {
 			d.people = x.Table
 		}
 	} else {
@@ -62,7 +63,7 @@ func (d *damagedPeople) spoil(v person) {
 	d.spoilBlock(newPoker(d.t, d.db).find(p), record.ValueAt(8, len(p))+3)
 }
 
-func (d *damagedPeople) spoilBlock(a memory.Addr, off int) {
+func (d *damagedPeople) spoilBlock(a layout.Addr, off int) {
 	p := newPoker(d.t, d.db)
 	for k := range p.v.Copies(a) {
 		p.spoil(a, k, off)
@@ -89,8 +90,8 @@ func (d *damagedPeople) has(what string, names, mails []string) {
 	}
 }
 
-// TestDamagedRecordOfIndexes: a record of which every copy is damaged is replaced or deleted in a table with indexes as in one
-// without, and no entry leads to what it was.
+// TestDamagedRecordOfIndexes: a record of which every copy is damaged is replaced or deleted in a
+// table with indexes as in one without, and no entry leads to what it was.
 func TestDamagedRecordOfIndexes(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		for _, p := range policies(t) {
@@ -99,7 +100,8 @@ func TestDamagedRecordOfIndexes(t *testing.T) {
 				o.Policy, o.Blades, o.Backups = p, 2, txn.F(1)
 				d := newDamagedPeople(t, o, ordered)
 				ctx := t.Context()
-				says(t, "Insert", d.do(func(tx *txn.Tx) error { return d.people.Insert(tx, 2, person{"x", "x"}) }), txn.ErrCorrupt)
+				says(t, "Insert", d.do(func(tx *txn.Tx) error { return d.people.Insert(tx, 2, person{"x", "x"}) }),
+					txn.ErrCorrupt)
 				says(t, "a loop", d.db.View(ctx, func(tx *txn.Tx) error {
 					for range d.byName.Rows(tx, txn.Bound[string]{}, txn.Bound[string]{}) {
 						continue
@@ -108,7 +110,8 @@ func TestDamagedRecordOfIndexes(t *testing.T) {
 				}), txn.ErrCorrupt, "people")
 				says(t, "the mail of another record", d.put(2, person{"new", "3@x"}), txn.ErrUnique)
 				says(t, "its mail", d.put(4, person{"four", "2@x"}), txn.ErrUnique)
-				// A transaction that goes on behind that does not take the record for one that is empty.
+				// A transaction that goes on behind that does not take the record for
+				// one that is empty.
 				says(t, "an error that is passed over", d.do(func(tx *txn.Tx) error {
 					_ = d.people.Put(tx, 2, person{"new", "3@x"})
 					if v, err := d.people.Get(tx, 2); err == nil {
@@ -139,8 +142,9 @@ func TestDamagedRecordOfIndexes(t *testing.T) {
 	}
 }
 
-// TestDamagedEntry: an entry of an index of which every copy is damaged is replaced, or deleted, by a write of the record that it
-// is of. An entry of a unique index, which may be another record's, is ErrCorrupt.
+// TestDamagedEntry: an entry of an index of which every copy is damaged is replaced, or deleted,
+// by a write of the record that it is of. An entry of a unique index, which may be another
+// record's, is ErrCorrupt.
 func TestDamagedEntry(t *testing.T) {
 	d := newDamagedPeople(t, tiny(), false)
 	if err := d.put(2, person{"name2", "2@x"}); err != nil {
@@ -180,19 +184,20 @@ func TestDamagedEntry(t *testing.T) {
 }
 
 // findKey returns the block of the record with a key.
-func (p *poker) findKey(key []byte) memory.Addr {
+func (p *poker) findKey(key []byte) layout.Addr {
 	p.t.Helper()
 	p.v = p.db.Space().View()
 	for id := 1; id < p.v.Segments(); id++ {
-		a := memory.MakeAddr(memory.SegmentID(id), 0)
+		a := layout.MakeAddr(layout.SegmentID(id), 0)
 		if !p.v.Valid(a) {
 			continue
 		}
 		img := p.image(a, 0, int(p.n))
 		for off := 0; off+record.LineSize <= len(img); off += record.LineSize {
 			x := img[off:]
-			if _, err := x.Check(a + memory.Addr(off)); err == nil && x.Meta().State() == record.Live && string(x.Key()) == string(key) {
-				return a + memory.Addr(off)
+			if _, err := x.Check(a + layout.Addr(off)); err == nil && x.Meta().State() == record.Live &&
+				string(x.Key()) == string(key) {
+				return a + layout.Addr(off)
 			}
 		}
 	}

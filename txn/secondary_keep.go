@@ -28,16 +28,19 @@ func (x *Index[K, V, I]) keys(k K, v *V) (keys [][]byte, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: index %q of table %q: its function has panicked at key %v: %v", ErrIndex, x.name, x.table.t.Name, k, p)
+			err = fmt.Errorf("%w: index %q of table %q: its function has panicked at key %v: %v",
+				ErrIndex, x.name, x.table.t.Name, k, p)
 		}
 	}()
 	for _, i := range x.of(k, *v) {
 		if len(x.key.Append(nil, i)) == 0 {
-			return nil, fmt.Errorf("%w: index %q of table %q: the record of key %v has an empty key in it", ErrIndex, x.name, x.table.t.Name, k)
+			return nil, fmt.Errorf("%w: index %q of table %q: the record of key %v has an empty key in it",
+				ErrIndex, x.name, x.table.t.Name, k)
 		}
 		p := x.entry(nil, i, k)
 		if most := x.t.Ordered.MaxKey(); len(p) > most {
-			return nil, fmt.Errorf("%w: index %q of table %q: the record of key %v has an entry of %d bytes in it, and %d are possible", ErrIndex, x.name, x.table.t.Name, k, len(p), most)
+			return nil, fmt.Errorf("%w: index %q of table %q: the record of key %v has an entry of %d bytes in it, "+
+				"and %d are possible", ErrIndex, x.name, x.table.t.Name, k, len(p), most)
 		}
 		keys = append(keys, p)
 	}
@@ -45,15 +48,15 @@ func (x *Index[K, V, I]) keys(k K, v *V) (keys [][]byte, err error) {
 	return slices.CompactFunc(keys, bytes.Equal), nil
 }
 
-// leading returns the entries that lead to a record which the transaction has locked, in order: what a value had that cannot be
-// read any more. No other transaction changes these entries, since each has to lock the record first. So the
-// transaction need not depend on the index.
+// leading returns the entries that lead to a record which the transaction has locked, in order:
+// what a value had that cannot be read any more. No other transaction changes these entries, since
+// each has to lock the record first. So the transaction need not depend on the index.
 func (x *Index[K, V, I]) leading(tx *Tx, k K) (entries [][]byte, err error) {
 	key := x.primary.Append(nil, k)
 	tx.walk(x.table.db, x.t, func() (*occ.Scan, error) {
 		s, err := tx.o.Range(x.t, index.Bound{}, index.Bound{End: true}, false, 0)
 		if err == nil {
-			s.Loose()
+			s.SkipValidation()
 		}
 		return s, err
 	}, func(entry, value []byte) (bool, error) {
@@ -100,9 +103,9 @@ func (x *Index[K, V, I]) change(tx *Tx, k K, old, now *V, lost bool) (changes []
 	return changes, nil
 }
 
-// keep changes the indexes by a change of a record from old to now, nil: it has no value, before the record is changed.
-// A function or a key that is wrong, or ErrUnique, leaves all indexes as they are. Any other error ends the attempt,
-// since some may be changed then.
+// keep changes the indexes by a change of a record from old to now, nil: it has no value, before
+// the record is changed. A function or a key that is wrong, or ErrUnique, leaves all indexes as
+// they are. Any other error ends the attempt, since some may be changed then.
 func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V, lost bool) error {
 	var all []indexChange
 	for _, x := range t.indexes {
@@ -137,7 +140,8 @@ func (t *Table[K, V]) keep(tx *Tx, k K, old, now *V, lost bool) error {
 	return unique
 }
 
-// fetchEntries reads the entries that are to be changed. One of which nothing is known is inserted with that.
+// fetchEntries reads the entries that are to be changed. One of which nothing is known is
+// inserted with that.
 func (tx *Tx) fetchEntries(all []indexChange) error {
 	for n := range all {
 		c := &all[n]
@@ -161,7 +165,8 @@ func (tx *Tx) fetchEntries(all []indexChange) error {
 	return tx.Execute()
 }
 
-// changeEntry changes an entry that was fetched; back: it takes back what fetchEntries has inserted.
+// changeEntry changes an entry that was fetched; back: it takes back what fetchEntries has
+// inserted.
 func (tx *Tx) changeEntry(c *indexChange, back bool) error {
 	has, unread := tx.o.Exists(c.i), tx.o.Unreadable(c.i)
 	switch {
@@ -191,7 +196,8 @@ func (tx *Tx) sameEntry(c *indexChange) bool {
 	return ok && bytes.Equal(v, c.value)
 }
 
-// What a write of a table with indexes is. They are functions of their own, so that values of other tables stay off the heap.
+// What a write of a table with indexes is. They are functions of their own, so that values of other
+// tables stay off the heap.
 
 func (t *Table[K, V]) putIndexed(tx *Tx, k K, v V) error {
 	return t.store(tx, k, &v, true, func(bool) error { return nil })
@@ -219,9 +225,10 @@ func (t *Table[K, V]) deleteIndexed(tx *Tx, k K) error {
 	})
 }
 
-// store sets the value of a key of a table with indexes, nil: deletes it. found is whether it had one. mends: a record that cannot
-// be read is replaced, as it is in a table without indexes. Its entries are those that lead to it then.
-func (t *Table[K, V]) store(tx *Tx, k K, now *V, mends bool, want func(found bool) error) error {
+// store sets the value of a key of a table with indexes, nil: deletes it. found is whether it had
+// one. repairs: a record that cannot be read is replaced, as it is in a table without indexes. Its
+// entries are those that lead to it then.
+func (t *Table[K, V]) store(tx *Tx, k K, now *V, repairs bool, want func(found bool) error) error {
 	if err := t.db.lacking(t.t, t.indexNames); err != nil {
 		return err
 	}
@@ -233,7 +240,7 @@ func (t *Table[K, V]) store(tx *Tx, k K, now *V, mends bool, want func(found boo
 	key := bytes.Clone(t.encode(tx, k))
 	i, err := tx.stage(t.t, key, true)
 	if err == nil && !tx.o.Executed(i) {
-		if mends {
+		if repairs {
 			tx.o.Blind(i)
 		}
 		err = tx.Execute()

@@ -49,9 +49,10 @@ func (x *Index[K, V, I]) bounds(from, to Bound[I]) (a, b index.Bound) {
 	return a, b
 }
 
-// walk calls fn for each entry between two bounds, and end, if not nil, behind the last one. Both may read records of the
-// table of the index as they were at the first step.
-func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func(s *occ.Scan, i I, k K) (bool, error), end func(s *occ.Scan) error) {
+// walk calls fn for each entry between two bounds, and end, if not nil, behind the last one. Both
+// may read records of the table of the index as they were at the first step.
+func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func(s *occ.Scan, i I, k K) (bool, error),
+	end func(s *occ.Scan) error) {
 	if err := x.ready(tx); err != nil {
 		if !tx.over() && tx.err == nil {
 			_ = tx.stop(err)
@@ -79,9 +80,10 @@ func (x *Index[K, V, I]) walk(tx *Tx, from, to Bound[I], o rangeOptions, fn func
 	}, end)
 }
 
-// Range ranges over the keys of the index between two bounds, in order, with the keys of the records that have them. The
-// records are not read. The loop meets each entry once, as the index was at the loop's first step, and may change the records that it
-// is led to: see [OrderedTable.Range].
+// Range ranges over the keys of the index between two bounds, in order, with the keys of the
+// records that have them. The records are not read. The loop meets each entry once, as the index
+// was at the loop's first step, and may change the records that it is led to: see
+// [OrderedTable.Range].
 func (x *Index[K, V, I]) Range(tx *Tx, from, to Bound[I], options ...RangeOption) iter.Seq2[I, K] {
 	o := optionsOf(options)
 	return func(yield func(I, K) bool) {
@@ -92,12 +94,14 @@ func (x *Index[K, V, I]) Range(tx *Tx, from, to Bound[I], options ...RangeOption
 // rowsAtOnce is how many records Rows fetches in one round trip.
 const rowsAtOnce = 64
 
-// Rows ranges over the records whose keys in the index are between two bounds, in the order of these keys: Range, and
-// a round trip for every 64 records. A record that has several of these keys comes once for each.
+// Rows ranges over the records whose keys in the index are between two bounds, in the order of
+// these keys: Range, and a round trip for every 64 records. A record that has several of these keys
+// comes once for each.
 //
-// Index and records are those of the loop's first step, as they are for [OrderedTable.Range]. So a raise in a loop over
-// the index of what is raised comes to each record once. The loop still gets a record that it has changed or deleted before it comes
-// there, as that was: [Table.Get] tells how it is now.
+// Index and records are those of the loop's first step, as they are for [OrderedTable.Range]. So
+// a raise in a loop over the index of what is raised comes to each record once. The loop still
+// gets a record that it has changed or deleted before it comes there, as that was: [Table.Get]
+// tells how it is now.
 func (x *Index[K, V, I]) Rows(tx *Tx, from, to Bound[I], options ...RangeOption) iter.Seq2[K, V] {
 	o := optionsOf(options)
 	return func(yield func(K, V) bool) {
@@ -146,8 +150,8 @@ func (x *Index[K, V, I]) Rows(tx *Tx, from, to Bound[I], options ...RangeOption)
 	}
 }
 
-// Lookup returns the first record that has the key i in the index, as the transaction would leave it; found is false if
-// none has.
+// Lookup returns the first record that has the key i in the index, as the transaction would leave
+// it; found is false if none has.
 func (x *Index[K, V, I]) Lookup(tx *Tx, i I) (k K, v V, found bool, err error) {
 	if err := x.ready(tx); err != nil {
 		return k, v, false, err

@@ -26,8 +26,8 @@ func peopleIndexes() (byName *txn.Index[uint64, person, string], byMail *txn.Ind
 	return byName, byMail
 }
 
-// TestSecondaryIndex compares the indexes of a table with what its records say, through writes of all kinds in random
-// order; and again when the database was opened anew.
+// TestSecondaryIndex compares the indexes of a table with what its records say, through writes of
+// all kinds in random order; and again when the database was opened anew.
 func TestSecondaryIndex(t *testing.T) {
 	ctx, dir := context.Background(), t.TempDir()
 	o := txn.Options{Dir: dir, Blades: 2, BladeSize: 64 << 20}
@@ -96,7 +96,8 @@ func TestSecondaryIndex(t *testing.T) {
 				if r.IntN(4) == 0 {
 					p.Mail = ""
 				}
-				taken := p.Mail != "" && len(subset(next, func(x person) bool { return x.Mail == p.Mail })) > 0 && next[id].Mail != p.Mail
+				taken := p.Mail != "" && len(subset(next, func(x person) bool { return x.Mail == p.Mail })) > 0 &&
+					next[id].Mail != p.Mail
 				var err error
 				_, has := next[id]
 				switch r.IntN(4) {
@@ -115,12 +116,15 @@ func TestSecondaryIndex(t *testing.T) {
 						continue
 					}
 				case 2:
-					err = people.Update(tx, id, func(person, bool) (person, txn.Change, error) { return p, txn.Store, nil })
+					err = people.Update(tx, id, func(person, bool) (person, txn.Change, error) {
+						return p, txn.Store, nil
+					})
 				default:
 					err = people.Put(tx, id, p)
 				}
 				if taken {
-					if u := (*txn.UniqueError)(nil); !errors.As(err, &u) || u.Index != "by_mail" || !strings.Contains(u.Error(), p.Mail) {
+					if u := (*txn.UniqueError)(nil); !errors.As(err, &u) || u.Index != "by_mail" ||
+						!strings.Contains(u.Error(), p.Mail) {
 						return fmt.Errorf("mail %q of %d is taken: %w", p.Mail, id, err)
 					}
 					if r.IntN(2) == 0 {
@@ -163,7 +167,8 @@ func TestSecondaryIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Update(ctx, func(tx *txn.Tx) error { return plain.Put(tx, 1, person{}) }); !errors.Is(err, txn.ErrIndexes) {
+	if err := db.Update(ctx, func(tx *txn.Tx) error { return plain.Put(tx, 1, person{}) }); !errors.Is(err,
+		txn.ErrIndexes) {
 		t.Errorf("put without the indexes: %v", err)
 	}
 	byName, byMail = peopleIndexes()
@@ -186,8 +191,8 @@ func subset(m map[uint64]person, ok func(person) bool) map[uint64]person {
 	return out
 }
 
-// TestIndexBuild: an index that is defined for a table with records is built beside writers, and is whole then. A build that
-// is stopped goes on.
+// TestIndexBuild: an index that is defined for a table with records is built beside writers, and is
+// whole then. A build that is stopped goes on.
 func TestIndexBuild(t *testing.T) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{Blades: 2, BladeSize: 64 << 20})
@@ -251,7 +256,8 @@ func TestIndexBuild(t *testing.T) {
 		wrote <- nil
 	}()
 	looked := uint64(0)
-	if err := errors.Join(byName.Build(ctx, func(k uint64) { looked = k }), byMail.Build(ctx, nil), <-wrote); err != nil {
+	if err := errors.Join(byName.Build(ctx, func(k uint64) { looked = k }), byMail.Build(ctx, nil),
+		<-wrote); err != nil {
 		t.Fatal(err)
 	}
 	if looked == 0 {
@@ -268,8 +274,8 @@ func TestIndexBuild(t *testing.T) {
 	}
 }
 
-// TestIndexFunction: a function that panics, or returns an empty key, is an error that names the index, and leaves nothing
-// behind.
+// TestIndexFunction: a function that panics, or returns an empty key, is an error that names the
+// index, and leaves nothing behind.
 func TestIndexFunction(t *testing.T) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{Blades: 1, BladeSize: 64 << 20})
@@ -307,8 +313,9 @@ func TestIndexFunction(t *testing.T) {
 	}
 }
 
-// TestBackupBesideBuild: an index is built, and a table is made, while a backup draws its cut. What the backup says of both is what was
-// so at the cut: an index that is built later lacks entries there.
+// TestBackupBesideBuild: an index is built, and a table is made, while a backup draws its
+// cut. What the backup says of both is what was so at the cut: an index that is built later
+// lacks entries there.
 func TestBackupBesideBuild(t *testing.T) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{Blades: 1, BladeSize: 64 << 20})

@@ -11,9 +11,9 @@ import (
 	"txnode/txn/supervisor"
 )
 
-// newSession makes a thread and its coordinator. One that is not the pool's keeps the
-// database open from now on, until endSession. It may be the first that meets a blade
-// which does not answer. While the catalog is away, it is tried again until ctx ends, as retries says; once: it is not.
+// newSession makes a thread and its coordinator. One that is not the pool's keeps the database open
+// from now on, until endSession. It may be the first that meets a blade which does not answer.
+// While the catalog is away, it is tried again until ctx ends, as retries says; once: it is not.
 func (db *DB) newSession(ctx context.Context, pooled bool) (*rdma.Thread, *occ.Session, error) {
 	if !pooled {
 		db.mu.Lock()
@@ -50,7 +50,7 @@ func (db *DB) disown() {
 }
 
 // trySession is one attempt of newSession. again: it has failed because of a blade,
-// which has been seen to.
+// which has been seen to, or is reached again.
 func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error) {
 	index := db.threads.take()
 	t, err := rdma.NewThread(db.fabric, rdma.ThreadOptions{
@@ -62,10 +62,13 @@ func (db *DB) trySession() (_ *rdma.Thread, _ *occ.Session, again bool, _ error)
 	}
 	s, err := db.engine.NewSession(t)
 	if err != nil {
-		if errors.Is(err, rdma.ErrBladeDown) {
+		switch {
+		case errors.Is(err, rdma.ErrBladeDown):
 			e := db.sup.BladeDown(t.Plain(), err)
 			again = e == nil
 			err = errors.Join(err, e)
+		case errors.Is(err, ErrCutOff) && !db.sup.Keeps():
+			again = db.sup.Regained(t.Plain()) // perhaps there is no other session that looks
 		}
 		err = errors.Join(err, t.Close())
 		db.threads.free(index)

@@ -14,6 +14,7 @@ import (
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/rdma/rdmatest"
@@ -49,8 +50,9 @@ func sharedOf(t testing.TB, blades int, size uint64) txn.Options {
 	return o
 }
 
-// TestSharedDatabase: processes open a database one after the other, make the same tables at the same time, and count together, in a hash
-// table and an ordered one with an index. What one commits the others read.
+// TestSharedDatabase: processes open a database one after the other, make the same tables at the
+// same time, and count together, in a hash table and an ordered one with an index. What one
+// commits the others read.
 func TestSharedDatabase(t *testing.T) {
 	o := sharedOn(t, 3)
 	const processes, rounds = 3, 100
@@ -137,22 +139,25 @@ func TestSharedDatabase(t *testing.T) {
 
 // hooked is a catalog that calls a function, once, behind a change with a key that begins so.
 type hooked struct {
-	memory.Catalog
+	layout.Catalog
 	prefix string
 	fn     func()
 }
 
-func (h *hooked) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (h *hooked) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	rev, err := h.Catalog.Apply(rev, changes)
 	fn := h.fn
-	if err == nil && fn != nil && slices.ContainsFunc(changes, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, h.prefix) && e.Value != nil }) {
+	if err == nil && fn != nil && slices.ContainsFunc(changes, func(e layout.Entry) bool {
+		return strings.HasPrefix(e.Key, h.prefix) && e.Value != nil
+	}) {
 		h.fn = nil
 		fn()
 	}
 	return rev, err
 }
 
-// TestTableOfTwo: two processes make one table, of which one is in the middle when the other one begins. They have the same one.
+// TestTableOfTwo: two processes make one table, of which one is in the middle when the other one
+// begins. They have the same one.
 func TestTableOfTwo(t *testing.T) {
 	for _, prefix := range []string{"table/", "mend/"} {
 		o := sharedOn(t, 2)
@@ -195,16 +200,16 @@ func TestReaderMakesNoDatabase(t *testing.T) {
 	reader := o
 	reader.ReadOnly = true
 	_, err := txn.Open(t.Context(), reader)
-	says(t, "a reader", err, memory.ErrNotFormatted, "for writing")
-	if l, err := memory.LoadLayout(o.Catalog); err != nil || l != nil {
+	says(t, "a reader", err, layout.ErrNotFormatted, "for writing")
+	if l, err := layout.LoadLayout(o.Catalog); err != nil || l != nil {
 		t.Errorf("the catalog has %+v, %v", l, err)
 	}
 	close1(t, mustOpen(t, o))
 	close1(t, mustOpen(t, reader))
 }
 
-// TestNeedsToBeAlone: what one process at a time can do, and what no process can, says so; and works when the others have
-// closed the database.
+// TestNeedsToBeAlone: what one process at a time can do, and what no process can, says so; and
+// works when the others have closed the database.
 func TestNeedsToBeAlone(t *testing.T) {
 	o := sharedOn(t, 2)
 	a, b := mustOpen(t, o), mustOpen(t, o)
@@ -297,11 +302,13 @@ func TestSharedGeometry(t *testing.T) {
 	a := mustOpen(t, o)
 	o.SegmentSize, o.LogArea, o.Backups, o.Shared = 0, 0, nil, false
 	b := mustOpen(t, o)
-	if s := b.Space(); s.SegmentSize() != 256<<10 || s.Backups() != 2 || !s.Shared() || s.Process() == a.Space().Process() {
-		t.Errorf("segments of %d bytes, %d backups, shared %v, process %d", s.SegmentSize(), s.Backups(), s.Shared(), s.Process())
+	if s := b.Space(); s.SegmentSize() != 256<<10 || s.Backups() != 2 || !s.Shared() ||
+		s.Process() == a.Space().Process() {
+		t.Errorf("segments of %d bytes, %d backups, shared %v, process %d", s.SegmentSize(), s.Backups(),
+			s.Shared(), s.Process())
 	}
 	o.Backups = txn.F(1)
-	if _, err := txn.Open(t.Context(), o); !errors.Is(err, memory.ErrGeometry) {
+	if _, err := txn.Open(t.Context(), o); !errors.Is(err, layout.ErrGeometry) {
 		t.Errorf("other backups: %v", err)
 	}
 }
@@ -340,22 +347,24 @@ func TestCloser(t *testing.T) {
 	}
 }
 
-// TestProcessDies: a process dies with a transaction in the middle, at each of its verbs; another one waits until its lease has ended, and then has
-// what it wrote decided, its segments and what was free in them. A blade may be lost meanwhile.
+// TestProcessDies: a process dies with a transaction in the middle, at each of its verbs; another
+// one waits until its lease has ended, and then has what it wrote decided, its segments and what
+// was free in them. A blade may be lost meanwhile.
 func TestProcessDies(t *testing.T) {
 	raced.Skip(t)
 	for _, lose := range []bool{false, true} {
 		for k := 0; ; k++ {
 			left := -1
-			f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: atOnce, Seed: uint64(k), Fail: func(w *rdma.WR) rdma.Status {
-				if left == 0 {
-					return rdma.StatusFlushed
-				}
-				if left > 0 {
-					left--
-				}
-				return rdma.StatusOK
-			}})
+			f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: atOnce, Seed: uint64(k),
+				Fail: func(w *rdma.WR) rdma.Status {
+					if left == 0 {
+						return rdma.StatusFlushed
+					}
+					if left > 0 {
+						left--
+					}
+					return rdma.StatusOK
+				}})
 			o := onFabric(f, txn.PolicyDefault)
 			o.Shared, o.LeaseTerm, o.Retries = true, 100*time.Millisecond, 10
 			dead, err := txn.Open(t.Context(), o)
@@ -377,7 +386,9 @@ func TestProcessDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			left = k
-			err = dying.Update(t.Context(), func(tx *txn.Tx) error { return errors.Join(words.Put(tx, "a", 2), words.Put(tx, "b", 2)) })
+			err = dying.Update(t.Context(), func(tx *txn.Tx) error {
+				return errors.Join(words.Put(tx, "a", 2), words.Put(tx, "b", 2))
+			})
 			stopped := left == 0
 			left = -1
 			what := fmt.Sprintf("stopped after %d verbs, lose a blade: %v", k, lose)
@@ -415,7 +426,8 @@ func TestProcessDies(t *testing.T) {
 				t.Errorf("%s: registered are %+v, and %+v", what, l.Processes, l.Coordinators)
 			}
 			// The dead one was only late. It finds itself declared dead, and goes on.
-			if err := dying.Update(context.Background(), func(tx *txn.Tx) error { return words.Put(tx, "a", 4) }); err != nil {
+			if err := dying.Update(context.Background(),
+				func(tx *txn.Tx) error { return words.Put(tx, "a", 4) }); err != nil {
 				t.Errorf("%s: late: %v", what, err)
 			}
 			if err := errors.Join(w.Close(), dying.Close(), dead.Close(context.Background())); err != nil {
@@ -428,8 +440,9 @@ func TestProcessDies(t *testing.T) {
 	}
 }
 
-// TestLateBesideChanges: while a process is late, and taken for dead, another one drops a table of its, and gives another an index. The late
-// one begins no transaction before it has learnt that: it writes nothing to the first, and nothing past the index.
+// TestLateBesideChanges: while a process is late, and taken for dead, another one drops a table of
+// its, and gives another an index. The late one begins no transaction before it has learnt that: it
+// writes nothing to the first, and nothing past the index.
 func TestLateBesideChanges(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: atOnce, Seed: 5})
 	o := onFabric(f, txn.PolicyDefault)
@@ -463,7 +476,8 @@ func TestLateBesideChanges(t *testing.T) {
 	if err := errors.Join(w.Close(), index(), db.DropTable(ctx, "old"), byValue.Build(ctx, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if l := db.Space().Layout(); len(l.Processes) != 1 || slices.ContainsFunc(l.Coordinators, func(c memory.CoordinatorEntry) bool { return c.Recovering }) {
+	if l := db.Space().Layout(); len(l.Processes) != 1 ||
+		slices.ContainsFunc(l.Coordinators, func(c layout.CoordinatorEntry) bool { return c.Recovering }) {
 		t.Errorf("registered are %+v, and %+v", l.Processes, l.Coordinators)
 	}
 	w = newWorker(t, db)
@@ -473,7 +487,8 @@ func TestLateBesideChanges(t *testing.T) {
 	if err := put(old, 2); !errors.Is(err, txn.ErrDropped) {
 		t.Errorf("it writes to a table that was dropped: %v", err)
 	}
-	again, err := txn.CreateOrderedTable(late, "words", txn.String, txn.Plain[uint64](), txn.NewIndex("value", txn.Uint64, func(_ string, v uint64) []uint64 { return []uint64{v} }))
+	again, err := txn.CreateOrderedTable(late, "words", txn.String, txn.Plain[uint64](),
+		txn.NewIndex("value", txn.Uint64, func(_ string, v uint64) []uint64 { return []uint64{v} }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,12 @@ import (
 	"txnode/memory"
 )
 
-// A transaction that has found no room waits until segments go back of which nothing is in use: see package supervisor.
+// A transaction that has found no room waits until segments go back of which nothing is in use: see
+// package supervisor.
 
 const (
-	// awaitRoomNs is how long a transaction waits for them when the blades are full. After that was in vain, for awaitRest times as
-	// long none waits.
+	// awaitRoomNs is how long a transaction waits for them when the blades are full. After that was
+	// in vain, for awaitRest times as long none waits.
 	awaitRoomNs = int64(2_000_000_000)
 	awaitRest   = 4
 	// awaitStepNs is how often it looks, and after awaitLook steps for more segments.
@@ -25,12 +26,15 @@ const (
 type shortage struct {
 	awaits atomic.Int64 // from when on transactions wait for room again
 
-	mu    sync.Mutex
-	needs uint64 // classes, by bit, of which they have asked for blocks: what goes back for one would be missed by another, or by itself
-	short int    // how many these transactions are
+	mu sync.Mutex
+	// classes, by bit, of which they have asked for blocks: what goes back for one would be missed
+	// by another, or by itself
+	needs uint64
+	short int // how many these transactions are
 }
 
-// miss notes what a transaction of the worker needs that has not found room for all of it, and returns that of all such transactions.
+// miss notes what a transaction of the worker needs that has not found room for all of it, and
+// returns that of all such transactions.
 func (w *Worker) miss() uint64 {
 	g := &w.db.shortage
 	g.mu.Lock()
@@ -54,8 +58,9 @@ func (w *Worker) missed() {
 	}
 }
 
-// awaitRoom waits, after a transaction has failed with err since there was no space, until segments have gone back and are cleared, and
-// reports whether there is room now. No transaction is under way.
+// awaitRoom waits, after a transaction has failed with err since there was no space, until
+// segments have gone back and are cleared, and reports whether there is room now. No
+// transaction is under way.
 func (w *Worker) awaitRoom(ctx context.Context, err error) bool {
 	db, g := w.db, &w.db.shortage
 	from := w.thread.Now()
@@ -81,6 +86,8 @@ func (w *Worker) awaitRoom(ctx context.Context, err error) bool {
 		case !more:
 			return false
 		}
+		// What goes back waits for this worker, too.
+		w.o.Attend()
 		if !db.sup.Keeps() { // there is no goroutine for it
 			w.maintain()
 		}

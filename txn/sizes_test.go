@@ -4,12 +4,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// TestManySizes: records of all sizes come and go on small blades, with fewer segments than there are sizes of blocks.
-// There is room as long as a block that is large enough is free.
+// TestManySizes: records of all sizes come and go on small blades, with fewer segments than there
+// are sizes of blocks. There is room as long as a block that is large enough is free.
 func TestManySizes(t *testing.T) {
 	o := tiny()
 	o.BladeSize, o.SegmentSize, o.LogArea = 32<<20, 1<<20, 256<<10
@@ -18,13 +18,13 @@ func TestManySizes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	size := func() int { return 1 << r.IntN(15) * (4 + r.IntN(4)) / 4 } // to 28 KiB
 	have := map[uint64][]byte{}
-	classes := map[memory.Class]bool{}
+	classes := map[layout.Class]bool{}
 	var keys []uint64
 	for i := range times(4000) {
 		k := uint64(i)
 		v := make([]byte, size())
 		v[0] = byte(i)
-		c, _ := memory.ClassOf(uint32(len(v)) + 72)
+		c, _ := layout.ClassOf(uint32(len(v)) + 72)
 		classes[c] = true
 		gone := -1
 		if len(keys) == 100 {
@@ -63,7 +63,8 @@ func TestLargeDeleted(t *testing.T) {
 	tab := table(t, db, "t")
 	const size = 200_000
 	for k := range uint64(times(400)) {
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, make([]byte, size)) }); err != nil {
+		if err := db.Update(t.Context(),
+			func(tx *txn.Tx) error { return tab.Insert(tx, k, make([]byte, size)) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, k) }); err != nil {
@@ -72,7 +73,7 @@ func TestLargeDeleted(t *testing.T) {
 	}
 	n := 0
 	for _, g := range db.Space().Layout().Segments {
-		if g.Kind == memory.KindBlocks && g.Class.Size() >= size {
+		if g.Kind == layout.KindBlocks && g.Class.Size() >= size {
 			n++
 		}
 	}

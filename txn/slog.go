@@ -12,12 +12,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// SlogLogger makes a logger for Options.Logger that writes to l, with levels, groups and attributes of the same names:
+// SlogLogger makes a logger for Options.Logger that writes to l, with levels, groups and attributes
+// of the same names:
 //
 //	db, err := txn.Open(ctx, txn.Options{Logger: txn.SlogLogger(slog.Default())})
 //
-// The handler of l decides which levels are enabled, and may be called by several goroutines at once. Nil: a logger of
-// nothing.
+// The handler of l decides which levels are enabled, and may be called by several goroutines at
+// once. Nil: a logger of nothing.
 func SlogLogger(l *slog.Logger) *zap.Logger {
 	if l == nil {
 		return zap.NewNop()

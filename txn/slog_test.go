@@ -51,7 +51,8 @@ type absentStringer struct{ name string }
 
 func (s *absentStringer) String() string { return s.name }
 
-// TestSlogLogger: levels, fields of every kind, namespaces and With arrive at a slog.Handler as what they were.
+// TestSlogLogger: levels, fields of every kind, namespaces and With arrive at a slog.Handler
+// as what they were.
 func TestSlogLogger(t *testing.T) {
 	var b bytes.Buffer
 	level := new(slog.LevelVar)
@@ -63,15 +64,22 @@ func TestSlogLogger(t *testing.T) {
 		want []map[string]any
 	}{
 		{"levels", func() { l.Debug("no"); l.Info("i"); l.Warn("w"); l.Error("e"); l.DPanic("d") }, []map[string]any{
-			{"level": "INFO", "msg": "i", "db": "main"}, {"level": "WARN", "msg": "w", "db": "main"}, {"level": "ERROR", "msg": "e", "db": "main"}, {"level": "ERROR+4", "msg": "d", "db": "main"},
+			{"level": "INFO", "msg": "i", "db": "main"}, {"level": "WARN", "msg": "w", "db": "main"},
+			{"level": "ERROR", "msg": "e", "db": "main"}, {"level": "ERROR+4", "msg": "d", "db": "main"},
 		}},
 		{"fields", func() {
-			l.Info("f", zap.String("s", "x"), zap.Bool("t", true), zap.Bool("f", false), zap.Int("i", -1), zap.Uint8("u", 255), zap.Uint64("max", math.MaxUint64), zap.Float64("pi", 3.5),
-				zap.Duration("d", time.Second), zap.Error(errors.New("bad")), zap.Any("any", []int{1, 2}), zap.Skip(), zap.ByteString("bytes", []byte("hi")), zap.Strings("list", []string{"p", "q"}),
-				zap.Stringer("stringer", time.Minute), zap.Stringer("nil", (*absentStringer)(nil)), zap.Object("object", twoFields{}), zap.Inline(twoFields{}), zap.Time("at", time.Unix(1, 0).UTC()))
+			l.Info("f", zap.String("s", "x"), zap.Bool("t", true), zap.Bool("f", false), zap.Int("i", -1),
+				zap.Uint8("u", 255), zap.Uint64("max", math.MaxUint64), zap.Float64("pi", 3.5),
+				zap.Duration("d", time.Second), zap.Error(errors.New("bad")), zap.Any("any", []int{1, 2}), zap.Skip(),
+				zap.ByteString("bytes", []byte("hi")), zap.Strings("list", []string{"p", "q"}),
+				zap.Stringer("stringer", time.Minute), zap.Stringer("nil", (*absentStringer)(nil)),
+				zap.Object("object", twoFields{}), zap.Inline(twoFields{}), zap.Time("at", time.Unix(1, 0).UTC()))
 		}, []map[string]any{{
-			"level": "INFO", "msg": "f", "db": "main", "s": "x", "t": true, "f": false, "i": -1.0, "u": 255.0, "max": float64(math.MaxUint64), "pi": 3.5, "d": 1e9, "error": "bad",
-			"any": []any{1.0, 2.0}, "bytes": "hi", "list": []any{"p", "q"}, "stringer": "1m0s", "nil": "*txn_test.absentStringer: String has panicked: runtime error: invalid memory address or nil pointer dereference",
+			"level": "INFO", "msg": "f", "db": "main", "s": "x", "t": true, "f": false, "i": -1.0, "u": 255.0,
+			"max": float64(math.MaxUint64), "pi": 3.5, "d": 1e9, "error": "bad",
+			"any": []any{1.0, 2.0}, "bytes": "hi", "list": []any{"p", "q"}, "stringer": "1m0s",
+			"nil": "*txn_test.absentStringer: String has panicked: runtime error: invalid memory address or nil " +
+				"pointer dereference",
 			"object": m{"a": "one", "b": 2.0}, "a": "one", "b": 2.0, "at": "1970-01-01T00:00:01Z",
 		}}},
 		{"namespace", func() {
@@ -84,9 +92,16 @@ func TestSlogLogger(t *testing.T) {
 			w.With(zap.Int("c", 3)).Info("w", zap.Int("d", 4))
 			l.Info("as before")
 		}, []map[string]any{
-			{"level": "INFO", "msg": "w", "db": "main", "a": 1.0, "g": m{"b": 2.0, "h": m{"c": 3.0, "d": 4.0, "logger": "x"}}}, {"level": "INFO", "msg": "as before", "db": "main"},
+			{
+				"level": "INFO", "msg": "w", "db": "main", "a": 1.0,
+				"g": m{"b": 2.0, "h": m{"c": 3.0, "d": 4.0, "logger": "x"}},
+			}, {"level": "INFO", "msg": "as before", "db": "main"},
 		}},
-		{"another level", func() { level.Set(slog.LevelDebug); l.Debug("yes"); level.Set(slog.LevelError); l.Warn("no") }, []map[string]any{{"level": "DEBUG", "msg": "yes", "db": "main"}}},
+		{
+			"another level",
+			func() { level.Set(slog.LevelDebug); l.Debug("yes"); level.Set(slog.LevelError); l.Warn("no") },
+			[]map[string]any{{"level": "DEBUG", "msg": "yes", "db": "main"}},
+		},
 	} {
 		c.log()
 		if got := logged(t, &b); !reflect.DeepEqual(got, c.want) {
@@ -145,7 +160,8 @@ func (g gated) Handle(ctx context.Context, r slog.Record) error {
 	return g.Handler.Handle(ctx, r)
 }
 
-// TestLogThatBlocks: transactions, and what replaces a lost blade, go on while the log takes no line.
+// TestLogThatBlocks: transactions, and what replaces a lost blade, go on while the log takes no
+// line.
 func TestLogThatBlocks(t *testing.T) {
 	var b bytes.Buffer
 	open := make(chan struct{})
@@ -170,7 +186,8 @@ func TestLogThatBlocks(t *testing.T) {
 	}
 }
 
-// TestModesOfDirectory: a database in a directory is for its user alone, also if it was not before, which the log says once.
+// TestModesOfDirectory: a database in a directory is for its user alone, also if it was not before,
+// which the log says once.
 func TestModesOfDirectory(t *testing.T) {
 	o := tiny()
 	o.Dir = filepath.Join(t.TempDir(), "db")

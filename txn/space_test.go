@@ -11,6 +11,7 @@ import (
 	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn"
@@ -19,7 +20,7 @@ import (
 // spaceOptions are a database of few, small segments.
 func spaceOptions(p occ.Policy, segments uint64) txn.Options {
 	o := tiny()
-	o.Policy, o.BladeSize = p, memory.HeaderArea+segments<<18
+	o.Policy, o.BladeSize = p, layout.HeaderArea+segments<<18
 	o.BladeSize = (o.BladeSize + 1<<16 - 1) &^ (1<<16 - 1)
 	return o
 }
@@ -292,6 +293,39 @@ func TestFullByWorkers(t *testing.T) {
 	quiet(t, db)
 }
 
+// TestFullBesideLeft: a pool that has no worker, and no space for one, shares nothing with what a
+// call of the database's own has left to a goroutine. It makes a worker when there is space again.
+func TestFullBesideLeft(t *testing.T) {
+	o := spaceOptions(occ.PolicyDefault, 6)
+	o.LogArea, o.Workers = 256<<10, 8
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	put := func(tx *txn.Tx) error { return tab.Put(tx, 0, val(0)) }
+	var own []*txn.Worker
+	for {
+		w, err := db.NewWorker()
+		if err == nil {
+			err = w.Update(t.Context(), put)
+			own = append(own, w)
+		}
+		if err != nil {
+			full(t, "NewWorker", err)
+			break
+		}
+	}
+	end := db.Leave()
+	full(t, "Update", db.Update(t.Context(), put))
+	end()
+	for _, w := range own {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := db.Update(t.Context(), put); err != nil {
+		t.Errorf("there is space for a worker: %v", err)
+	}
+}
+
 // TestFullOfTables: tables are made until there is no room for another.
 func TestFullOfTables(t *testing.T) {
 	o := spaceOptions(occ.PolicyDefault, 8)
@@ -335,7 +369,8 @@ func TestTransactionTooLarge(t *testing.T) {
 				}
 				says(t, what, err, txn.ErrTooLarge, remedy)
 			}
-			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 1, make([]byte, 2001)) }); err != nil {
+			if err := db.Update(t.Context(),
+				func(tx *txn.Tx) error { return tab.Put(tx, 1, make([]byte, 2001)) }); err != nil {
 				t.Fatalf("after %s: %v", what, err)
 			}
 		}
@@ -476,7 +511,8 @@ func TestSplitInFullArena(t *testing.T) {
 		}
 		same(t, "in the end", contents(t, db, tab, 600*each), want)
 		for k := range uint64(500) {
-			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 100_000+k, val(k)) }); err != nil {
+			if err := db.Update(t.Context(),
+				func(tx *txn.Tx) error { return tab.Insert(tx, 100_000+k, val(k)) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -488,7 +524,10 @@ func TestSplitInFullArena(t *testing.T) {
 // on a fabric where that takes time: they wait for each other, and all get through.
 func TestLogIsShared(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
-		s := setting{policy: p, backups: 1, threads: 2, coroutines: 6, caps: &rdma.Caps{MaskedCAS: true, OrderedLine: true}, seed: 5}
+		s := setting{
+			policy: p, backups: 1, threads: 2, coroutines: 6,
+			caps: &rdma.Caps{MaskedCAS: true, OrderedLine: true}, seed: 5,
+		}
 		db := open(t, s, nil)
 		tab := table(t, db, "t")
 		run(t, db, s, func(ctx context.Context, id int, w *txn.Worker) error {

@@ -13,8 +13,8 @@ import (
 	"txnode/txn"
 )
 
-// TestCheckpointBesideUnwound: a thread is unwound in the middle of a commit whose log record a checkpoint waits for.
-// Whoever needs log space next, or closes, recovers it first.
+// TestCheckpointBesideUnwound: a thread is unwound in the middle of a commit whose log record a
+// checkpoint waits for. Whoever needs log space next, or closes, recovers it first.
 func TestCheckpointBesideUnwound(t *testing.T) {
 	raced.Skip(t)
 	for i := range 80 {
@@ -72,8 +72,8 @@ func dieLocking(t *testing.T, db *txn.DB, tab *txn.Table[uint64, []byte], key ui
 	})
 }
 
-// TestRejoinBesideUnwound: a session rejoins, for which it needs a checkpoint, and somebody has died in the middle of a
-// commit that this waits for. He is recovered with it.
+// TestRejoinBesideUnwound: a session rejoins, for which it needs a checkpoint, and somebody has
+// died in the middle of a commit that this waits for. He is recovered with it.
 func TestRejoinBesideUnwound(t *testing.T) {
 	raced.Skip(t)
 	for k := range 40 {
@@ -105,8 +105,8 @@ func TestRejoinBesideUnwound(t *testing.T) {
 	}
 }
 
-// TestRejoinBesideSlow: a session rejoins, for which it needs a checkpoint, while somebody is in the middle of a commit
-// for longer than a checkpoint waits. It waits longer.
+// TestRejoinBesideSlow: a session rejoins, for which it needs a checkpoint, while somebody is in
+// the middle of a commit for longer than a checkpoint waits. It waits longer.
 func TestRejoinBesideSlow(t *testing.T) {
 	raced.Skip(t)
 	for _, k := range []int{2, 5, 8} {
@@ -114,12 +114,13 @@ func TestRejoinBesideSlow(t *testing.T) {
 			continue
 		}
 		late := -1 // how many requests from now one takes long
-		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k), ServiceNs: func(int) int64 {
-			if late--; late == -1 {
-				return 1_500_000_000
-			}
-			return 10
-		}})
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 16 << 20, Caps: later, Seed: uint64(k),
+			ServiceNs: func(int) int64 {
+				if late--; late == -1 {
+					return 1_500_000_000
+				}
+				return 10
+			}})
 		o := onFabric(f, txn.PolicyDefault)
 		o.Durability = txn.DurabilityPower
 		db := reopen(t, o)
@@ -156,8 +157,8 @@ func TestRejoinBesideSlow(t *testing.T) {
 	}
 }
 
-// TestTwoUnwound: somebody has died who had locked a record, and another in the middle of a commit. Who meets the
-// lock recovers both, and does not wait for the second.
+// TestTwoUnwound: somebody has died who had locked a record, and another in the middle of a commit.
+// Who meets the lock recovers both, and does not wait for the second.
 func TestTwoUnwound(t *testing.T) {
 	raced.Skip(t)
 	for i := range 80 {
@@ -190,9 +191,9 @@ func TestTwoUnwound(t *testing.T) {
 	}
 }
 
-// TestBesideOwnCommit: a coroutine recovers somebody, which ends the commit that another of its session is in the middle
-// of. The checkpoint at the recovery's end does not wait for that, as it is decided after the recovery, but recovers the
-// session's own coordinator with the other.
+// TestBesideOwnCommit: a coroutine recovers somebody, which ends the commit that another of its
+// session is in the middle of. The checkpoint at the recovery's end does not wait for that, as it
+// is decided after the recovery, but recovers the session's own coordinator with the other.
 func TestBesideOwnCommit(t *testing.T) {
 	raced.Skip(t)
 	for k := range 30 {
@@ -246,8 +247,9 @@ func TestBesideOwnCommit(t *testing.T) {
 	}
 }
 
-// TestManyBesideUnwound: all coroutines of some threads need log space beside somebody who has died in the middle of a
-// commit. Whoever recovers him, the others are not kept from their commits for long.
+// TestManyBesideUnwound: all coroutines of some threads need log space beside somebody who
+// has died in the middle of a commit. Whoever recovers him, the others are not kept from
+// their commits for long.
 func TestManyBesideUnwound(t *testing.T) {
 	raced.Skip(t)
 	step := 1
@@ -265,7 +267,8 @@ func TestManyBesideUnwound(t *testing.T) {
 		err := db.Run(t.Context(), 2, 4, func(ctx context.Context, id int, w *txn.Worker) error {
 			for i := range 20 {
 				begun := w.Now()
-				if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), make([]byte, 30_000)) }); err != nil {
+				if err := w.Update(ctx,
+					func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), make([]byte, 30_000)) }); err != nil {
 					return err
 				}
 				if d := w.Now() - begun; d > 500_000_000 {
@@ -281,8 +284,8 @@ func TestManyBesideUnwound(t *testing.T) {
 	}
 }
 
-// TestCheckpointOfExpired: the lease of the only session runs out while a checkpoint waits for another coroutine of it.
-// Nobody can recover it but itself: it waits.
+// TestCheckpointOfExpired: the lease of the only session runs out while a checkpoint waits for
+// another coroutine of it. Nobody can recover it but itself: it waits.
 func TestCheckpointOfExpired(t *testing.T) {
 	raced.Skip(t)
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 32 << 20, Caps: later, Seed: 1})
@@ -292,7 +295,8 @@ func TestCheckpointOfExpired(t *testing.T) {
 	tab := table(t, db, "t")
 	err := db.Run(t.Context(), 1, 4, func(ctx context.Context, id int, w *txn.Worker) error {
 		for range 200 {
-			if err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), make([]byte, 30_000)) }); err != nil {
+			if err := w.Update(ctx,
+				func(tx *txn.Tx) error { return tab.Put(tx, uint64(id), make([]byte, 30_000)) }); err != nil {
 				return err
 			}
 		}

@@ -63,7 +63,8 @@ func TestNobodyStarves(t *testing.T) {
 		for c := range uint64(2) {
 			wg.Go(func() {
 				for k := c; !done.Load(); k = (k + 389) % keys {
-					if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, val(2)) }); err != nil {
+					if err := db.Update(t.Context(),
+						func(tx *txn.Tx) error { return tab.Put(tx, k, val(2)) }); err != nil {
 						t.Error(err)
 						return
 					}
@@ -87,8 +88,8 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestInsists: a key is changed by somebody else whenever a transaction has read it, however it does that.
-// After a while it is not, since it is locked.
+// TestInsists: a key is changed by somebody else whenever a transaction has read it, however it
+// does that. After a while it is not, since it is locked.
 func TestInsists(t *testing.T) {
 	for _, p := range policies(t) {
 		t.Run(fmt.Sprint(p), func(t *testing.T) { insists(t, p) })
@@ -146,10 +147,12 @@ func insists(t *testing.T, p txn.Policy) {
 		"Fetch":          func(tx *txn.Tx) error { return tx.Fetch([]txn.Row{{Table: raw, Key: key}}) },
 		"All":            func(tx *txn.Tx) error { return errors.Join(loop(tab.All(tx), 0, 2), tx.Err()) },
 		"Range": func(tx *txn.Tx) error {
-			return errors.Join(loop(ordered.Range(tx, txn.Including[uint64](10), txn.Excluding[uint64](30)), 0, 20), tx.Err())
+			return errors.Join(loop(ordered.Range(tx, txn.Including[uint64](10), txn.Excluding[uint64](30)), 0, 20),
+				tx.Err())
 		},
 		"Range over keys that come and go": func(tx *txn.Tx) error {
-			return errors.Join(loop(gone.Range(tx, txn.Including[uint64](10), txn.Excluding[uint64](30), txn.Descending()), 0, 20), tx.Err())
+			return errors.Join(loop(gone.Range(tx, txn.Including[uint64](10), txn.Excluding[uint64](30),
+				txn.Descending()), 0, 20), tx.Err())
 		},
 	} {
 		attempts, locked := 0, false
@@ -188,7 +191,8 @@ func insists(t *testing.T, p txn.Policy) {
 	}
 }
 
-// TestInsistsAndWrites: a transaction whose loop has locked leaves and records changes, inserts and deletes among them.
+// TestInsistsAndWrites: a transaction whose loop has locked leaves and records changes, inserts and
+// deletes among them.
 func TestInsistsAndWrites(t *testing.T) {
 	for _, p := range policies(t) {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
@@ -213,7 +217,8 @@ func TestInsistsAndWrites(t *testing.T) {
 						return err
 					}
 				}
-				return errors.Join(ordered.Delete(tx, 3), ordered.Put(tx, 7, val(3)), ordered.Insert(tx, 100, val(4)), ordered.Insert(tx, 101, val(5)))
+				return errors.Join(ordered.Delete(tx, 3), ordered.Put(tx, 7, val(3)), ordered.Insert(tx, 100, val(4)),
+					ordered.Insert(tx, 101, val(5)))
 			}); err != nil || !locked || n != 20 {
 				t.Fatalf("%d attempts, locked %v, %d rows: %v", attempts, locked, n, err)
 			}
@@ -239,8 +244,8 @@ func TestInsistsAndWrites(t *testing.T) {
 	}
 }
 
-// TestGiveWay: who has had a record locked waits before its next transaction when somebody waits for it in vain, until
-// that one has it; and nobody else does.
+// TestGiveWay: who has had a record locked waits before its next transaction when somebody waits
+// for it in vain, until that one has it; and nobody else does.
 func TestGiveWay(t *testing.T) {
 	db := openMemory(t, txn.Options{Workers: 1, Retries: 100_000})
 	tab := table(t, db, "t")
@@ -310,8 +315,9 @@ func TestGiveWay(t *testing.T) {
 	}
 }
 
-// TestHotKey: a thousand clients change one key again and again, with as many workers or fewer, of one process or of several, whether
-// they read it first or lock it at once. No transaction is refused after Retries while others pass.
+// TestHotKey: a thousand clients change one key again and again, with as many workers or fewer, of
+// one process or of several, whether they read it first or lock it at once. No transaction is
+// refused after Retries while others pass.
 func TestHotKey(t *testing.T) {
 	type get = func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error)
 	for _, c := range []struct {
@@ -321,7 +327,9 @@ func TestHotKey(t *testing.T) {
 		if testing.Short() != c.short {
 			continue
 		}
-		for name, get := range map[string]get{"Get": (*txn.Table[uint64, uint64]).Get, "GetForUpdate": (*txn.Table[uint64, uint64]).GetForUpdate} {
+		for name, get := range map[string]get{
+			"Get": (*txn.Table[uint64, uint64]).Get, "GetForUpdate": (*txn.Table[uint64, uint64]).GetForUpdate,
+		} {
 			t.Run(fmt.Sprintf("%s, %d processes, %d workers", name, c.processes, c.workers), func(t *testing.T) {
 				o := txn.Options{}
 				if c.processes > 1 {
@@ -340,7 +348,8 @@ func TestHotKey(t *testing.T) {
 }
 
 // hotKey has clients change one key, and each of them takes the next of the databases.
-func hotKey(t *testing.T, dbs []*txn.DB, clients, each int, get func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error)) {
+func hotKey(t *testing.T, dbs []*txn.DB, clients, each int,
+	get func(*txn.Table[uint64, uint64], *txn.Tx, uint64) (uint64, error)) {
 	t.Helper()
 	tables := make([]*txn.Table[uint64, uint64], len(dbs))
 	for i, db := range dbs {
@@ -393,8 +402,9 @@ func hotKey(t *testing.T, dbs []*txn.DB, clients, each int, get func(*txn.Table[
 	}
 }
 
-// TestHeldAmongMany: many transactions have conflicts, so that one waits long between two attempts. Time in which one lock is held
-// counts as attempts: a transaction does not wait longer for a lock that is never released because others wait.
+// TestHeldAmongMany: many transactions have conflicts, so that one waits long between two attempts.
+// Time in which one lock is held counts as attempts: a transaction does not wait longer for a lock
+// that is never released because others wait.
 func TestHeldAmongMany(t *testing.T) {
 	const retries = 200
 	db := mustOpen(t, txn.Options{Workers: 2, Retries: retries})

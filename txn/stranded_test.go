@@ -15,10 +15,10 @@ import (
 	"txnode/txn"
 )
 
-// TestStrandedReadOnly: a process has died in a transaction, perhaps after a blade was lost, and the index of its table was
-// damaged when the database was opened next. The index is mended, and the database opened
-// read-only, when nobody has finished the transaction yet: who meets a part of it is told, in a
-// backup, too; nobody waits for it. Who opens it for writing finishes it.
+// TestStrandedReadOnly: a process has died in a transaction, perhaps after a blade was lost, and
+// the index of its table was damaged when the database was opened next. The index is repaired, and
+// the database opened read-only, when nobody has finished the transaction yet: who meets a part of
+// it is told, in a backup, too; nobody waits for it. Who opens it for writing finishes it.
 func TestStrandedReadOnly(t *testing.T) {
 	raced.Skip(t)
 	for _, p := range policies(t) {
@@ -116,7 +116,8 @@ func strandedReadOnly(t *testing.T, p txn.Policy, lost bool, stop int, told *int
 		_, e := db.Backup(ctx, io.Discard, txn.BackupOptions{})
 		cancel()
 		if e != nil && !errors.Is(e, txn.ErrCorrupt) || moves && e == nil {
-			t.Errorf("%v, lost %v, stop %d: a backup beside a record that is to be moved (%v): %v", p, lost, stop, moves, e)
+			t.Errorf("%v, lost %v, stop %d: a backup beside a record that is to be moved (%v): %v",
+				p, lost, stop, moves, e)
 		}
 		if met {
 			*told++
@@ -129,7 +130,8 @@ func strandedReadOnly(t *testing.T, p txn.Policy, lost bool, stop int, told *int
 	db = open()
 	one, e := get(db, 1)
 	if _, e7 := get(db, 7); e != nil || bytes.Equal(one, long) != (e7 == nil) || err == nil && e7 != nil {
-		t.Errorf("%v, lost %v, stop %d: told %v, and then the values are %d bytes, %v, and %v", p, lost, stop, err, len(one), e, e7)
+		t.Errorf("%v, lost %v, stop %d: told %v, and then the values are %d bytes, %v, and %v",
+			p, lost, stop, err, len(one), e, e7)
 	}
 	close1(t, db)
 	return true

@@ -81,8 +81,8 @@ func (t *Table[K, V]) get(tx *Tx, k K, update bool) (V, error) {
 	return t.decode(k, p)
 }
 
-// Lookup is Get of a key that may be absent: found says whether it has a value, and that it has none
-// is no error.
+// Lookup is Get of a key that may be absent: found says whether it has a value, and that it
+// has none is no error.
 func (t *Table[K, V]) Lookup(tx *Tx, k K) (v V, found bool, err error) {
 	key := t.encode(tx, k)
 	p, found := []byte(nil), false
@@ -112,10 +112,10 @@ const (
 	Remove               // delete it, if it has a value
 )
 
-// Update reads k for update and does what fn says: it gets the value of k, or the zero V if found is
-// false, and returns the new value and what to do. If fn returns an error, Update returns that, and
-// leaves the key as it is. fn may use the transaction. A key without a value is not locked before
-// the commit: see [Table.GetForUpdate].
+// Update reads k for update and does what fn says: it gets the value of k, or the zero V if found
+// is false, and returns the new value and what to do. If fn returns an error, Update returns that,
+// and leaves the key as it is. fn may use the transaction. A key without a value is not locked
+// before the commit: see [Table.GetForUpdate].
 func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, error)) error {
 	i, err := tx.fetch(t.t, t.encode(tx, k), true)
 	if err != nil {
@@ -158,11 +158,12 @@ func (t *Table[K, V]) Update(tx *Tx, k K, fn func(v V, found bool) (V, Change, e
 		}
 		return tx.note(tx.o.Delete(i))
 	}
-	return fmt.Errorf("%w: a function of Update of table %q returned Change %d: Keep, Store and Remove are possible", ErrOptions, t.t.Name, change)
+	return fmt.Errorf("%w: a function of Update of table %q returned Change %d: Keep, Store and Remove are possible",
+		ErrOptions, t.t.Name, change)
 }
 
-// keeps reports whether the handle keeps indexes. Writes of a handle that does not know those of its table are refused
-// where they are staged: see DB.reserve.
+// keeps reports whether the handle keeps indexes. Writes of a handle that does not know those of
+// its table are refused where they are staged: see DB.reserve.
 func (t *Table[K, V]) keeps() bool { return len(t.indexes) > 0 }
 
 func (t *Table[K, V]) decode(k K, p []byte) (V, error) {

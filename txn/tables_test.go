@@ -10,11 +10,13 @@ import (
 	"txnode/txn/snapshot"
 )
 
-// TestTableOfFull: a table for which there was no room is not there, whoever asks; when there is, it is made, of other
-// types, too.
+// TestTableOfFull: a table for which there was no room is not there, whoever asks; when there is,
+// it is made, of other types, too.
 func TestTableOfFull(t *testing.T) {
 	dir := t.TempDir()
-	o := txn.Options{Dir: dir, BladeSize: 4 << 20, SegmentSize: 256 << 10, LogArea: 16 << 10, CacheBytes: 1 << 20, Blades: 2}
+	o := txn.Options{
+		Dir: dir, BladeSize: 4 << 20, SegmentSize: 256 << 10, LogArea: 16 << 10, CacheBytes: 1 << 20, Blades: 2,
+	}
 	db := mustOpen(t, o)
 	tab := table(t, db, "t")
 	for n := uint64(0); ; n++ {
@@ -65,8 +67,8 @@ func TestTableOfFull(t *testing.T) {
 	close1(t, db)
 }
 
-// TestTableNames: what a name crosses on its way into a backup carries UTF-8 alone, so other names are refused
-// where a table is made, and where a backup would lose them.
+// TestTableNames: what a name crosses on its way into a backup carries UTF-8 alone, so other names
+// are refused where a table is made, and where a backup would lose them.
 func TestTableNames(t *testing.T) {
 	db := mustOpen(t, txn.Options{})
 	for _, name := range []string{"caf\xe9", "\xff", "\xfe"} {

@@ -37,9 +37,9 @@ func T3[A, B, C any](a A, b B, c C) Tuple3[A, B, C] { return Tuple3[A, B, C]{a, 
 func T4[A, B, C, D any](a A, b B, c C, d D) Tuple4[A, B, C, D] { return Tuple4[A, B, C, D]{a, b, c, d} }
 
 // Tuple2Key makes the key of tuples of two parts. The encoding is that of the parts, one after the
-// other. A part that has no Cut, such as a string, is written with every byte 00 as 00 FF, and 00 01
-// at its end. So no encoding of a tuple is the beginning of another one, and the order is that of
-// the first parts that differ, if all parts are ordered. A part may be of [Desc], or a tuple.
+// other. A part that has no Cut, such as a string, is written with every byte 00 as 00 FF, and 00
+// 01 at its end. So no encoding of a tuple is the beginning of another one, and the order is that
+// of the first parts that differ, if all parts are ordered. A part may be of [Desc], or a tuple.
 func Tuple2Key[A, B any](a Key[A], b Key[B]) Key[Tuple2[A, B]] {
 	pa, pb := part(a), part(b)
 	k := tuple[Tuple2[A, B]](shape(pa), shape(pb))

@@ -20,7 +20,7 @@ type Tx struct {
 	id         uint64 // once ended
 	borrowed   bool   // by DB.Begin
 	readOnly   bool
-	insists    bool // locks what it reads: see Worker.press
+	insists    bool // locks what it reads: see Worker.lockReads
 	encloses   bool // locks what its loops over tables read
 	told       bool // an error of the engine's was returned that has not ended the attempt
 	committing bool
@@ -105,8 +105,8 @@ func (tx *Tx) Execute() error {
 	return nil
 }
 
-// stop makes err stick: whatever the caller does with it, the attempt is over. The caller of DB.Begin
-// retries itself. So if the worker has to rejoin, it does so before it returns the error.
+// stop makes err stick: whatever the caller does with it, the attempt is over. The caller of
+// DB.Begin retries itself. So if the worker has to rejoin, it does so before it returns the error.
 func (tx *Tx) stop(err error) error {
 	if tx.borrowed && tx.w.session.Broken() != nil {
 		tx.rollback()
@@ -135,7 +135,8 @@ func (tx *Tx) stage(t *occ.Table, key []byte, update bool) (int, error) {
 // announce is stage for a Mode of the caller's.
 func (tx *Tx) announce(t *occ.Table, key []byte, m Mode) (int, error) {
 	if m > ForUpdate && tx.usable() == nil {
-		return 0, fmt.Errorf("%w: a key of table %q is staged with Mode %d: ForRead and ForUpdate are possible", ErrOptions, t.Name, m)
+		return 0, fmt.Errorf("%w: a key of table %q is staged with Mode %d: ForRead and ForUpdate are possible",
+			ErrOptions, t.Name, m)
 	}
 	return tx.stage(t, key, m == ForUpdate)
 }
@@ -248,7 +249,7 @@ func (tx *Tx) Commit() error {
 		tx.id = uint64(tx.o.ID()) // of a worker that is left behind
 		if tx.w.within(tx.ctx, func() {
 			x.err = tx.w.settle(tx.ctx, tx.w.unblock(e))
-			tx.w.mendDamage(x.err) // for the next attempt
+			tx.w.repairDamage(x.err) // for the next attempt
 		}, nil) {
 			tx.err = tx.w.leftWith(tx.ctx, 1, e)
 			return tx.giveUp()
@@ -301,7 +302,7 @@ func (tx *Tx) Rollback() error {
 	if tx.err == nil {
 		tx.w.rolledBack++
 	} else {
-		tx.w.mendDamage(tx.err)
+		tx.w.repairDamage(tx.err)
 		tx.w.gaveUp(tx.err)
 	}
 	tx.release(tx.err)
@@ -361,7 +362,7 @@ func (tx *Tx) release(err error) {
 		if errors.Is(err, ErrNoSpace) {
 			w.makeRoom(ctx, err) // for the next attempt
 		}
-		w.mend()
+		w.rejoinIfBroken()
 		w.trail()
 		if w.began != untimed {
 			w.timed(readOnly)
@@ -371,7 +372,8 @@ func (tx *Tx) release(err error) {
 		}
 		w.heed(once)
 	}
-	due := err != nil || w.missing || w.session.Broken() != nil || w.o.HasServed() || w.o.Owing() != nil || w.ticks%maintainEvery == 0 || w.session.Due()
+	due := err != nil || w.missing || w.session.Broken() != nil || w.o.HasServed() || w.o.Owing() != nil ||
+		w.ticks%maintainEvery == 0 || w.session.Due()
 	if !due || !w.db.hears(ctx) {
 		trail()
 	} else if !w.within(ctx, trail, nil) {

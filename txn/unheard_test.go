@@ -1,8 +1,10 @@
 package txn_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,8 +13,8 @@ import (
 	"txnode/txn"
 )
 
-// TestUnheardWorker: a process that hears nothing of the catalog meets a lock, or a log record, of a worker that has been registered
-// meanwhile. It leaves both alone: no update is lost.
+// TestUnheardWorker: a process that hears nothing of the catalog meets a lock, or a log record, of
+// a worker that has been registered meanwhile. It leaves both alone: no update is lost.
 func TestUnheardWorker(t *testing.T) {
 	o := sharedOn(t, 2)
 	o.Retries = 40
@@ -92,7 +94,8 @@ func TestUnheardTables(t *testing.T) {
 	if _, err := txn.CreateTable(near, "t", txn.String, txn.Plain[uint64]()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := txn.OpenTable(cut, "t", txn.String, txn.Plain[uint64]()); !errors.Is(err, memory.ErrAway) || errors.Is(err, txn.ErrNoTable) {
+	if _, err := txn.OpenTable(cut, "t", txn.String, txn.Plain[uint64]()); !errors.Is(err, memory.ErrAway) ||
+		errors.Is(err, txn.ErrNoTable) {
 		t.Errorf("a table that another process has made: %v", err)
 	}
 	cat.Away.Store(false)
@@ -101,8 +104,78 @@ func TestUnheardTables(t *testing.T) {
 	}
 }
 
-// TestAwayIsWaitedFor: while the catalog is away, for as long as a restart takes, a session that must rejoin and a worker that is to be made wait
-// for it: no error reaches the program, unless its context ends.
+// TestUnheardSegments: a record in a segment that a process has not heard of is not damaged,
+// whether it is read, written, met in a loop or looked up by an index. The error says that
+// the catalog is away.
+func TestUnheardSegments(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) {
+			o := sharedOn(t, 2)
+			near := mustOpen(t, o)
+			cat := &catalogtest.Unheard{Catalog: o.Catalog}
+			o.Catalog = cat
+			cut := mustOpen(t, o)
+			defer cat.Away.Store(false)
+			first := firstByte("first")
+			nearTable, table := bytesTable(t, near, ordered, firstByte("first")), bytesTable(t, cut, ordered, first)
+			key := func(i int) []byte { return fmt.Appendf(nil, "key %04d", i) }
+			put := func(i int, v []byte) error {
+				return near.Update(t.Context(), func(tx *txn.Tx) error { return nearTable.Put(tx, key(i), v) })
+			}
+			if err := put(0, []byte("a")); err != nil {
+				t.Fatal(err)
+			}
+			ways := map[string]func(tx *txn.Tx) error{
+				"Get":    func(tx *txn.Tx) error { _, err := table.Get(tx, key(0)); return err },
+				"Put":    func(tx *txn.Tx) error { return table.Put(tx, key(0), []byte("b")) },
+				"Delete": func(tx *txn.Tx) error { return table.Delete(tx, key(0)) },
+				"All": func(tx *txn.Tx) error {
+					for range table.All(tx) {
+						continue
+					}
+					return tx.Err()
+				},
+				"Rows": func(tx *txn.Tx) error {
+					for range first.Rows(tx, txn.Unbounded[[]byte](), txn.Unbounded[[]byte]()) {
+						continue
+					}
+					return tx.Err()
+				},
+			}
+			if err := cut.View(t.Context(), ways["Rows"]); err != nil {
+				t.Fatal(err)
+			}
+			cat.Away.Store(true)
+			had := len(near.Space().Layout().Segments)
+			// its block is of a class that has no segment yet
+			if err := put(0, bytes.Repeat([]byte("a"), 3000)); err != nil {
+				t.Fatal(err)
+			}
+			if len(near.Space().Layout().Segments) == had {
+				t.Fatal("there is no new segment")
+			}
+			for way, fn := range ways {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // it may wait for the catalog
+				err := cut.Update(ctx, fn)
+				cancel()
+				if err == nil || errors.Is(err, txn.ErrCorrupt) || errors.Is(err, txn.ErrNotFound) ||
+					!errors.Is(err, memory.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", way, err)
+				}
+			}
+			cat.Away.Store(false)
+			for _, way := range []string{"Get", "All", "Rows", "Put", "Delete"} {
+				if err := cut.Update(t.Context(), ways[way]); err != nil {
+					t.Errorf("%s, when the catalog is back: %v", way, err)
+				}
+			}
+		})
+	}
+}
+
+// TestAwayIsWaitedFor: while the catalog is away, for as long as a restart takes, a session
+// that must rejoin and a worker that is to be made wait for it: no error reaches the program,
+// unless its context ends.
 func TestAwayIsWaitedFor(t *testing.T) {
 	t.Run("a session that rejoins", func(t *testing.T) { awayIsWaitedFor(t, true) })
 	t.Run("a new worker", func(t *testing.T) { awayIsWaitedFor(t, false) })

@@ -18,9 +18,10 @@ import (
 	"txnode/verify"
 )
 
-// TestGoexitAnywhere: a function of Run ends its goroutine, and the other coroutines of the thread are unwound
-// wherever they are: in the middle of a transaction, or of something between two. Nothing that was
-// acknowledged is lost, and nothing is left of them when their coordinator is recovered.
+// TestGoexitAnywhere: a function of Run ends its goroutine, and the other coroutines of the
+// thread are unwound wherever they are: in the middle of a transaction, or of something between
+// two. Nothing that was acknowledged is lost, and nothing is left of them when their
+// coordinator is recovered.
 func TestGoexitAnywhere(t *testing.T) {
 	raced.Skip(t)
 	seeds := 60
@@ -121,8 +122,8 @@ func goexitAnywhere(t *testing.T, caps rdma.Caps, seed int) {
 	})
 }
 
-// settled waits for what unwound coroutines have left to be recovered, calls look with a worker, closes the database, and
-// checks that nothing is left and nothing is damaged.
+// settled waits for what unwound coroutines have left to be recovered, calls look with a worker,
+// closes the database, and checks that nothing is left and nothing is damaged.
 func settled(t *testing.T, f *rdmatest.Fabric, db *txn.DB, look func(w *txn.Worker)) {
 	t.Helper()
 	w := newWorker(t, db)
@@ -162,8 +163,9 @@ func settled(t *testing.T, f *rdmatest.Fabric, db *txn.DB, look func(w *txn.Work
 	}
 }
 
-// TestMoveUnwoundAnywhere: a coroutine is unwound at any time of a transaction that moves a record to a larger block. What it
-// has posted reads its arena later, and finds there what it was posted with.
+// TestMoveUnwoundAnywhere: a coroutine is unwound at any time of a transaction that moves a
+// record to a larger block. What it has posted reads its arena later, and finds there what
+// it was posted with.
 func TestMoveUnwoundAnywhere(t *testing.T) {
 	raced.Skip(t)
 	step := int64(200)
@@ -179,7 +181,8 @@ func TestMoveUnwoundAnywhere(t *testing.T) {
 	}
 }
 
-// moveUnwound is TestMoveUnwoundAnywhere so much later, in nanoseconds; true: the transaction was over.
+// moveUnwound is TestMoveUnwoundAnywhere so much later, in nanoseconds; true: the
+// transaction was over.
 func moveUnwound(t *testing.T, p txn.Policy, delay int64) (over bool) {
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: uint64(delay)})
 	o := onFabric(f, p)
@@ -219,8 +222,9 @@ func moveUnwound(t *testing.T, p txn.Policy, delay int64) (over bool) {
 	return over
 }
 
-// TestGoexitInRecovery: a function of Run ends its goroutine while another coroutine of its thread recovers somebody
-// who has died so before. Both are recovered by who comes next, also without leases.
+// TestGoexitInRecovery: a function of Run ends its goroutine while another coroutine of its
+// thread recovers somebody who has died so before. Both are recovered by who comes next,
+// also without leases.
 func TestGoexitInRecovery(t *testing.T) {
 	for k := 1; k < 30; k += 2 {
 		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: uint64(k)})
@@ -265,8 +269,8 @@ func TestGoexitInRecovery(t *testing.T) {
 	}
 }
 
-// TestRejoinedTogether: the session of several coroutines is broken, since one of them recovers somebody, and rejoins:
-// all of them go on.
+// TestRejoinedTogether: the session of several coroutines is broken, since one of them recovers
+// somebody, and rejoins: all of them go on.
 func TestRejoinedTogether(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: 1})
 	db := reopen(t, onFabric(f, txn.PolicyDefault))
@@ -301,8 +305,8 @@ func TestRejoinedTogether(t *testing.T) {
 	close1(t, db)
 }
 
-// TestIdleWorkerSweeps: on a fabric of the caller's, a worker that has nothing else to do sweeps a whole database
-// in few calls of Maintain.
+// TestIdleWorkerSweeps: on a fabric of the caller's, a worker that has nothing else to do sweeps a
+// whole database in few calls of Maintain.
 func TestIdleWorkerSweeps(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: later, Seed: 1})
 	db := reopen(t, onFabric(f, txn.PolicyDefault))

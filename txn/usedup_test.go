@@ -10,8 +10,8 @@ import (
 	"txnode/txn"
 )
 
-// TestIDsUsedUp: the transaction ids of a coordinator are used up while the coroutines of its thread are at work. The
-// session goes on as another one, and nobody is told.
+// TestIDsUsedUp: the transaction ids of a coordinator are used up while the coroutines of its
+// thread are at work. The session goes on as another one, and nobody is told.
 func TestIDsUsedUp(t *testing.T) {
 	raced.Skip(t)
 	for _, d := range []txn.Durability{txn.DurabilityProcess, txn.DurabilityPower} {
@@ -45,8 +45,10 @@ func TestIDsUsedUp(t *testing.T) {
 				if err != nil {
 					t.Errorf("durability %v, %d coroutines, %d ids left: %v", d, coroutines, left, err)
 				}
-				if got, want := binary.LittleEndian.Uint64(contents(t, db, tab, 2)[1]), uint64(2*each*coroutines); got != want && err == nil {
-					t.Errorf("durability %v, %d coroutines, %d ids left: %d updates are counted, of %d", d, coroutines, left, got, want)
+				if got, want := binary.LittleEndian.Uint64(contents(t, db, tab, 2)[1]),
+					uint64(2*each*coroutines); got != want && err == nil {
+					t.Errorf("durability %v, %d coroutines, %d ids left: %d updates are counted, of %d",
+						d, coroutines, left, got, want)
 				}
 				close1(t, db)
 			}

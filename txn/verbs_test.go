@@ -17,14 +17,16 @@ func (c cost) String() string { return fmt.Sprintf("%d verbs in %d round trips",
 
 // costOf runs a transaction twice and returns what the second, warm one posted, by
 // phase and together.
-func costOf(t testing.TB, w *txn.Worker, fn func(tx *txn.Tx) error, undo func(tx *txn.Tx) error) (total cost, phases [occ.NumPhases]rdma.Counters) {
+func costOf(t testing.TB, w *txn.Worker, fn func(tx *txn.Tx) error, undo func(tx *txn.Tx) error) (total cost,
+	phases [occ.NumPhases]rdma.Counters) {
 	t.Helper()
 	run := func(fn func(tx *txn.Tx) error) {
 		t.Helper()
 		if fn == nil {
 			return
 		}
-		if err := w.Update(t.Context(), fn); err != nil && !errors.Is(err, txn.ErrNotFound) && !errors.Is(err, errRollback) {
+		if err := w.Update(t.Context(), fn); err != nil && !errors.Is(err, txn.ErrNotFound) &&
+			!errors.Is(err, errRollback) {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +116,8 @@ func TestVerbs(t *testing.T) {
 		// One READ and one round trip beyond 2n + 2r + ...: that the second read is of
 		// the same time as the first is known before the function goes on (opacity), and
 		// again at the end.
-		{name: "InsertCallForwarding over a tombstone: 2 reads in a row, then one inserted", ford: cost{15, 5}, our: cost{11, 6},
+		{name: "InsertCallForwarding over a tombstone: 2 reads in a row, then one inserted",
+			ford: cost{15, 5}, our: cost{11, 6},
 			fn: func(x tables) func(*txn.Tx) error {
 				return all(get(x.a, 1), get(x.a, 2), func(tx *txn.Tx) error { return x.b.Insert(tx, absent+1, val(1)) })
 			},
@@ -127,7 +130,10 @@ func TestVerbs(t *testing.T) {
 			fn: func() func(x tables) func(*txn.Tx) error {
 				k := uint64(2000)
 				return func(x tables) func(*txn.Tx) error {
-					return all(get(x.a, 1), get(x.a, 2), func(tx *txn.Tx) error { k++; return x.b.Insert(tx, k, val(1)) })
+					return all(get(x.a, 1), get(x.a, 2), func(tx *txn.Tx) error {
+						k++
+						return x.b.Insert(tx, k, val(1))
+					})
 				}
 			}()},
 		{name: "SendPayment: 2 written", ford: cost{19, 3}, our: cost{10, 2},

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A goroutine whose function of Update or View calls Update, View or Begin holds one worker
-// and waits for another. When every worker is held by such a goroutine, all wait for ever.
-// Its own stack tells a goroutine how many workers it holds, so the last one to close the circle knows, and
-// gets an error. What stacks cannot tell is bounded by Options.WorkerWait: transactions of
-// Begin, functions that wait for another goroutine's transaction, and programs with several databases.
+// A goroutine whose function of Update or View calls Update, View or Begin holds one worker and
+// waits for another. When every worker is held by such a goroutine, all wait for ever. Its own
+// stack tells a goroutine how many workers it holds, so the last one to close the circle knows, and
+// gets an error. What stacks cannot tell is bounded by Options.WorkerWait: transactions of Begin,
+// functions that wait for another goroutine's transaction, and programs with several databases.
 
 // await waits until a worker is handed over, nil: look again.
 func (db *DB) await(ctx context.Context, shut <-chan struct{}, workers int) (*Worker, error) {
@@ -21,8 +21,10 @@ func (db *DB) await(ctx context.Context, shut <-chan struct{}, workers int) (*Wo
 	if held := inside(1); held > 0 && openDatabases.Load() == 1 {
 		defer p.nested.Add(-held)
 		if int(p.nested.Add(held)) >= workers {
-			return nil, fmt.Errorf("%w: each of the %d is held by a function of Update or View that waits for another one: "+
-				"use the function's own tx instead of Update, View or Begin inside of it, or a worker of NewWorker, or raise Workers", ErrNoWorker, workers)
+			return nil, fmt.Errorf("%w: each of the %d is held by a function of Update or View that waits for "+
+				"another one: "+
+				"use the function's own tx instead of Update, View or Begin inside of it, or a worker of NewWorker, "+
+				"or raise Workers", ErrNoWorker, workers)
 		}
 	}
 	var late <-chan time.Time
@@ -39,8 +41,10 @@ func (db *DB) await(ctx context.Context, shut <-chan struct{}, workers int) (*Wo
 	case <-ctx.Done():
 		return nil, fmt.Errorf("txn: waiting for one of %d workers, which are all in use: %w", workers, canceled(ctx))
 	case <-late:
-		return nil, fmt.Errorf("%w: all %d have been in use for %v (WorkerWait): transactions of Begin hold one until they end, "+
-			"and so does a function that waits for another transaction: end them, or raise Workers", ErrNoWorker, workers, db.opts.WorkerWait)
+		return nil, fmt.Errorf("%w: all %d have been in use for %v (WorkerWait): transactions of Begin hold one "+
+			"until they end, "+
+			"and so does a function that waits for another transaction: end them, or raise Workers",
+			ErrNoWorker, workers, db.opts.WorkerWait)
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 	"txnode/txn"
 )
 
-// TestNestedWorkers: requests that begin a second transaction while their first is open. When all workers are held
-// by such requests one of them gets an error that names the cause, and the others go on.
+// TestNestedWorkers: requests that begin a second transaction while their first is open.
+// When all workers are held by such requests one of them gets an error that names the cause,
+// and the others go on.
 func TestNestedWorkers(t *testing.T) {
 	const workers = 3
 	db := mustOpen(t, txn.Options{Workers: workers, WorkerWait: -1})
@@ -23,7 +24,9 @@ func TestNestedWorkers(t *testing.T) {
 		"View": func(k uint64) error {
 			return db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Has(tx, k); return err })
 		},
-		"Update": func(k uint64) error { return db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 100+k, nil) }) },
+		"Update": func(k uint64) error {
+			return db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 100+k, nil) })
+		},
 		"Begin": func(uint64) error {
 			tx, err := db.Begin(ctx, true)
 			if err == nil {
@@ -67,7 +70,8 @@ func TestNestedWorkers(t *testing.T) {
 	}
 }
 
-// TestWorkerWait: what no stack tells, as of transactions of Begin, is bounded by WorkerWait, and by the context.
+// TestWorkerWait: what no stack tells, as of transactions of Begin, is bounded by WorkerWait,
+// and by the context.
 func TestWorkerWait(t *testing.T) {
 	db := mustOpen(t, txn.Options{Workers: 1, WorkerWait: time.Millisecond})
 	held := must(db.Begin(t.Context(), false))

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"txnode/internal/sentinel"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -36,8 +36,8 @@ type Worker struct {
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress
 
-	// Of a transaction that is patient: the lock that its last attempt has met, how long it has waited then, and how many attempts it has
-	// spent in waiting for one lock.
+	// Of a transaction that is patient: the lock that its last attempt has met, how long it has
+	// waited then, and how many attempts it has spent in waiting for one lock.
 	metLock record.Guard
 	waited  int64
 	idle    int
@@ -49,8 +49,8 @@ type Worker struct {
 
 	maintained int64 // when maintenance was done last
 
-	illIndex memory.Addr // where an index was found damaged last
-	illMends uint64      // how often an index of the database had been mended then
+	illIndex   layout.Addr // where an index was found damaged last
+	illRepairs uint64      // how often an index of the database had been repaired then
 
 	keyBuf, valueBuf []byte
 
@@ -134,8 +134,8 @@ func (w *Worker) retire() bool {
 	return open
 }
 
-// shut says that the worker is closed, and its memory may be gone. That no transaction is to begin is told by the
-// one thing that is looked at anyway before one does.
+// shut says that the worker is closed, and its memory may be gone. That no transaction is to begin
+// is told by the one thing that is looked at anyway before one does.
 func (w *Worker) shut() {
 	w.closed = true
 	w.o.Shut()
@@ -168,7 +168,7 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		}
 	}
 	if w.db.hungry.Load() != 0 {
-		w.giveWay(0)
+		w.yieldToStarving(0)
 	}
 	tx := w.handle()
 	w.tx = tx
@@ -237,7 +237,8 @@ func (w *Worker) run(ctx context.Context, fn func(tx *Tx) error, readOnly bool) 
 		w.session.Break(fmt.Errorf("a blade has not answered to what was committed before %w", canceled(ctx)))
 		return err // it rejoins before its next transaction, and its lease is not renewed until then
 	}
-	if w.session.Broken() != nil && w.within(ctx, w.mend, w.end) { // no commit logs any more, so the transaction is still in its log
+	// no commit logs any more, so the transaction is still in its log
+	if w.session.Broken() != nil && w.within(ctx, w.rejoinIfBroken, w.end) {
 		return err
 	}
 	return err
@@ -259,23 +260,25 @@ func (w *Worker) end() {
 	}
 }
 
-// trail is what is left to do behind a transaction that has met something: for other transactions, and for its own next ones.
+// trail is what is left to do behind a transaction that has met something: for other transactions,
+// and for its own next ones.
 func (w *Worker) trail() {
 	if w.missing {
 		w.missed()
 	}
 	if w.o.HasServed() {
-		w.mendServed()
+		w.repairServed()
 	}
 	if t := w.o.Owing(); t != nil {
 		w.post(t)
 	}
 }
 
-// rest waits until what the worker has posted has completed, where that is not the case anyway and no other coroutine of the
-// thread would notice a failure: the caller may have nothing more to do, and others would wait for a lock whose release the
-// change of an epoch has failed. When ctx ends before, as beside a blade that hangs, it is false, and the caller sees to it that
-// the worker does not stay so.
+// rest waits until what the worker has posted has completed, where that is not the case anyway
+// and no other coroutine of the thread would notice a failure: the caller may have nothing more
+// to do, and others would wait for a lock whose release the change of an epoch has failed. When
+// ctx ends before, as beside a blade that hangs, it is false, and the caller sees to it that the
+// worker does not stay so.
 func (w *Worker) rest(ctx context.Context) bool {
 	if !w.owner || !w.db.rests {
 		return true
@@ -295,8 +298,8 @@ func (w *Worker) rest(ctx context.Context) bool {
 	return true
 }
 
-// restSliceNs is how often rest looks whether its context has ended, and restGrace how often after that: to break a session costs all
-// an epoch when it rejoins.
+// restSliceNs is how often rest looks whether its context has ended, and restGrace how often after
+// that: to break a session costs all an epoch when it rejoins.
 const (
 	restSliceNs = 1_000_000
 	restGrace   = 100
@@ -325,8 +328,9 @@ func (w *Worker) inUse() error {
 	return errNested
 }
 
-// aside is what run does before one transaction in some: it notes when that began, if it is to be timed, and pauses.
-// The two are at different ones, so that those that are timed have their share of pauses, and no more.
+// aside is what run does before one transaction in some: it notes when that began, if it is to be
+// timed, and pauses. The two are at different ones, so that those that are timed have their share
+// of pauses, and no more.
 func (w *Worker) aside() {
 	w.time()
 	if w.ticks%yieldEvery == 0 || w.session.Due() {
@@ -359,13 +363,13 @@ func (w *Worker) pause() {
 // unwind ends a transaction whose function has panicked, or whose thread was stopped.
 func (w *Worker) unwind() {
 	if w.coro.Unwinding() {
-		w.o.Forsake() // what it has posted may still be read from the arena, in which a rollback would write
+		w.o.Abandon() // what it has posted may still be read from the arena, in which a rollback would write
 		return
 	}
 	if w.tx.committing {
-		w.o.Forsake() // whatever the rollback will say
+		w.o.Abandon() // whatever the rollback will say
 	} else {
-		defer w.o.Forsake()
+		defer w.o.Abandon()
 	}
 	w.tx.rollback()
 }
@@ -392,10 +396,10 @@ func (w *Worker) withdraw(err error) (own bool, _ error) {
 	return own && !tx.told && w.session.Broken() == nil && !w.db.opts.SingleAttempt, err
 }
 
-// mend has the session rejoin if it is broken after all, by what a transaction had
+// rejoinIfBroken has the session rejoin if it is broken after all, by what a transaction had
 // left to be done when its outcome was known. The worker may not be
 // used again for long, and until then others would meet its locks.
-func (w *Worker) mend() {
+func (w *Worker) rejoinIfBroken() {
 	if w.session.Broken() == nil {
 		return
 	}
@@ -412,7 +416,8 @@ func (w *Worker) maintain() {
 	}
 }
 
-// begin begins an attempt, after the session has rejoined if it is broken. When ctx ends before, the worker may be left behind.
+// begin begins an attempt, after the session has rejoined if it is broken. When ctx ends before,
+// the worker may be left behind.
 func (w *Worker) begin(ctx context.Context) error {
 	err := w.o.Begin()
 	if err != nil {
@@ -436,8 +441,9 @@ func (w *Worker) beginAgain(ctx context.Context, err error) error {
 	}
 }
 
-// insist calls fn, which posts verbs outside of transactions, or by one attempt of a transaction, and may be called again from its
-// beginning: that is done when the epoch has moved meanwhile, or a blade was lost.
+// insist calls fn, which posts verbs outside of transactions, or by one attempt of a
+// transaction, and may be called again from its beginning: that is done when the epoch has moved
+// meanwhile, or a blade was lost.
 func (w *Worker) insist(ctx context.Context, fn func() error) error {
 	if err := w.regain(ctx); err != nil {
 		return err
@@ -488,7 +494,8 @@ func (w *Worker) Phases() [occ.NumPhases]rdma.Counters { return *w.o.Phases() }
 
 // Counters returns commits, conflicts by occ.AbortReason and verbs by occ.Phase, cheaply: the
 // arrays are the worker's own, which go on counting, and are to be read where it runs.
-func (w *Worker) Counters() (committed uint64, conflicts *[occ.NumAbortReasons]uint64, phases *[occ.NumPhases]rdma.Counters) {
+func (w *Worker) Counters() (committed uint64, conflicts *[occ.NumAbortReasons]uint64,
+	phases *[occ.NumPhases]rdma.Counters) {
 	return w.committed, w.o.Aborts(), w.o.Phases()
 }
 

@@ -20,11 +20,13 @@ func TestZeroDB(t *testing.T) {
 	var db txn.DB
 	nothing := func(*txn.Tx) error { return nil }
 	for what, call := range map[string]func() error{
-		"Update":       func() error { return db.Update(ctx, nothing) },
-		"View":         func() error { return db.View(ctx, nothing) },
-		"Begin":        func() error { _, err := db.Begin(ctx, false); return err },
-		"NewWorker":    func() error { _, err := db.NewWorker(); return err },
-		"Run":          func() error { return db.Run(ctx, 1, 1, func(context.Context, int, *txn.Worker) error { return nil }) },
+		"Update":    func() error { return db.Update(ctx, nothing) },
+		"View":      func() error { return db.View(ctx, nothing) },
+		"Begin":     func() error { _, err := db.Begin(ctx, false); return err },
+		"NewWorker": func() error { _, err := db.NewWorker(); return err },
+		"Run": func() error {
+			return db.Run(ctx, 1, 1, func(context.Context, int, *txn.Worker) error { return nil })
+		},
 		"CreateTable":  func() error { _, err := txn.CreateTable(&db, "t", txn.Uint64, txn.Bytes()); return err },
 		"OpenRawTable": func() error { _, err := txn.OpenRawTable(&db, "t"); return err },
 		"Tables":       func() error { _, err := db.Tables(); return err },
@@ -103,7 +105,8 @@ func TestUnknownMode(t *testing.T) {
 		},
 	} {
 		says(t, what, as(t, db, call), txn.ErrOptions, "Mode", "ForRead and ForUpdate are possible")
-		if err := db.View(t.Context(), func(tx *txn.Tx) error { says(t, what+" in View", call(tx), txn.ErrOptions); return nil }); err != nil {
+		if err := db.View(t.Context(),
+			func(tx *txn.Tx) error { says(t, what+" in View", call(tx), txn.ErrOptions); return nil }); err != nil {
 			t.Error(err)
 		}
 	}

@@ -10,13 +10,14 @@ import (
 
 	"txnode/internal/raced"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
 )
 
 // TestZeroedBlock: the primary of a record is zero, as a disk leaves what it has not written: a
-// block that is free, to which a slot leads. Whoever only reads is told so, every time alike; who writes, too, has it
-// mended from the other copy, and finds the record; and so does a repair.
+// block that is free, to which a slot leads. Whoever only reads is told so, every time alike; who
+// writes, too, has it repaired from the other copy, and finds the record; and so does a repair.
 func TestZeroedBlock(t *testing.T) {
 	raced.Skip(t)
 	for _, size := range []int{16, 700} {
@@ -71,11 +72,16 @@ func TestZeroedBlock(t *testing.T) {
 			t.Errorf("%d records were mended", n)
 		}
 		var file bytes.Buffer
-		if info, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil || info.Records != 4 || !bytes.Contains(file.Bytes(), value) {
+		if info, err := db.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil || info.Records != 4 ||
+			!bytes.Contains(file.Bytes(), value) {
 			t.Errorf("Backup: %v, %d records", err, info.Records)
 		}
 		for k := uint64(100); k < 600; k++ { // which need blocks, and do not get that one
-			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, bytes.Repeat([]byte("haystack"), size/8)) }); err != nil {
+			if err := db.Update(t.Context(),
+				func(tx *txn.Tx) error {
+					return tab.Put(tx, k,
+						bytes.Repeat([]byte("haystack"), size/8))
+				}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,13 +101,14 @@ func TestZeroedBlock(t *testing.T) {
 	}
 }
 
-// zeroPrimary clears the primary of the record that has a value, in the files of a database that is closed.
-func zeroPrimary(t *testing.T, dir string, l *memory.Layout, value []byte) {
+// zeroPrimary clears the primary of the record that has a value, in the files of a
+// database that is closed.
+func zeroPrimary(t *testing.T, dir string, l *layout.Layout, value []byte) {
 	t.Helper()
 	blocks := 0
 	for id := range l.Segments {
 		p := &l.Segments[id].Placement
-		if p.N == 0 || l.Segments[id].Kind != memory.KindBlocks {
+		if p.N == 0 || l.Segments[id].Kind != layout.KindBlocks {
 			continue
 		}
 		path := filepath.Join(dir, []string{"blade-000.region", "blade-001.region"}[p.Replicas[0].Blade])
@@ -127,8 +134,9 @@ func zeroPrimary(t *testing.T, dir string, l *memory.Layout, value []byte) {
 	}
 }
 
-// TestZeroedBesideDamage: the same of a process that was killed, and the index of another table is damaged, so that there
-// is something left to be swept for ever. The record is mended all the same.
+// TestZeroedBesideDamage: the same of a process that was killed, and the index of another table is
+// damaged, so that there is something left to be swept for ever. The record is repaired all the
+// same.
 func TestZeroedBesideDamage(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()
@@ -157,7 +165,7 @@ func TestZeroedBesideDamage(t *testing.T) {
 
 	db = mustOpen(t, o)
 	tab = table(t, db, "t")
-	if !db.Space().Spared() {
+	if !db.Space().OnlyDamage() {
 		t.Fatal("nothing is left to be swept")
 	}
 	get := func() {
@@ -175,7 +183,8 @@ func TestZeroedBesideDamage(t *testing.T) {
 	}
 	get()
 	for k := uint64(100); k < 400; k++ { // which need blocks, and do not get that one
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, k, []byte("more of the haystack..")) }); err != nil {
+		if err := db.Update(t.Context(),
+			func(tx *txn.Tx) error { return tab.Put(tx, k, []byte("more of the haystack..")) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,8 +203,9 @@ func TestZeroedBesideDamage(t *testing.T) {
 	}
 }
 
-// TestBackupBeforeSweep: a client has died, and what he may have left is not swept yet, when a backup meets a record whose
-// primary is zero. It is not left out: it is mended from the other copy.
+// TestBackupBeforeSweep: a client has died, and what he may have left is not swept yet,
+// when a backup meets a record whose primary is zero. It is not left out: it is repaired
+// from the other copy.
 func TestBackupBeforeSweep(t *testing.T) {
 	db, tab, f := disownedDB(t, atOnce, 2)
 	needle := []byte("a needle")

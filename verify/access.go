@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // read reads n bytes of one copy at a into the arena; nil: it failed, which has
 // been reported.
-func (w *walker) read(a memory.Addr, replica int, local, n uint32) []byte {
+func (w *walker) read(a layout.Addr, replica int, local, n uint32) []byte {
 	at := w.v.At(a, replica)
 	p, err := w.Database.read(at, local, n)
 	if err != nil {
@@ -55,8 +55,8 @@ func (w *walker) proves() bool {
 
 // copies reads n bytes at a of all replicas, into buffers that are used again by
 // the next call with the same ones. A copy that cannot be read is nil.
-func (w *walker) copies(a memory.Addr, n uint32, local *[memory.MaxReplicas]uint32) [][]byte {
-	var out [memory.MaxReplicas][]byte
+func (w *walker) copies(a layout.Addr, n uint32, local *[layout.MaxReplicas]uint32) [][]byte {
+	var out [layout.MaxReplicas][]byte
 	k := w.v.Copies(a)
 	for i := range k {
 		out[i] = w.read(a, i, local[i], n)
@@ -74,7 +74,8 @@ func (d *Database) do(b *rdma.Batch) error {
 		for i := range b.Len() {
 			if w := b.WR(i); w.Status != rdma.StatusOK {
 				if err == nil {
-					err = fmt.Errorf("%w; copy it to a sound disk, or move it away and %s", ErrFault, d.l.Remedy(w.Blade))
+					err = fmt.Errorf("%w; copy it to a sound disk, or move it away and %s",
+						ErrFault, d.l.Remedy(w.Blade))
 				}
 				err = errors.Join(err, d.t.Reconnect(w.Blade))
 			}
@@ -139,7 +140,7 @@ func (w *walker) found(f Finding) {
 }
 
 // at completes the place of a finding.
-func (w *walker) at(f Finding, a memory.Addr, replica int) Finding {
+func (w *walker) at(f Finding, a layout.Addr, replica int) Finding {
 	f.Addr, f.Copy = a, replica
 	if w.v.Valid(a) && replica < w.v.Copies(a) {
 		r := w.v.At(a, replica)
@@ -148,9 +149,9 @@ func (w *walker) at(f Finding, a memory.Addr, replica int) Finding {
 	return f
 }
 
-// mend reports a finding, after it has applied the remedy if repairs are wanted:
+// repair reports a finding, after it has applied the remedy if repairs are wanted:
 // p is written to the finding's place.
-func (w *walker) mend(f Finding, remedy string, p []byte) {
+func (w *walker) repair(f Finding, remedy string, p []byte) {
 	if w.proves() {
 		f.Remedy = remedy
 	}
@@ -179,13 +180,13 @@ func faultf(kind Kind, format string, args ...any) *fault {
 // that is at fault is written from the first backup whose word is not; a backup
 // that differs from a word without fault is written from that. Words of no table are
 // those of extents, whose copies may differ in a segment without owner.
-func (w *walker) words(a memory.Addr, table uint16, copies [][]byte, judge func(off uint32, word uint64) *fault) {
+func (w *walker) words(a layout.Addr, table uint16, copies [][]byte, judge func(off uint32, word uint64) *fault) {
 	if copies[0] == nil {
 		return
 	}
 	for off := uint32(0); off+8 <= uint32(len(copies[0])) && w.err == nil; off += 8 {
 		word := binary.LittleEndian.Uint64(copies[0][off:])
-		at := a + memory.Addr(off)
+		at := a + layout.Addr(off)
 		if x := judge(off, word); x != nil {
 			w.faulty(at, table, copies, off, x, judge)
 			continue
@@ -195,23 +196,29 @@ func (w *walker) words(a memory.Addr, table uint16, copies [][]byte, judge func(
 				continue
 			}
 			if other := binary.LittleEndian.Uint64(copies[k][off:]); other != word {
-				f := Finding{Kind: KindReplica, Table: table, Unfinished: table == 0 && w.inherits(a.Segment()), What: fmt.Sprintf("copy %d holds %#x, the primary %#x", k, other, word)}
-				w.mend(w.at(f, at, k), "the primary's word is written to the copy", copies[0][off:off+8])
+				f := Finding{
+					Kind: KindReplica, Table: table, Unfinished: table == 0 && w.inherits(a.Segment()),
+					What: fmt.Sprintf("copy %d holds %#x, the primary %#x", k, other, word),
+				}
+				w.repair(w.at(f, at, k), "the primary's word is written to the copy", copies[0][off:off+8])
 			}
 		}
 	}
 }
 
 // faulty reports a word of the primary that is at fault.
-func (w *walker) faulty(at memory.Addr, table uint16, copies [][]byte, off uint32, x *fault, judge func(uint32, uint64) *fault) {
-	f := w.at(Finding{Kind: x.kind, Table: table, What: x.what, Unfinished: x.theirs && (len(w.l.Coordinators) > 0 || w.unswept())}, at, 0)
+func (w *walker) faulty(at layout.Addr, table uint16, copies [][]byte, off uint32, x *fault,
+	judge func(uint32, uint64) *fault) {
+	f := w.at(Finding{Kind: x.kind, Table: table, What: x.what, Unfinished: x.theirs &&
+		(len(w.l.Coordinators) > 0 || w.unswept())}, at, 0)
 	for k := 1; k < len(copies) && !x.theirs; k++ {
 		if copies[k] == nil {
 			continue
 		}
 		other := binary.LittleEndian.Uint64(copies[k][off:])
 		if judge(off, other) == nil && other != binary.LittleEndian.Uint64(copies[0][off:]) {
-			w.mend(f, fmt.Sprintf("the word %#x of copy %d is written to the primary", other, k), copies[k][off:off+8])
+			w.repair(f, fmt.Sprintf("the word %#x of copy %d is written to the primary", other, k),
+				copies[k][off:off+8])
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -23,15 +24,15 @@ import (
 type anatomy struct {
 	t     testing.TB
 	dir   string
-	l     *memory.Layout
-	v     *memory.View
+	l     *layout.Layout
+	v     *layout.View
 	ix    *race.Index
 	dirty []spot // bytes as they were before they were damaged
 	// slots of table 1, and their blocks; in the order of the walk.
-	slots  []memory.Addr
+	slots  []layout.Addr
 	blocks []index.Candidate
-	free   []memory.Addr // blocks that are free, of the class of blocks[0], by address
-	lone   memory.Addr   // the slot that needs what marked has returned
+	free   []layout.Addr // blocks that are free, of the class of blocks[0], by address
+	lone   layout.Addr   // the slot that needs what marked has returned
 }
 
 // spot is bytes of a blade's file.
@@ -59,7 +60,7 @@ func dissect(t testing.TB, dir string) *anatomy {
 	if m.ix, err = race.Open(c, db.Space(), m.l.Tables[0].Root, 1); err != nil {
 		t.Fatal(err)
 	}
-	err = m.ix.Walk(c, func(at memory.Addr, b index.Candidate) error {
+	err = m.ix.Walk(c, func(at layout.Addr, b index.Candidate) error {
 		m.slots, m.blocks = append(m.slots, at), append(m.blocks, b)
 		return nil
 	})
@@ -71,11 +72,11 @@ func dissect(t testing.TB, dir string) *anatomy {
 	}
 	class := m.blocks[0].Class
 	for id := range m.l.Segments {
-		if s := &m.l.Segments[id]; s.Kind == memory.KindBlocks && s.Class == class {
-			seg := m.get(memory.MakeAddr(memory.SegmentID(id), 0), 0, int(m.l.SegmentSize))
+		if s := &m.l.Segments[id]; s.Kind == layout.KindBlocks && s.Class == class {
+			seg := m.get(layout.MakeAddr(layout.SegmentID(id), 0), 0, int(m.l.SegmentSize))
 			for off := uint32(0); off+class.Size() <= m.l.SegmentSize; off += class.Size() {
 				if record.Image(seg[off:]).Meta().State() == record.Free {
-					m.free = append(m.free, memory.MakeAddr(memory.SegmentID(id), off))
+					m.free = append(m.free, layout.MakeAddr(layout.SegmentID(id), off))
 				}
 			}
 		}
@@ -107,6 +108,12 @@ func (m *anatomy) poke(b rdma.BladeID, off uint64, p []byte) {
 	m.t.Helper()
 	m.dirty = append(m.dirty, spot{b, off, m.raw(b, off, len(p))})
 	m.write(b, off, p)
+}
+
+// spoil changes a byte of a blade's file, whatever it is; heal brings it back.
+func (m *anatomy) spoil(b rdma.BladeID, off uint64) {
+	m.t.Helper()
+	m.poke(b, off, []byte{m.raw(b, off, 1)[0] ^ 0x55})
 }
 
 func (m *anatomy) write(b rdma.BladeID, off uint64, p []byte) {
@@ -150,33 +157,33 @@ type spotKey struct {
 	off   uint64
 }
 
-func (m *anatomy) get(a memory.Addr, k, n int) []byte {
+func (m *anatomy) get(a layout.Addr, k, n int) []byte {
 	at := m.v.At(a, k)
 	return m.raw(at.Blade, at.Off, n)
 }
 
-func (m *anatomy) word(a memory.Addr, k int) uint64 {
+func (m *anatomy) word(a layout.Addr, k int) uint64 {
 	return binary.LittleEndian.Uint64(m.get(a, k, 8))
 }
 
-func (m *anatomy) put(a memory.Addr, k int, p []byte) {
+func (m *anatomy) put(a layout.Addr, k int, p []byte) {
 	at := m.v.At(a, k)
 	m.poke(at.Blade, at.Off, p)
 }
 
-func (m *anatomy) putWord(a memory.Addr, k int, w uint64) {
+func (m *anatomy) putWord(a layout.Addr, k int, w uint64) {
 	m.put(a, k, binary.LittleEndian.AppendUint64(nil, w))
 }
 
 // everywhere sets a word on all copies.
-func (m *anatomy) everywhere(a memory.Addr, w uint64) {
+func (m *anatomy) everywhere(a layout.Addr, w uint64) {
 	for k := range m.v.Copies(a) {
 		m.putWord(a, k, w)
 	}
 }
 
 // flip inverts a byte.
-func (m *anatomy) flip(a memory.Addr, k int) {
+func (m *anatomy) flip(a layout.Addr, k int) {
 	m.put(a, k, []byte{m.get(a, k, 1)[0] ^ 0xff})
 }
 
@@ -192,7 +199,7 @@ func (m *anatomy) live(after int) int {
 }
 
 // long is a record whose value is behind the first line.
-func (m *anatomy) long() memory.Addr {
+func (m *anatomy) long() layout.Addr {
 	for i := m.live(-1); ; i = m.live(i) {
 		if record.Image(m.get(m.blocks[i].Addr, 0, 64)).Meta().ValueLen() > 24 {
 			return m.blocks[i].Addr
@@ -201,9 +208,9 @@ func (m *anatomy) long() memory.Addr {
 }
 
 // emptySlot is an empty slot in the bucket of slot number i.
-func (m *anatomy) emptySlot(i int) memory.Addr {
+func (m *anatomy) emptySlot(i int) layout.Addr {
 	bucket := m.slots[i] &^ 63
-	for k := range memory.Addr(7) {
+	for k := range layout.Addr(7) {
 		if race.Slot(m.word(bucket+8*k, 0)).Empty() {
 			return bucket + 8*k
 		}
@@ -212,7 +219,7 @@ func (m *anatomy) emptySlot(i int) memory.Addr {
 }
 
 // roomy is the number of a slot with a live record and an empty slot beside it.
-func (m *anatomy) roomy() (int, memory.Addr) {
+func (m *anatomy) roomy() (int, layout.Addr) {
 	for i := m.live(-1); ; i = m.live(i) {
 		if e := m.emptySlot(i); e != 0 {
 			return i, e
@@ -221,23 +228,23 @@ func (m *anatomy) roomy() (int, memory.Addr) {
 }
 
 // entry is where directory entry i is.
-func (m *anatomy) entry(i int) memory.Addr {
+func (m *anatomy) entry(i int) layout.Addr {
 	if k := bits.Len(uint(i)) - 1; k >= 3 {
-		return memory.Addr(m.word(m.ix.Root()+80+memory.Addr(8*(k-3)), 0)) + 64 + memory.Addr(8*(i-1<<k))
+		return layout.Addr(m.word(m.ix.Root()+80+layout.Addr(8*(k-3)), 0)) + 64 + layout.Addr(8*(i-1<<k))
 	}
-	return m.ix.Root() + 256 + memory.Addr(8*i)
+	return m.ix.Root() + 256 + layout.Addr(8*i)
 }
 
 // depth is the global depth.
 func (m *anatomy) depth() int { return int(m.word(m.ix.Root()+64, 0)) }
 
 // extentWord is where the word of the extent at a is.
-func (m *anatomy) extentWord(a memory.Addr) memory.Addr {
-	return memory.MakeAddr(a.Segment(), a.Offset()/memory.ExtentUnit(m.l.SegmentSize)*8)
+func (m *anatomy) extentWord(a layout.Addr) layout.Addr {
+	return layout.MakeAddr(a.Segment(), a.Offset()/memory.ExtentUnit(m.l.SegmentSize)*8)
 }
 
 // seal writes an image of one line on all copies.
-func (m *anatomy) seal(a memory.Addr, class memory.Class, state record.State, key, value []byte) {
+func (m *anatomy) seal(a layout.Addr, class layout.Class, state record.State, key, value []byte) {
 	img := make(record.Image, class.Size())
 	n := img.Put(a, record.MakeTxID(1, 1), state, 1, class, 0, key, value)
 	for k := range m.v.Copies(a) {
@@ -246,7 +253,7 @@ func (m *anatomy) seal(a memory.Addr, class memory.Class, state record.State, ke
 }
 
 // far reports whether an empty slot is in no bucket of slot i's key.
-func (m *anatomy) far(i int, e memory.Addr) bool {
+func (m *anatomy) far(i int, e layout.Addr) bool {
 	p := m.get(m.blocks[i].Addr, 0, 64)
 	key := record.Image(p).Key()
 	line := uint32(e-m.table(e)) &^ 63
@@ -255,9 +262,9 @@ func (m *anatomy) far(i int, e memory.Addr) bool {
 }
 
 // table is the sub-table that a slot is in.
-func (m *anatomy) table(slot memory.Addr) memory.Addr {
+func (m *anatomy) table(slot layout.Addr) layout.Addr {
 	for i := range 1 << m.depth() {
-		if t := race.Entry(m.word(m.entry(i), 0)).Table(); slot-t < memory.Addr(64+192*m.ix.Geometry().Groups) {
+		if t := race.Entry(m.word(m.entry(i), 0)).Table(); slot-t < layout.Addr(64+192*m.ix.Geometry().Groups) {
 			return t
 		}
 	}
@@ -271,7 +278,7 @@ func (m *anatomy) foremost() int {
 	for i := m.live(-1); ; i = m.live(i) {
 		t, key := m.table(m.slots[i]), record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key()
 		first, _ := m.ix.Geometry().Places(record.Hash(1, key))
-		at := t + memory.Addr(race.MarkAt(first))&^63
+		at := t + layout.Addr(race.MarkAt(first))&^63
 		for at&63 < 56 && at != m.slots[i] && !race.Slot(m.word(at, 0)).Empty() {
 			at += 8
 		}
@@ -283,14 +290,14 @@ func (m *anatomy) foremost() int {
 
 // marked is the header that says that the key of some slot is in its second choice,
 // and the bit of it that says so. No other key needs that.
-func (m *anatomy) marked() (header memory.Addr, bit uint64) {
-	needs := map[memory.Addr][]int{}
+func (m *anatomy) marked() (header layout.Addr, bit uint64) {
+	needs := map[layout.Addr][]int{}
 	for i := range m.slots {
 		hash := record.Hash(1, record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key())
 		t := m.table(m.slots[i])
 		first, _ := m.ix.Geometry().Places(hash)
 		if uint32(m.slots[i]-t)&^63-first >= 128 {
-			a := t + memory.Addr(race.MarkAt(first))
+			a := t + layout.Addr(race.MarkAt(first))
 			needs[a] = append(needs[a], i)
 		}
 	}
@@ -312,7 +319,7 @@ func (m *anatomy) marked() (header memory.Addr, bit uint64) {
 	return 0, 0
 }
 
-func (m *anatomy) everyByte(a memory.Addr, k, n int) {
+func (m *anatomy) everyByte(a layout.Addr, k, n int) {
 	p := m.get(a, k, n)
 	for i := range p {
 		p[i] ^= 0xff

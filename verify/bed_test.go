@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/txn"
 	"txnode/verify"
@@ -105,7 +105,7 @@ func attach(t testing.TB, dir string, write bool) (*verify.Database, *embedded.H
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := memory.LoadLayout(h.Catalog)
+	l, err := layout.LoadLayout(h.Catalog)
 	if err != nil {
 		t.Fatal(err)
 	}

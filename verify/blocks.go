@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -13,7 +13,11 @@ import (
 func (w *walker) blocks() {
 	for id := range w.l.Segments {
 		s := &w.l.Segments[id]
-		if s.Kind != memory.KindBlocks || s.Placement.N == 0 {
+		if s.Kind != layout.KindBlocks || s.Placement.N == 0 {
+			continue
+		}
+		if s.Leaving { // all of its blocks were free, and some of its copies may be cleared by now
+			w.advance(uint64(w.l.SegmentSize))
 			continue
 		}
 		size := s.Class.Size()
@@ -24,13 +28,13 @@ func (w *walker) blocks() {
 				return
 			}
 			n := min(step, end-off)
-			at := memory.MakeAddr(memory.SegmentID(id), off)
+			at := layout.MakeAddr(layout.SegmentID(id), off)
 			copies := w.copies(at, n, &w.chunks)
 			if copies[0] == nil {
 				continue
 			}
 			for o := uint32(0); o < n && w.err == nil; o += size {
-				b := block{addr: at + memory.Addr(o), class: s.Class, n: len(copies)}
+				b := block{addr: at + layout.Addr(o), class: s.Class, n: len(copies)}
 				b.linked = w.isLinked(b.addr, s.Class)
 				for k, p := range copies {
 					if p != nil {
@@ -49,11 +53,11 @@ func (w *walker) blocks() {
 
 // block is a block on all its copies; nil where it could not be read.
 type block struct {
-	addr   memory.Addr
-	class  memory.Class
+	addr   layout.Addr
+	class  layout.Class
 	linked bool
 	n      int
-	copies [memory.MaxReplicas]record.Image
+	copies [layout.MaxReplicas]record.Image
 }
 
 // block checks one block.
@@ -70,7 +74,8 @@ func (w *walker) block(b *block) {
 	}
 	m := img.Meta()
 	if k := w.usedOnBackup(b, m); k > 0 {
-		w.damaged(b, faultf(KindRecord, "the block is free (%s), but it is linked, and copy %d is in use", describe(img), k))
+		w.damaged(b, faultf(KindRecord, "the block is free (%s), but it is linked, and copy %d is in use",
+			describe(img), k))
 		return
 	}
 	w.count(b, m)
@@ -99,10 +104,11 @@ func (w *walker) block(b *block) {
 	}
 }
 
-// movesElsewhere returns a copy of a block that is one of a record whose move is to be finished, and how many bytes of
-// it count, if all of them say so with one voice, and the primary, at which x is wrong, nothing that can be true; 0: else.
-// Who leaves such a move to others gets to one of its primaries last, and who finishes it to both: the one as long as
-// the catalog knows the client, and the other frees or unlocks the copies first.
+// movesElsewhere returns a copy of a block that is one of a record whose move is to be finished,
+// and how many bytes of it count, if all of them say so with one voice, and the primary, at which x
+// is wrong, nothing that can be true; 0: else. Who leaves such a move to others gets to one of its
+// primaries last, and who finishes it to both: the one as long as the catalog knows the client, and
+// the other frees or unlocks the copies first.
 func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 	img := b.copies[0]
 	if used := img.Version() != 0 || img.Meta() != 0; x == nil && (img.Stranded() || used && !img.Guard().Held()) {
@@ -117,7 +123,8 @@ func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 			continue
 		}
 		n, bad := w.image(b, p)
-		if bad != nil || !p.Stranded() || w.registered(p.Lock().Coordinator()) || from > 0 && !bytes.Equal(p[:n], b.copies[from][:need]) {
+		if bad != nil || !p.Stranded() || w.registered(p.Lock().Coordinator()) || from > 0 &&
+			!bytes.Equal(p[:n], b.copies[from][:need]) {
 			return 0, 0
 		}
 		if from == 0 {
@@ -129,12 +136,13 @@ func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
 
 // registered reports whether the catalog knows a coordinator: it is alive, or was not closed.
 func (w *walker) registered(id uint32) bool {
-	return slices.ContainsFunc(w.l.Coordinators, func(c memory.CoordinatorEntry) bool { return c.ID == id })
+	return slices.ContainsFunc(w.l.Coordinators, func(c layout.CoordinatorEntry) bool { return c.ID == id })
 }
 
-// unswept reports whether the next opening sweeps what coordinators have left that the catalog knows no more: locks of which no log
-// tells, and changes of indexes. When a sweep has come to its end but for what is damaged, what is left is damage.
-func (w *walker) unswept() bool { return w.l.Unswept && !w.l.Spared }
+// unswept reports whether the next opening sweeps what coordinators have left that the catalog
+// knows no more: locks of which no log tells, and changes of indexes. When a sweep has come to its
+// end but for what is damaged, what is left is damage.
+func (w *walker) unswept() bool { return w.l.Unswept && !w.l.OnlyDamage }
 
 // restoreMove reports that, and restores the primary.
 func (w *walker) restoreMove(b *block, x *fault, from, need int) {
@@ -143,7 +151,7 @@ func (w *walker) restoreMove(b *block, x *fault, from, need int) {
 		x = faultf(KindGuard, "the block of a record whose move is to be finished is locked by %v", b.copies[0].Lock())
 	}
 	f := w.at(Finding{Kind: x.kind, Table: good.Meta().Table(), What: x.what}, b.addr, 0)
-	w.mend(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
+	w.repair(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
 	w.count(b, good.Meta())
 }
 
@@ -170,21 +178,27 @@ func (w *walker) image(b *block, img record.Image) (need int, x *fault) {
 	g := img.Guard()
 	switch {
 	case err != nil:
-		return 0, faultf(KindRecord, "%v (version %v, %v, key of %d and value of %d bytes)", err, img.Version(), m.State(), m.KeyLen(), m.ValueLen())
+		return 0, faultf(KindRecord, "%v (version %v, %v, key of %d and value of %d bytes)",
+			err, img.Version(), m.State(), m.KeyLen(), m.ValueLen())
 	case m == 0 && img.Version() == 0 && g == 0:
 		return need, nil // never used
 	case m.Class() != b.class && (m != 0 || img.Version() != 0):
-		return 0, faultf(KindRecord, "the block says that it is of class %d, in a segment of class %d", m.Class(), b.class)
+		return 0, faultf(KindRecord, "the block says that it is of class %d, in a segment of class %d",
+			m.Class(), b.class)
 	case m.State() != record.Free && w.table(m.Table()) == nil:
 		return 0, faultf(KindRecord, "a record of %s", w.tableName(m.Table()))
 	case img.Version().Coordinator() == 0 || img.Version().Coordinator() >= w.l.NextCoordinator:
-		return 0, faultf(KindRecord, "version %v, but there was no coordinator %d", img.Version(), img.Version().Coordinator())
+		return 0, faultf(KindRecord, "version %v, but there was no coordinator %d",
+			img.Version(), img.Version().Coordinator())
 	case !unusedZero(img, m):
-		return 0, faultf(KindRecord, "bytes of the first line that belong neither to the key nor to the value are not zero")
+		return 0, faultf(KindRecord,
+			"bytes of the first line that belong neither to the key nor to the value are not zero")
 	case g.Held() && !w.plausible(g.Owner()):
-		return 0, faultf(KindGuard, "the guard is %#x: held by %v, but there was no such coordinator", uint64(g), g.Owner())
+		return 0, faultf(KindGuard, "the guard is %#x: held by %v, but there was no such coordinator",
+			uint64(g), g.Owner())
 	case !g.Held() && !img.Stable():
-		return 0, faultf(KindGuard, "the guard is free at version %v, the image has version %v", g.Version(), img.Version())
+		return 0, faultf(KindGuard, "the guard is free at version %v, the image has version %v",
+			g.Version(), img.Version())
 	}
 	return need, nil
 }
@@ -248,7 +262,7 @@ func (w *walker) count(b *block, m record.Meta) {
 
 // ordered reports whether a table is.
 func (w *walker) ordered(id uint16) bool {
-	return id > 0 && int(id) <= len(w.l.Tables) && w.l.Tables[id-1].Ordered()
+	return id > 0 && int(id) <= len(w.l.Tables) && w.l.Tables[id-1].InBlocks()
 }
 
 // unwalkedTable reports whether slots of a table may have been overlooked.
@@ -320,7 +334,7 @@ func (w *walker) damaged(b *block, x *fault) {
 	}
 	good := b.copies[from]
 	f.Table = good.Meta().Table()
-	w.mend(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
+	w.repair(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
 	w.count(b, good.Meta())
 	if w.o.Repair { // now it can serve as the model of the others
 		copy(b.copies[0], good[:need])
@@ -332,8 +346,8 @@ func (w *walker) damaged(b *block, x *fault) {
 	}
 }
 
-// filled reports f, and that it is unfinished, if a copy of a block has an image, or a part of one, of an undecided
-// transaction that fills the block. Such a block has no lock.
+// filled reports f, and that it is unfinished, if a copy of a block has an image, or a part of one,
+// of an undecided transaction that fills the block. Such a block has no lock.
 func (w *walker) filled(b *block, img record.Image, f *Finding) bool {
 	by, ok := w.fills[b.addr]
 	if !ok || img.Version() != by {
@@ -378,7 +392,7 @@ func (w *walker) backup(b *block, k, need int) {
 		w.found(w.at(f, b.addr, k))
 		return
 	}
-	w.mend(w.at(f, b.addr, k), "the primary is written to the copy", img[:need])
+	w.repair(w.at(f, b.addr, k), "the primary is written to the copy", img[:need])
 }
 
 // describe is what an intact image holds, in words.
@@ -393,5 +407,6 @@ func describe(img record.Image) string {
 	if m.State() == record.Node {
 		return fmt.Sprintf("%v, version %v, table %d, %d bytes", m.State(), img.Version(), m.Table(), m.ValueLen())
 	}
-	return fmt.Sprintf("%v, version %v, table %d, key %s, value of %d bytes", m.State(), img.Version(), m.Table(), keyText(img.Key()), m.ValueLen())
+	return fmt.Sprintf("%v, version %v, table %d, key %s, value of %d bytes", m.State(), img.Version(), m.Table(),
+		keyText(img.Key()), m.ValueLen())
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/verify"
@@ -15,16 +15,16 @@ import (
 // want is a finding that damage leads to.
 type want struct {
 	kind verify.Kind
-	addr memory.Addr
+	addr layout.Addr
 	copy int
 }
 
-// damage is one of a kind. do returns what is to be found, exactly; mends says that a
+// damage is one of a kind. do returns what is to be found, exactly; repairs says that a
 // repair brings back every byte.
 type damage struct {
-	name  string
-	mends bool
-	do    func(m *anatomy) []want
+	name    string
+	repairs bool
+	do      func(m *anatomy) []want
 }
 
 // partDamages are those of a directory that has more than eight entries.
@@ -242,7 +242,8 @@ var damages = []damage{
 	{"a slot in the wrong bucket", false, func(m *anatomy) []want {
 		i := m.live(-1)
 		for j := m.live(i); ; j = m.live(j) {
-			if e := m.emptySlot(j); e != 0 && (e-m.slots[i] > 4*192 && m.slots[i]-e > 4*192) && m.table(e) == m.table(m.slots[i]) && m.far(i, e) {
+			if e := m.emptySlot(j); e != 0 && (e-m.slots[i] > 4*192 && m.slots[i]-e > 4*192) &&
+				m.table(e) == m.table(m.slots[i]) && m.far(i, e) {
 				m.everywhere(e, m.word(m.slots[i], 0))
 				m.everywhere(m.slots[i], 0)
 				return []want{{verify.KindSlot, e, 0}, {verify.KindOrphan, m.blocks[i].Addr, 0}}
@@ -391,8 +392,8 @@ var damages = []damage{
 	}},
 	{"a log area that nobody has", false, func(m *anatomy) []want {
 		for id := range m.l.Segments {
-			if m.l.Segments[id].Kind == memory.KindLog {
-				a := memory.MakeAddr(memory.SegmentID(id), 3*testLog+4096)
+			if m.l.Segments[id].Kind == layout.KindLog {
+				a := layout.MakeAddr(layout.SegmentID(id), 3*testLog+4096)
 				m.putWord(a, 0, 1)
 				return []want{{verify.KindLog, a, 0}}
 			}
@@ -430,7 +431,7 @@ func damagesAreFound(t *testing.T, damages []damage, groups uint32) {
 					}
 				}
 				sum, found := check(t, dir, true)
-				if _, again := check(t, dir, false); d.mends {
+				if _, again := check(t, dir, false); d.repairs {
 					if len(again) > 0 || !m.whole() {
 						t.Errorf("after repair, bytes as before: %v;\n%s", m.whole(), show(again))
 					}
@@ -452,7 +453,9 @@ func compare(t *testing.T, wants []want, found []verify.Finding) {
 	t.Helper()
 	ok := len(found) == len(wants)
 	for _, w := range wants {
-		ok = ok && slices.ContainsFunc(found, func(f verify.Finding) bool { return f.Kind == w.kind && f.Addr == w.addr && f.Copy == w.copy })
+		ok = ok && slices.ContainsFunc(found, func(f verify.Finding) bool {
+			return f.Kind == w.kind && f.Addr == w.addr && f.Copy == w.copy
+		})
 	}
 	if !ok {
 		t.Errorf("want %v, found\n%s", wants, show(found))

@@ -25,16 +25,16 @@
 // Each fault is a [Finding], given to Options.Report at once. One fault gives one
 // finding where possible: a damaged record is not a faulty slot as well.
 //
-// [CheckRunning] does the same while transactions run: what changes may look wrong once, so it is looked at again.
+// [CheckRunning] does the same while transactions run: what changes may look wrong once, so it
+// is looked at again.
 //
 // # Memory and verbs
 //
-// What is remembered is a bit for each block, the directories of the indexes, the
-// hashes of the keys of one sub-table, and of an ordered table the addresses of its nodes and
-// the separators of two levels; of tables with secondary indexes 8 bytes for each record, and 24 for
-// each entry. READs are batched: buckets in chunks, the
-// blocks behind a chunk's slots with one doorbell, blocks a mebibyte of each copy
-// at a time.
+// What is remembered is a bit for each block, the directories of the indexes, the hashes of the
+// keys of one sub-table, and of an ordered table the addresses of its nodes and the separators of
+// two levels; of tables with secondary indexes 8 bytes for each record, and 24 for each entry.
+// READs are batched: buckets in chunks, the blocks behind a chunk's slots with one doorbell, blocks
+// a mebibyte of each copy at a time.
 //
 // Package race has a check of its own for one index, which remembers every block and
 // stops after a number of faults; the tests hold the two against each other.

@@ -7,6 +7,7 @@ import (
 
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -43,18 +44,20 @@ func (p *Dump) line(off int, b []byte, format string, args ...any) {
 func (p *Dump) read(at rdma.RemoteAddr, n uint32) ([]byte, error) { return p.d.copyOf(at, n) }
 
 // place checks an address and returns where the copy that is asked for is.
-func (p *Dump) place(a memory.Addr, n uint32, kinds ...memory.SegmentKind) (rdma.RemoteAddr, error) {
+func (p *Dump) place(a layout.Addr, n uint32, kinds ...layout.SegmentKind) (rdma.RemoteAddr, error) {
 	for _, k := range kinds {
 		if !p.d.contains(a, n, k) {
 			continue
 		}
 		if p.Copy < 0 || p.Copy >= p.d.v.Copies(a) {
-			return rdma.RemoteAddr{}, fmt.Errorf("%w: copy %d of %v: there are %d, from 0", ErrNoSuch, p.Copy, a, p.d.v.Copies(a))
+			return rdma.RemoteAddr{}, fmt.Errorf("%w: copy %d of %v: there are %d, from 0",
+				ErrNoSuch, p.Copy, a, p.d.v.Copies(a))
 		}
 		return p.d.v.At(a, p.Copy), nil
 	}
 	if p.d.v.Valid(a) && int(a.Segment()) < len(p.d.l.Segments) {
-		return rdma.RemoteAddr{}, fmt.Errorf("%w: %v is in a segment of kind %v, of %d bytes", ErrNoSuch, a, p.d.l.Segments[a.Segment()].Kind, p.d.l.SegmentSize)
+		return rdma.RemoteAddr{}, fmt.Errorf("%w: %v is in a segment of kind %v, of %d bytes",
+			ErrNoSuch, a, p.d.l.Segments[a.Segment()].Kind, p.d.l.SegmentSize)
 	}
 	return rdma.RemoteAddr{}, fmt.Errorf("%w: %v: there are segments 1 to %d", ErrNoSuch, a, len(p.d.l.Segments)-1)
 }
@@ -79,14 +82,16 @@ func (p *Dump) Region(b rdma.BladeID) error {
 	switch {
 	case p.d.l.Vacant(b):
 		state = "vacant"
-	case x.State == memory.BladeDown:
+	case x.State == layout.BladeDown:
 		state = "down"
 	case x.Leaving:
 		state = "leaving"
 	}
-	p.printf("blade %d: %d bytes, %s, %d segments placed; catalog: epoch %d, database %v", b, x.Size, state, x.Used, l.Epoch, l.UUID)
-	for i := range memory.HeaderCopies {
-		q, err := p.read(rdma.RemoteAddr{Blade: b, Key: p.d.v.Key(b), Off: memory.HeaderOffset(i)}, memory.RegionHeaderSize)
+	p.printf("blade %d: %d bytes, %s, %d segments placed; catalog: epoch %d, database %v",
+		b, x.Size, state, x.Used, l.Epoch, l.UUID)
+	for i := range layout.HeaderCopies {
+		q, err := p.read(rdma.RemoteAddr{Blade: b, Key: p.d.v.Key(b), Off: layout.HeaderOffset(i)},
+			layout.RegionHeaderSize)
 		if err != nil {
 			return err
 		}
@@ -98,7 +103,8 @@ func (p *Dump) Region(b rdma.BladeID) error {
 		s := &l.Segments[id]
 		for k, r := range s.Placement.Replicas[:s.Placement.N] {
 			if r.Blade == b {
-				all = append(all, fmt.Sprintf("%010x  segment %d, copy %d: %s", r.Base, id, k, p.d.purpose(memory.SegmentID(id))))
+				all = append(all, fmt.Sprintf("%010x  segment %d, copy %d: %s",
+					r.Base, id, k, p.d.purpose(layout.SegmentID(id))))
 			}
 		}
 	}
@@ -112,8 +118,8 @@ func (p *Dump) Region(b rdma.BladeID) error {
 }
 
 func (p *Dump) header(q []byte, i int, b rdma.BladeID) {
-	base := int(memory.HeaderOffset(i))
-	h, blank, err := memory.ParseHeaderCopy(q, i)
+	base := int(layout.HeaderOffset(i))
+	h, blank, err := layout.ParseHeaderCopy(q, i)
 	verdict := "intact"
 	switch {
 	case blank:
@@ -126,7 +132,8 @@ func (p *Dump) header(q []byte, i int, b rdma.BladeID) {
 	p.printf("\nregion header, copy %d: %s", i, verdict)
 	w := func(off uint32) uint64 { return word(q, off) }
 	p.line(base, q[:8], "magic %q", q[:8])
-	p.line(base+8, q[8:16], "format %d, blade %d of %d, %d backups", w(8)&0xffff, w(8)>>16&0xffff, w(8)>>32&0xffff, w(8)>>48&0xff)
+	p.line(base+8, q[8:16], "format %d, blade %d of %d, %d backups", w(8)&0xffff, w(8)>>16&0xffff,
+		w(8)>>32&0xffff, w(8)>>48&0xff)
 	p.line(base+16, q[16:24], "segments of %d bytes, written in epoch %d", uint32(w(16)), w(16)>>32)
 	p.line(base+24, q[24:32], "database %x...", q[24:32])
 	p.line(base+32, q[32:40], "    ... %x", q[32:40])
@@ -136,21 +143,21 @@ func (p *Dump) header(q []byte, i int, b rdma.BladeID) {
 }
 
 // purpose says what a segment is for.
-func (d *Database) purpose(id memory.SegmentID) string {
+func (d *Database) purpose(id layout.SegmentID) string {
 	s := &d.l.Segments[id]
 	switch s.Kind {
-	case memory.KindLog:
+	case layout.KindLog:
 		return fmt.Sprintf("log, row %d", s.Row)
-	case memory.KindBlocks:
+	case layout.KindBlocks:
 		return fmt.Sprintf("blocks of %d bytes (class %d)", s.Class.Size(), s.Class)
 	}
 	return s.Kind.String()
 }
 
 // Segment shows where a segment is and what is in it.
-func (p *Dump) Segment(id memory.SegmentID) error {
+func (p *Dump) Segment(id layout.SegmentID) error {
 	l := p.d.l
-	at, err := p.place(memory.MakeAddr(id, 0), 1, memory.KindLog, memory.KindIndex, memory.KindBlocks)
+	at, err := p.place(layout.MakeAddr(id, 0), 1, layout.KindLog, layout.KindIndex, layout.KindBlocks)
 	if err != nil {
 		return err
 	}
@@ -160,16 +167,16 @@ func (p *Dump) Segment(id memory.SegmentID) error {
 	}
 	p.printf("")
 	switch s := &l.Segments[id]; s.Kind {
-	case memory.KindLog:
+	case layout.KindLog:
 		return p.logSegment(s)
-	case memory.KindIndex:
+	case layout.KindIndex:
 		return p.indexSegment(id, at)
 	default:
 		return p.blockSegment(id, s.Class)
 	}
 }
 
-func (p *Dump) logSegment(s *memory.Segment) error {
+func (p *Dump) logSegment(s *layout.Segment) error {
 	per := p.d.l.SegmentSize / p.d.l.LogArea
 	for i := range per {
 		owner := "nobody"
@@ -184,7 +191,7 @@ func (p *Dump) logSegment(s *memory.Segment) error {
 }
 
 // indexSegment lists the extents.
-func (p *Dump) indexSegment(id memory.SegmentID, at rdma.RemoteAddr) error {
+func (p *Dump) indexSegment(id layout.SegmentID, at rdma.RemoteAddr) error {
 	size := p.d.l.SegmentSize
 	unit := memory.ExtentUnit(size)
 	table, err := p.read(at, memory.ExtentTable(size))
@@ -202,7 +209,7 @@ func (p *Dump) indexSegment(id memory.SegmentID, at rdma.RemoteAddr) error {
 			break
 		}
 		w := word(table, 8*g)
-		a := memory.MakeAddr(id, g*unit)
+		a := layout.MakeAddr(id, g*unit)
 		n, ok := memory.ParseExtentWord(a, w)
 		if !ok || n > size/unit-g {
 			p.line(int(8*g), table[8*g:8*g+8], "no word of an extent at %v", a)
@@ -234,14 +241,14 @@ func extentUse(q []byte) string {
 }
 
 // blockSegment counts the blocks and lists those in use.
-func (p *Dump) blockSegment(id memory.SegmentID, class memory.Class) error {
+func (p *Dump) blockSegment(id layout.SegmentID, class layout.Class) error {
 	size := class.Size()
 	n := p.d.l.SegmentSize / size
 	step := max(chunk/size, 1)
 	var blank, free, damaged, used int
 	for from := uint32(0); from < n; from += step {
 		k := min(step, n-from)
-		at, err := p.place(memory.MakeAddr(id, from*size), k*size, memory.KindBlocks)
+		at, err := p.place(layout.MakeAddr(id, from*size), k*size, layout.KindBlocks)
 		if err != nil {
 			return err
 		}
@@ -250,7 +257,7 @@ func (p *Dump) blockSegment(id memory.SegmentID, class memory.Class) error {
 			return err
 		}
 		for i := range k {
-			a := memory.MakeAddr(id, (from+i)*size)
+			a := layout.MakeAddr(id, (from+i)*size)
 			img := record.Image(q[i*size : (i+1)*size])
 			_, err := img.Check(a)
 			switch {

@@ -4,16 +4,16 @@ import (
 	"fmt"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // Bucket shows a line of an index: a bucket, the first line of a sub-table or of a part of the
 // directory, or the root with its directory.
-func (p *Dump) Bucket(a memory.Addr) error {
+func (p *Dump) Bucket(a layout.Addr) error {
 	a &^= lineSize - 1
-	at, err := p.place(a, lineSize, memory.KindIndex)
+	at, err := p.place(a, lineSize, layout.KindIndex)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (p *Dump) slot(s race.Slot) string {
 		return err.Error()
 	}
 	size := s.Class().Size()
-	if !p.d.contains(s.Addr(), size, memory.KindBlocks) {
+	if !p.d.contains(s.Addr(), size, layout.KindBlocks) {
 		return fmt.Sprintf("%v: no block is there", s)
 	}
 	q, err := p.read(p.d.v.At(s.Addr(), 0), size)
@@ -75,17 +75,18 @@ func (p *Dump) slot(s race.Slot) string {
 	return fmt.Sprintf("%v: %s%s", s, describe(img), lockText(img))
 }
 
-func (p *Dump) root(a memory.Addr, q []byte) error {
+func (p *Dump) root(a layout.Addr, q []byte) error {
 	g, err := race.ParseRoot(q)
 	p.line(0, q[:8], "magic %q: root of an index", q[:8])
 	w := word(q, 8)
-	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket", w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
+	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket",
+		w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
 	verdict := ""
 	if err != nil {
 		verdict = ": " + err.Error()
 	}
 	p.line(56, q[56:64], "checksum%s", verdict)
-	if err != nil || !p.d.contains(a, rootSize, memory.KindIndex) {
+	if err != nil || !p.d.contains(a, rootSize, layout.KindIndex) {
 		return p.err
 	}
 	at := p.d.v.At(a, p.Copy)
@@ -98,7 +99,7 @@ func (p *Dump) root(a memory.Addr, q []byte) error {
 	p.line(dirLockOff, d[dirLockOff:dirLockOff+8], "lock of the directory%s", lockOwnerText(word(d, dirLockOff)))
 	for k := rootBits; k < int(g.MaxDepth); k++ {
 		if o := partWord(k); word(d, o) != 0 {
-			p.line(int(o), d[o:o+8], "part %d of the directory: %v", k, memory.Addr(word(d, o)))
+			p.line(int(o), d[o:o+8], "part %d of the directory: %v", k, layout.Addr(word(d, o)))
 		}
 	}
 	at.Off += rootLines
@@ -122,11 +123,12 @@ func (p *Dump) entries(at rdma.RemoteAddr, off, first, n int) error {
 }
 
 // part shows a part of a directory.
-func (p *Dump) part(a memory.Addr, q []byte) error {
+func (p *Dump) part(a layout.Addr, q []byte) error {
 	g, root, k, err := race.ParsePart(q)
 	p.line(0, q[:8], "magic %q: part of a directory", q[:8])
 	w := word(q, 8)
-	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket", w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
+	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket",
+		w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
 	p.line(16, q[16:24], "root: %v", addrText(word(q, 16)))
 	p.line(24, q[24:32], "part %d", word(q, 24))
 	verdict := ""
@@ -134,7 +136,7 @@ func (p *Dump) part(a memory.Addr, q []byte) error {
 		verdict = ": " + err.Error()
 	}
 	p.line(56, q[56:64], "checksum%s", verdict)
-	if err != nil || !p.d.contains(a, partSize(int(k)), memory.KindIndex) || root == 0 || g.MaxDepth == 0 {
+	if err != nil || !p.d.contains(a, partSize(int(k)), layout.KindIndex) || root == 0 || g.MaxDepth == 0 {
 		return p.err
 	}
 	at := p.d.v.At(a, p.Copy)
@@ -153,7 +155,8 @@ func (p *Dump) subTable(q []byte) error {
 	_, err := race.ParseBirth(q)
 	p.line(0, q[:8], "magic %q: sub-table", q[:8])
 	w := word(q, 8)
-	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket", w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
+	p.line(8, q[8:16], "table %d, %d groups, maximum depth %d, %d slots per bucket",
+		w>>48, uint32(w), uint8(w>>32), uint8(w>>40))
 	w = word(q, 16)
 	p.line(16, q[16:24], "made for suffix %b of depth %d", uint32(w), uint8(w>>32))
 	p.line(24, q[24:32], "split from: %v", addrText(word(q, 24)))
@@ -172,21 +175,21 @@ func addrText(w uint64) string {
 	if w == 0 {
 		return "none"
 	}
-	if w>>memory.AddrBits != 0 {
+	if w>>layout.AddrBits != 0 {
 		return fmt.Sprintf("%#x, no address", w)
 	}
-	return memory.Addr(w).String()
+	return layout.Addr(w).String()
 }
 
 // Key shows the record of a table that has a key, and the slot, or the leaf, that points to it. The
 // error is an ErrNoSuch when none does.
-func (p *Dump) Key(t memory.Table, key []byte) error {
+func (p *Dump) Key(t layout.Table, key []byte) error {
 	slot, a, err := p.d.lookup(t, key)
 	if err != nil {
 		return err
 	}
 	what := "slot"
-	if t.Ordered() {
+	if t.InBlocks() {
 		what = "leaf"
 	}
 	p.printf("key %s of table %d %q: the %s at %v points to %v", tableKeyText(t, key), t.ID, t.Name, what, slot, a)

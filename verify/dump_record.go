@@ -8,18 +8,20 @@ import (
 	"txnode/index/race"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// lookup finds the slot and the block of a key, as a transaction would. Of an ordered table, it is the leaf instead of the slot.
-func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, err error) {
+// lookup finds the slot and the block of a key, as a transaction would. Of an index of nodes, it is
+// the leaf instead of the slot.
+func (d *Database) lookup(t layout.Table, key []byte) (slot, block layout.Addr, err error) {
 	missing := fmt.Errorf("%w: key %s in table %q", ErrNoSuch, keyText(key), t.Name)
 	if t.Root == 0 {
 		return 0, 0, missing
 	}
-	if t.Ordered() {
-		return d.lookupOrdered(t, key)
+	if t.InBlocks() {
+		return d.lookupNode(t, key)
 	}
 	ix, err := race.Open(d.c, frozen{d.v}, t.Root, t.ID)
 	if err != nil {
@@ -46,7 +48,7 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 		}
 	}
 	for _, c := range q.Candidates {
-		if !d.contains(c.Addr, c.Class.Size(), memory.KindBlocks) {
+		if !d.contains(c.Addr, c.Class.Size(), layout.KindBlocks) {
 			continue
 		}
 		for k := range d.v.Copies(c.Addr) { // a backup tells the key of a damaged primary
@@ -56,7 +58,8 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 			}
 			img := record.Image(p)
 			if _, err := img.Check(c.Addr); err != nil {
-				missing = fmt.Errorf("%w, unless it is the damaged record at %v, which txnode inspect record shows by that address", missing, c.Addr)
+				missing = fmt.Errorf("%w, unless it is the damaged record at %v, which txnode inspect record shows "+
+					"by that address", missing, c.Addr)
 				continue
 			}
 			if bytes.Equal(img.Key(), key) && img.Meta().Table() == t.ID {
@@ -69,14 +72,14 @@ func (d *Database) lookup(t memory.Table, key []byte) (slot, block memory.Addr, 
 }
 
 // Record shows the block that an address lies in.
-func (p *Dump) Record(a memory.Addr) error {
-	if _, err := p.place(a, 1, memory.KindBlocks); err != nil {
+func (p *Dump) Record(a layout.Addr) error {
+	if _, err := p.place(a, 1, layout.KindBlocks); err != nil {
 		return err
 	}
 	class := p.d.l.Segments[a.Segment()].Class
 	size := class.Size()
-	a -= memory.Addr(a.Offset() % size)
-	at, err := p.place(a, size, memory.KindBlocks)
+	a -= layout.Addr(a.Offset() % size)
+	at, err := p.place(a, size, layout.KindBlocks)
 	if err != nil {
 		return err
 	}
@@ -119,14 +122,15 @@ func different(a, b []byte) int {
 
 // image writes the lines of a block's image, which begins at offset base of what is
 // dumped.
-func (p *Dump) image(indent string, base int, img record.Image, a memory.Addr) {
+func (p *Dump) image(indent string, base int, img record.Image, a layout.Addr) {
 	l := func(off int, format string, args ...any) {
 		p.line(base+off, img[off:min(off+8, len(img))], "%s%s", indent, fmt.Sprintf(format, args...))
 	}
 	m := img.Meta()
 	need, err := img.Check(a)
 	l(record.VersionOff, "version %v", img.Version())
-	l(record.MetaOff, "%v, table %d, class %d, key of %d bytes, value of %d bytes", m.State(), m.Table(), m.Class(), m.KeyLen(), m.ValueLen())
+	l(record.MetaOff, "%v, table %d, class %d, key of %d bytes, value of %d bytes", m.State(), m.Table(), m.Class(),
+		m.KeyLen(), m.ValueLen())
 	verdict := "matches"
 	if err != nil {
 		verdict = err.Error()
@@ -198,7 +202,8 @@ func (p *Dump) Log(coordinator uint32, b rdma.BladeID) error {
 	if err != nil {
 		return err
 	}
-	p.printf("log of coordinator %d on blade %d: %d bytes at %v (%v)", coordinator, b, p.d.l.LogArea, area, p.d.v.At(area, 0))
+	p.printf("log of coordinator %d on blade %d: %d bytes at %v (%v)", coordinator, b, p.d.l.LogArea,
+		area, p.d.v.At(area, 0))
 	n := 0
 	eachRecord(q, func(off uint32, r *log.Record, err error) bool {
 		if n++; p.Limit > 0 && n > p.Limit {
@@ -220,7 +225,7 @@ func (p *Dump) Log(coordinator uint32, b rdma.BladeID) error {
 }
 
 // areaOf finds a coordinator's log area.
-func (d *Database) areaOf(coordinator uint32, b rdma.BladeID) (memory.Addr, error) {
+func (d *Database) areaOf(coordinator uint32, b rdma.BladeID) (layout.Addr, error) {
 	for _, c := range d.l.Coordinators {
 		if c.ID != coordinator {
 			continue
@@ -249,10 +254,10 @@ func (d *Database) open() string {
 }
 
 // area reads a log area.
-func (p *Dump) area(area memory.Addr) ([]byte, error) {
+func (p *Dump) area(area layout.Addr) ([]byte, error) {
 	var q []byte
 	for off := uint32(0); off < p.d.l.LogArea; off += chunk {
-		part, err := p.read(p.d.v.At(area+memory.Addr(off), 0), min(chunk, p.d.l.LogArea-off))
+		part, err := p.read(p.d.v.At(area+layout.Addr(off), 0), min(chunk, p.d.l.LogArea-off))
 		if err != nil {
 			return nil, err
 		}
@@ -271,8 +276,10 @@ func (p *Dump) record(q []byte, base int, r *log.Record) {
 	p.line(base+24, q[24:32], "checksum: matches")
 	at := log.HeaderSize
 	for i := range entries {
-		kind, a := log.EntryKind(w(at)>>memory.AddrBits), memory.Addr(w(at)&(1<<memory.AddrBits-1))
-		name := map[log.EntryKind]string{log.Update: "update", log.Move: "move", log.Dead: "superseded", log.New: "new image"}[kind]
+		kind, a := log.EntryKind(w(at)>>layout.AddrBits), layout.Addr(w(at)&(1<<layout.AddrBits-1))
+		name := map[log.EntryKind]string{
+			log.Update: "update", log.Move: "move", log.Dead: "superseded", log.New: "new image",
+		}[kind]
 		size, room := int(uint32(w(at+16))), int(w(at+16)>>32)
 		p.line(base+at, q[at:at+8], "entry %d: %s of the block at %v", i, name, a)
 		p.line(base+at+8, q[at+8:at+16], "replaces version %v", record.TxID(w(at+8)))
@@ -298,7 +305,8 @@ func (p *Dump) Tx(id record.TxID) error {
 	state := "closed"
 	switch {
 	case c == 0 || c >= l.NextCoordinator:
-		return fmt.Errorf("%w: transaction %v: coordinators have numbers from 1 to %d", ErrNoSuch, id, l.NextCoordinator-1)
+		return fmt.Errorf("%w: transaction %v: coordinators have numbers from 1 to %d",
+			ErrNoSuch, id, l.NextCoordinator-1)
 	default:
 		for _, e := range l.Coordinators {
 			if e.ID == c {
@@ -306,7 +314,8 @@ func (p *Dump) Tx(id record.TxID) error {
 			}
 		}
 	}
-	p.printf("transaction %v (version %#x, lock %#x), of a coordinator that was %s", id, uint64(id), uint64(record.HeldBy(id)), state)
+	p.printf("transaction %v (version %#x, lock %#x), of a coordinator that was %s",
+		id, uint64(id), uint64(record.HeldBy(id)), state)
 	if state == "not closed" {
 		for b := range l.Blades {
 			area, err := p.d.areaOf(c, rdma.BladeID(b))
@@ -319,7 +328,7 @@ func (p *Dump) Tx(id record.TxID) error {
 			}
 			eachRecord(q, func(off uint32, r *log.Record, err error) bool {
 				if err == nil && r.Tx == id {
-					p.printf("\nits record in the log on blade %d, at %v:", b, area+memory.Addr(off))
+					p.printf("\nits record in the log on blade %d, at %v:", b, area+layout.Addr(off))
 					p.record(q[off:], int(off), r)
 				}
 				return p.err == nil
@@ -330,14 +339,14 @@ func (p *Dump) Tx(id record.TxID) error {
 	n := 0
 	for i := range l.Segments {
 		s := &l.Segments[i]
-		if s.Kind != memory.KindBlocks || s.Placement.N == 0 {
+		if s.Kind != layout.KindBlocks || s.Placement.N == 0 {
 			continue
 		}
 		size := s.Class.Size()
 		step := max(chunk/size, 1) * size
 		end := l.SegmentSize / size * size
 		for off := uint32(0); off < end; off += step {
-			a := memory.MakeAddr(memory.SegmentID(i), off)
+			a := layout.MakeAddr(layout.SegmentID(i), off)
 			q, err := p.read(p.d.v.At(a, 0), min(step, end-off))
 			if err != nil {
 				return err
@@ -349,10 +358,10 @@ func (p *Dump) Tx(id record.TxID) error {
 				}
 				n++
 				text := "damaged"
-				if _, err := img.Check(a + memory.Addr(o)); err == nil {
+				if _, err := img.Check(a + layout.Addr(o)); err == nil {
 					text = describe(img)
 				}
-				p.printf("%v: %s%s", a+memory.Addr(o), text, lockText(img))
+				p.printf("%v: %s%s", a+layout.Addr(o), text, lockText(img))
 			}
 		}
 	}

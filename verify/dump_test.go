@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -39,10 +40,10 @@ func TestDumpsSayWhatIsThere(t *testing.T) {
 	block, slot := m.blocks[i].Addr, m.slots[i]
 	img := record.Image(m.get(block, 0, int(m.blocks[i].Class.Size())))
 	key := binary.BigEndian.Uint64(img.Key())
-	seg := func(k memory.SegmentKind) memory.SegmentID {
+	seg := func(k layout.SegmentKind) layout.SegmentID {
 		for id := range m.l.Segments {
 			if m.l.Segments[id].Kind == k {
-				return memory.SegmentID(id)
+				return layout.SegmentID(id)
 			}
 		}
 		return 0
@@ -52,17 +53,36 @@ func TestDumpsSayWhatIsThere(t *testing.T) {
 		want []string
 	}{
 		"region": {func(d *verify.Dump, _ *verify.Database) error { return d.Region(1) },
-			[]string{`magic "txnoderg"`, "copy 0: intact", "copy 1: intact", "blade 1 of 2, 1 backups", "index", "log, row 0"}},
-		"log segment":   {func(d *verify.Dump, _ *verify.Database) error { return d.Segment(seg(memory.KindLog)) }, []string{"log area of nobody"}},
-		"index segment": {func(d *verify.Dump, _ *verify.Database) error { return d.Segment(seg(memory.KindIndex)) }, []string{"sub-table of table", "root of the index of table 1"}},
-		"block segment": {func(d *verify.Dump, _ *verify.Database) error { return d.Segment(block.Segment()) }, []string{"never used", " 0 damaged", "live, version"}},
-		"root":          {func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(m.ix.Root()) }, []string{"root of an index", "global depth", "entry 0: depth"}},
+			[]string{
+				`magic "txnoderg"`, "copy 0: intact", "copy 1: intact", "blade 1 of 2, 1 backups",
+				"index", "log, row 0",
+			}},
+		"log segment": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Segment(seg(layout.KindLog)) },
+			[]string{"log area of nobody"},
+		},
+		"index segment": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Segment(seg(layout.KindIndex)) },
+			[]string{"sub-table of table", "root of the index of table 1"},
+		},
+		"block segment": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Segment(block.Segment()) },
+			[]string{"never used", " 0 damaged", "live, version"},
+		},
+		"root": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(m.ix.Root()) },
+			[]string{"root of an index", "global depth", "entry 0: depth"},
+		},
 		"sub-table": {func(d *verify.Dump, _ *verify.Database) error {
 			return d.Bucket(race.Entry(m.word(m.entry(1), 0)).Table())
 		}, []string{"TXNSUBTB", "lock: free"}},
-		"bucket": {func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(slot) }, []string{block.String(), fmt.Sprintf("key %016x", key), "header: depth"}},
+		"bucket": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(slot) },
+			[]string{block.String(), fmt.Sprintf("key %016x", key), "header: depth"},
+		},
 		"record": {func(d *verify.Dump, _ *verify.Database) error { return d.Record(block + 8) },
-			[]string{"live, table 1", "checksum: matches", fmt.Sprintf("key %016x", key), "guard: free at version " + img.Version().String(), "copy 1: " + m.v.At(block, 1).String() + ": the same bytes"}},
+			[]string{"live, table 1", "checksum: matches", fmt.Sprintf("key %016x", key), "guard: free at version " +
+				img.Version().String(), "copy 1: " + m.v.At(block, 1).String() + ": the same bytes"}},
 		"key": {func(d *verify.Dump, db *verify.Database) error {
 			table, err := db.Table("numbers")
 			if err != nil {
@@ -74,7 +94,10 @@ func TestDumpsSayWhatIsThere(t *testing.T) {
 			}
 			return d.Key(table, k)
 		}, []string{fmt.Sprintf("the slot at %v points to %v", slot, block)}},
-		"tx": {func(d *verify.Dump, _ *verify.Database) error { return d.Tx(img.Version()) }, []string{"coordinator that was closed", block.String(), "have its version or its lock"}},
+		"tx": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Tx(img.Version()) },
+			[]string{"coordinator that was closed", block.String(), "have its version or its lock"},
+		},
 	} {
 		out, err := dump(t, dir, 0, c.run)
 		if err != nil {
@@ -125,10 +148,10 @@ func TestGarbage(t *testing.T) {
 		m.dir = copyOf(t, clean)
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		for range 1 + r.IntN(60) {
-			id := memory.SegmentID(1 + r.IntN(len(m.l.Segments)-1))
-			a := memory.MakeAddr(id, r.Uint32N(testSegment/8)*8)
+			id := layout.SegmentID(1 + r.IntN(len(m.l.Segments)-1))
+			a := layout.MakeAddr(id, r.Uint32N(testSegment/8)*8)
 			if r.IntN(2) == 0 { // where something is
-				a = memory.MakeAddr(id, r.Uint32N(2048)*8)
+				a = layout.MakeAddr(id, r.Uint32N(2048)*8)
 			}
 			if r.IntN(3) == 0 {
 				a = m.slots[r.IntN(len(m.slots))]
@@ -162,10 +185,10 @@ func TestGarbage(t *testing.T) {
 			_ = d.Region(rdma.BladeID(b)) // errors are expected, panics are not
 		}
 		for id := range m.l.Segments {
-			_ = d.Segment(memory.SegmentID(id))
+			_ = d.Segment(layout.SegmentID(id))
 		}
 		for range 300 {
-			a := memory.MakeAddr(memory.SegmentID(r.IntN(len(m.l.Segments))), r.Uint32N(4096)*8)
+			a := layout.MakeAddr(layout.SegmentID(r.IntN(len(m.l.Segments))), r.Uint32N(4096)*8)
 			d.Copy = r.IntN(2)
 			_, _ = d.Bucket(a), d.Record(a)
 		}
@@ -200,7 +223,7 @@ func TestStopping(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 50)
 	db, _, done := attach(t, dir, false)
-	defer done()
+	defer func() { done() }()
 	ctx, cancel := context.WithCancel(context.Background())
 	var last verify.Progress
 	_, err := db.Check(ctx, verify.Options{Progress: func(p verify.Progress) {
@@ -216,12 +239,24 @@ func TestStopping(t *testing.T) {
 	if err != nil || last.Done != last.Total {
 		t.Errorf("%v, %+v", err, last)
 	}
+	done()
+	db, _, done = attach(t, dir, true)
+	var files []uint64 // a repair reads all of them before anything else
+	_, err = db.Check(context.Background(), verify.Options{Repair: true, Progress: func(p verify.Progress) {
+		if last = p; p.Stage == "files" {
+			files = append(files, p.Done)
+		}
+	}})
+	if err != nil || last.Done != last.Total || len(files) < 3 || !slices.IsSorted(files) ||
+		files[len(files)-1] >= last.Total {
+		t.Errorf("%v, %+v, %d", err, last, files)
+	}
 }
 
 func TestParse(t *testing.T) {
-	for s, want := range map[string]memory.Addr{
-		"seg 3 +0x40": memory.MakeAddr(3, 0x40), "3+0x40": memory.MakeAddr(3, 0x40), " 3 + 64 ": memory.MakeAddr(3, 64),
-		"0xc000040": memory.MakeAddr(3, 0x40), "segment 7 +0": memory.MakeAddr(7, 0),
+	for s, want := range map[string]layout.Addr{
+		"seg 3 +0x40": layout.MakeAddr(3, 0x40), "3+0x40": layout.MakeAddr(3, 0x40), " 3 + 64 ": layout.MakeAddr(3, 64),
+		"0xc000040": layout.MakeAddr(3, 0x40), "segment 7 +0": layout.MakeAddr(7, 0),
 	} {
 		if a, err := verify.ParseAddr(s); err != nil || a != want {
 			t.Errorf("%q: %v, %v", s, a, err)
@@ -236,7 +271,9 @@ func TestParse(t *testing.T) {
 		}
 	}
 	id := record.MakeTxID(7, 42)
-	for _, s := range []string{"c7.42", fmt.Sprint(uint64(id)), fmt.Sprintf("%#x", uint64(id)), fmt.Sprintf("%#x", uint64(record.HeldBy(id)))} {
+	for _, s := range []string{
+		"c7.42", fmt.Sprint(uint64(id)), fmt.Sprintf("%#x", uint64(id)), fmt.Sprintf("%#x", uint64(record.HeldBy(id))),
+	} {
 		if x, err := verify.ParseTx(s); err != nil || x != id {
 			t.Errorf("%q: %v, %v", s, x, err)
 		}

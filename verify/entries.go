@@ -5,13 +5,14 @@ import (
 	"math/bits"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// An entry of a secondary index must lead to a record. The walk over an index notes the hashes of all keys of a table that has
-// secondary indexes, and the walk over blocks the keys that were deleted, and the entries. What is locked passes: its transaction
-// is undecided. A key that the walk could not make out puts all entries in doubt that may lead to it.
+// An entry of a secondary index must lead to a record. The walk over an index notes the hashes of
+// all keys of a table that has secondary indexes, and the walk over blocks the keys that were
+// deleted, and the entries. What is locked passes: its transaction is undecided. A key that the
+// walk could not make out puts all entries in doubt that may lead to it.
 
 // keySet is what is known of the keys of a table that has secondary indexes.
 type keySet struct {
@@ -22,7 +23,7 @@ type keySet struct {
 
 // entryPlace is an entry of a secondary index.
 type entryPlace struct {
-	block memory.Addr
+	block layout.Addr
 	leads uint64 // hash of the key
 	lame  bool   // it has none
 }
@@ -51,7 +52,8 @@ func (w *walker) keyed(table uint16, hash uint64, known bool) {
 	}
 }
 
-// entry notes a block that is intact, unlocked and linked, if it has a deleted record, or an entry of an index.
+// entry notes a block that is intact, unlocked and linked, if it has a deleted record, or an
+// entry of an index.
 func (w *walker) entry(b *block, m record.Meta) {
 	img := b.copies[0]
 	if s := w.keySets[m.Table()]; s != nil && m.State() == record.Absent {
@@ -69,7 +71,10 @@ func (w *walker) entry(b *block, m record.Meta) {
 func (w *walker) strayEntries() {
 	for _, s := range w.keySets {
 		slices.Sort(s.deleted)
-		s.linked = slices.DeleteFunc(s.linked, func(h uint64) bool { _, gone := slices.BinarySearch(s.deleted, h); return gone })
+		s.linked = slices.DeleteFunc(s.linked, func(h uint64) bool {
+			_, gone := slices.BinarySearch(s.deleted, h)
+			return gone
+		})
 		slices.Sort(s.linked)
 		s.linked = slices.Compact(s.linked)
 	}
@@ -111,11 +116,13 @@ func (w *walker) strayEntry(x record.Secondary, e entryPlace) {
 	if key, ok := x.Key(img.Key(), img.Value()); ok {
 		leads = "to key " + keyText(key) + ", of which it has no record"
 	}
-	what := fmt.Sprintf("entry %s of the secondary index leads %s of %s; Table.CheckIndexes repairs it, or drop the index and build it anew", keyText(img.Key()), leads, w.tableName(x.Of))
+	what := fmt.Sprintf("entry %s of the secondary index leads %s of %s; Table.CheckIndexes repairs it, or drop the "+
+		"index and build it anew", keyText(img.Key()), leads, w.tableName(x.Of))
 	w.found(w.at(Finding{Kind: KindEntry, Table: x.ID, What: what}, e.block, 0))
 }
 
-// unsure reports whether records may be missing that the next opening brings back, or that lie on blades which are not there.
+// unsure reports whether records may be missing that the next opening brings back, or that lie on
+// blades which are not there.
 func (w *walker) unsure() bool {
 	if !w.proves() || len(w.sum.Strange)+len(w.sum.Missing)+w.sum.SegmentsLost > 0 {
 		return true

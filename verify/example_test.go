@@ -6,8 +6,8 @@ import (
 	"log"
 	"os"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/txn"
 	"txnode/verify"
 )
@@ -41,11 +41,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer host.Close()
-	layout, err := memory.LoadLayout(host.Catalog)
+	stored, err := layout.LoadLayout(host.Catalog)
 	if err != nil {
 		log.Fatal(err)
 	}
-	v, err := verify.Attach(host.Fabric, layout)
+	v, err := verify.Attach(host.Fabric, stored)
 	if err != nil {
 		log.Fatal(err)
 	}

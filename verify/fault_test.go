@@ -49,7 +49,8 @@ func TestFault(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for k := range m.v.Copies(m.slots[1]) { // a slot of the other blade differs, too, and is checked before any block
+			// a slot of the other blade differs, too, and is checked before any block
+			for k := range m.v.Copies(m.slots[1]) {
 				if at := m.v.At(m.slots[1], k); int(at.Blade) != x.blade {
 					other[at.Off] ^= 1
 				}
@@ -62,24 +63,28 @@ func TestFault(t *testing.T) {
 				t.Fatal(err)
 			}
 			unreadable, parts := 0, map[uint64]bool{}
-			sum, err := d.Check(context.Background(), verify.Options{Repair: repair, Report: func(f verify.Finding) error {
-				if f.Kind == verify.KindUnreadable {
-					if part := f.Off >> 16; parts[part] && part > 0 { // a header has two copies
-						t.Errorf("%s: it was said before: %v", x.name, f)
-					} else {
-						parts[part] = true
+			sum, err := d.Check(context.Background(),
+				verify.Options{Repair: repair, Report: func(f verify.Finding) error {
+					if f.Kind == verify.KindUnreadable {
+						if part := f.Off >> 16; parts[part] && part > 0 { // a header has two copies
+							t.Errorf("%s: it was said before: %v", x.name, f)
+						} else {
+							parts[part] = true
+						}
+						if !strings.Contains(f.What, "copy it to a sound disk, or move it away and ") ||
+							!strings.Contains(f.What, "ReplaceLost") {
+							t.Errorf("%s: it is not said what to do: %v", x.name, f)
+						}
+						if unreadable++; int(f.Blade) != x.blade || f.Off+256<<10 < x.size {
+							t.Errorf("%s: %v", x.name, f)
+						}
 					}
-					if !strings.Contains(f.What, "copy it to a sound disk, or move it away and ") || !strings.Contains(f.What, "ReplaceLost") {
-						t.Errorf("%s: it is not said what to do: %v", x.name, f)
-					}
-					if unreadable++; int(f.Blade) != x.blade || f.Off+256<<10 < x.size {
-						t.Errorf("%s: %v", x.name, f)
-					}
-				}
-				return nil
-			}})
-			if err != nil || unreadable == 0 || sum.Clean() || !slices.Equal(sum.Unreadable, []rdma.BladeID{rdma.BladeID(x.blade)}) {
-				t.Errorf("%s, repair %v: %d findings that it cannot be read, %+v, %v", x.name, repair, unreadable, sum, err)
+					return nil
+				}})
+			if err != nil || unreadable == 0 || sum.Clean() ||
+				!slices.Equal(sum.Unreadable, []rdma.BladeID{rdma.BladeID(x.blade)}) {
+				t.Errorf("%s, repair %v: %d findings that it cannot be read, %+v, %v",
+					x.name, repair, unreadable, sum, err)
 			}
 			done()
 			if now, err := os.ReadFile(names[1-x.blade]); err != nil || !bytes.Equal(other, now) {

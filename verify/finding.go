@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -14,15 +14,20 @@ type Kind string
 
 // Kinds of findings.
 const (
-	KindCatalog    Kind = "catalog"    // the catalog, without which nothing can be found: no check goes on (of who opens it, not of Check)
-	KindRegion     Kind = "region"     // a region that is not there, or of which no copy is left of something
-	KindHeader     Kind = "header"     // a copy of a region's header
-	KindExtent     Kind = "extent"     // the word of an extent, or an index that is in none
-	KindRoot       Kind = "root"       // the root of an index, or its directory
-	KindSubTable   Kind = "subtable"   // the first line of a sub-table
-	KindBucket     Kind = "bucket"     // the header of a bucket
-	KindNode       Kind = "node"       // a node of an ordered index that is none, or does not fit those beside and above it
-	KindSlot       Kind = "slot"       // a slot, or an entry of a leaf, that cannot be, or that no lookup of the key comes by
+	// KindCatalog: the catalog, without which nothing can be found: no check goes on (of who
+	// opens it, not of Check)
+	KindCatalog  Kind = "catalog"
+	KindRegion   Kind = "region"   // a region that is not there, or of which no copy is left of something
+	KindHeader   Kind = "header"   // a copy of a region's header
+	KindExtent   Kind = "extent"   // the word of an extent, or an index that is in none
+	KindRoot     Kind = "root"     // the root of an index, or its directory
+	KindSubTable Kind = "subtable" // the first line of a sub-table
+	KindBucket   Kind = "bucket"   // the header of a bucket
+	// KindNode: a node of an ordered index that is none, or does not fit those beside and above it
+	KindNode Kind = "node"
+	// KindSlot: a slot, or an entry of a leaf, that cannot be, or that no lookup of the key comes
+	// by
+	KindSlot       Kind = "slot"
 	KindDangling   Kind = "dangling"   // a slot, or a node, that leads to a free block
 	KindDuplicate  Kind = "duplicate"  // two slots, or entries, of one block, or of one key
 	KindOrphan     Kind = "orphan"     // a block in use to which nothing leads, an extent without an index
@@ -40,8 +45,10 @@ const (
 // Kinds lists all kinds, in the order of the layers that they are about.
 func Kinds() []Kind {
 	return []Kind{
-		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable, KindBucket, KindSplit,
-		KindNode, KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica, KindOrphan, KindEntry,
+		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable,
+		KindBucket, KindSplit,
+		KindNode, KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica,
+		KindOrphan, KindEntry,
 	}
 }
 
@@ -51,7 +58,7 @@ type Finding struct {
 	// Table is the table concerned, 0: none, or not known.
 	Table uint16
 	// Addr is the logical address, 0: what is concerned has none (a region's header).
-	Addr memory.Addr
+	Addr layout.Addr
 	// Blade and Off are where in the blades' memory it is; Copy is the number of the
 	// replica, 0: the primary.
 	Blade rdma.BladeID
@@ -63,8 +70,9 @@ type Finding struct {
 	Remedy string
 	// Repaired: the remedy has been applied.
 	Repaired bool
-	// Unfinished: it is work that a coordinator had under way which was not closed, or which was declared dead and of which
-	// the catalog says that a sweep for what it has left is due. The next opening finishes or undoes it; it is no damage.
+	// Unfinished: it is work that a coordinator had under way which was not closed, or which was
+	// declared dead and of which the catalog says that a sweep for what it has left is due. The
+	// next opening finishes or undoes it; it is no damage.
 	Unfinished bool
 	// Failed is why the remedy could not be applied.
 	Failed error
@@ -119,7 +127,8 @@ type findingJSON struct {
 func (f Finding) MarshalJSON() ([]byte, error) {
 	j := findingJSON{
 		Kind: f.Kind, Table: f.Table, Segment: uint32(f.Addr.Segment()), Offset: f.Addr.Offset(), Copy: f.Copy,
-		Blade: uint16(f.Blade), BladeOff: f.Off, What: f.What, Remedy: f.Remedy, Repaired: f.Repaired, Unfinished: f.Unfinished,
+		Blade: uint16(f.Blade), BladeOff: f.Off, What: f.What, Remedy: f.Remedy, Repaired: f.Repaired,
+		Unfinished: f.Unfinished,
 	}
 	if f.Failed != nil {
 		j.Failed = f.Failed.Error()
@@ -137,13 +146,13 @@ type TableSummary struct {
 	Bytes      uint64 `json:"bytes"` // of keys and values, and of nodes
 	Slots      uint64 `json:"slots"` // in use; of an ordered table: entries of leaves
 	SubTables  uint64 `json:"sub_tables"`
-	// Of an ordered table: the levels of its index, from leaves to root; its leaves; and the nodes of all
-	// levels that no parent leads to yet, but a right link, which is no fault.
+	// Of an ordered table: the levels of its index, from leaves to root; its leaves; and the nodes
+	// of all levels that no parent leads to yet, but a right link, which is no fault.
 	Levels   int    `json:"levels,omitempty"`
 	Leaves   uint64 `json:"leaves,omitempty"`
 	Unposted uint64 `json:"unposted,omitempty"`
-	// Of a secondary index: the table that it is one of, and how many records of that have no entry in it. That is no finding:
-	// the function of the index may give them none.
+	// Of a secondary index: the table that it is one of, and how many records of that have no entry
+	// in it. That is no finding: the function of the index may give them none.
 	Of   string `json:"of,omitempty"`
 	Bare uint64 `json:"records_without_entry,omitempty"`
 	// Unwalked: the index could not be followed to its end, so blocks of the table
@@ -169,9 +178,9 @@ type Summary struct {
 	// It may say where things were once, so findings may be none, and nothing was repaired.
 	CatalogOld bool `json:"catalog_old,omitempty"`
 	// Unreadable are blades of whose files something cannot be read. What is behind it may be
-	// false, too, as the rest of a page of a file that was cut off, which has zeros then; so nothing
-	// was repaired from the time when the first part was found, which is before any repair but if
-	// a disk fails meanwhile.
+	// false, too, as the rest of a page of a file that was cut off, which has zeros then; so
+	// nothing was repaired from the time when the first part was found, which is before any repair
+	// but if a disk fails meanwhile.
 	Unreadable []rdma.BladeID `json:"unreadable_blades,omitempty"`
 	// BladesDown are blades that were declared dead, and were not taken in again; what they
 	// hold is out of date, and was not looked at. CopiesMissing is how many copies segments

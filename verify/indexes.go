@@ -6,7 +6,7 @@ import (
 	"math/bits"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // indexes walks the indexes of all tables.
@@ -17,14 +17,16 @@ func (w *walker) indexes() {
 		}
 		t := &w.l.Tables[i]
 		if t.Root == 0 {
-			w.sum.Tables[i].Unwalked = t.State == memory.TableDropping // a load was cut short: its blocks are to be freed
-			continue                                                   // whoever created the table did not come further; the next who opens it does
+			// a load was cut short: its blocks are to be freed
+			w.sum.Tables[i].Unwalked = t.State == layout.TableDropping
+			// whoever created the table did not come further; the next who opens it does
+			continue
 		}
-		if t.Ordered() {
+		if t.InBlocks() {
 			w.sum.Tables[i].Unwalked = !w.tree(t, &w.sum.Tables[i])
 			continue
 		}
-		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i], twice: map[memory.Addr]bool{}}
+		x := &indexWalk{walker: w, id: t.ID, root: t.Root, sum: &w.sum.Tables[i], twice: map[layout.Addr]bool{}}
 		if !x.walk() {
 			x.sum.Unwalked = true
 			continue
@@ -33,7 +35,7 @@ func (w *walker) indexes() {
 	}
 	w.unclaimed()
 	for id := range w.l.Segments {
-		if s := &w.l.Segments[id]; s.Kind == memory.KindIndex && s.Placement.N > 0 {
+		if s := &w.l.Segments[id]; s.Kind == layout.KindIndex && s.Placement.N > 0 {
 			w.advance(uint64(w.l.SegmentSize))
 		}
 	}
@@ -43,30 +45,30 @@ func (w *walker) indexes() {
 type indexWalk struct {
 	*walker
 	id   uint16
-	root memory.Addr
+	root layout.Addr
 	sum  *TableSummary
 	g    race.Geometry
 	dir  []race.Entry
 	// parts are the extents of the directory beside the root, by number; 0: there is none.
-	parts [race.MaxMaxDepth]memory.Addr
+	parts [race.MaxMaxDepth]layout.Addr
 
-	table   memory.Addr   // the sub-table that is walked
+	table   layout.Addr   // the sub-table that is walked
 	headers []race.Header // of its buckets, as far as they were read
 	keys    []linkedKey   // of the sub-table
 	// splitting: the sub-table is being split, or filled: its buckets may be
 	// responsible for the keys of both halves, and slots be in both.
 	splitting bool
 	only      []onlyBackup
-	twice     map[memory.Addr]bool // blocks with two slots
+	twice     map[layout.Addr]bool // blocks with two slots
 }
 
-func (x *indexWalk) found(kind Kind, a memory.Addr, replica int, format string, args ...any) {
+func (x *indexWalk) found(kind Kind, a layout.Addr, replica int, format string, args ...any) {
 	x.walker.found(x.at(Finding{Kind: kind, Table: x.id, What: fmt.Sprintf(format, args...)}, a, replica))
 }
 
 // walk returns false if a part of the index could not be followed.
 func (x *indexWalk) walk() (complete bool) {
-	if x.root%lineSize != 0 || !x.contains(x.root, rootSize, memory.KindIndex) {
+	if x.root%lineSize != 0 || !x.contains(x.root, rootSize, layout.KindIndex) {
 		x.found(KindRoot, x.root, 0, "the catalog says that the index of %s is here: no such place", x.tableName(x.id))
 		return false
 	}
@@ -136,13 +138,13 @@ func (x *indexWalk) readRoot() bool {
 // partHere judges a word that says where part k of the directory is.
 func (x *indexWalk) partHere(k int, v, depth uint64) *fault {
 	x.parts[k] = 0
-	a := memory.Addr(v)
+	a := layout.Addr(v)
 	switch {
 	case v == 0 && uint64(k) >= depth:
 		return nil
 	case v == 0:
 		return faultf(KindRoot, "part %d of the directory is nowhere, but the global depth is %d", k, depth)
-	case a%lineSize != 0 || !x.contains(a, partSize(k), memory.KindIndex):
+	case a%lineSize != 0 || !x.contains(a, partSize(k), layout.KindIndex):
 		return faultf(KindRoot, "part %d of the directory at %v: it has no room there", k, a)
 	}
 	for r := range x.v.Copies(a) {
@@ -163,7 +165,8 @@ func (x *indexWalk) parsePart(p []byte, k int) error {
 	return err
 }
 
-// readParts checks the first lines of the parts of the directory. It returns whether those in use can be read.
+// readParts checks the first lines of the parts of the directory. It returns whether those
+// in use can be read.
 func (x *indexWalk) readParts(depth int) bool {
 	for k, a := range x.parts {
 		switch {
@@ -176,7 +179,8 @@ func (x *indexWalk) readParts(depth int) bool {
 			x.found(f.kind, a, 0, "part %d of the directory of %s: %s", k, x.tableName(x.id), f.what)
 		}
 		copies := x.copies(a, partHeader, &x.chunks)
-		if !x.sealedLine(a, KindRoot, copies, partHeader, func(p []byte) error { return x.parsePart(p, k) }) && k < depth {
+		if !x.sealedLine(a, KindRoot, copies, partHeader, func(p []byte) error { return x.parsePart(p, k) }) &&
+			k < depth {
 			return false
 		}
 	}
@@ -197,7 +201,7 @@ func tails(copies [][]byte, n int) [][]byte {
 // sealedLine checks the first n bytes of all copies, which carry a checksum, with
 // parse, and compares them. It returns whether any copy is intact; parse was called
 // for that one last.
-func (x *indexWalk) sealedLine(a memory.Addr, kind Kind, copies [][]byte, n int, parse func(p []byte) error) bool {
+func (x *indexWalk) sealedLine(a layout.Addr, kind Kind, copies [][]byte, n int, parse func(p []byte) error) bool {
 	errs := make([]error, len(copies))
 	good := -1
 	for k := len(copies) - 1; k >= 0; k-- {
@@ -219,10 +223,13 @@ func (x *indexWalk) sealedLine(a memory.Addr, kind Kind, copies [][]byte, n int,
 		case copies[k] == nil || k == good:
 		case errs[k] != nil:
 			f := Finding{Kind: kind, Table: x.id, What: errs[k].Error()}
-			x.mend(x.at(f, a, k), fmt.Sprintf("copy %d is written to it", good), copies[good][:n])
+			x.repair(x.at(f, a, k), fmt.Sprintf("copy %d is written to it", good), copies[good][:n])
 		case !bytes.Equal(copies[k][:n], copies[good][:n]):
-			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d is intact, but another line than that of copy %d", k, good)}
-			x.mend(x.at(f, a, k), fmt.Sprintf("copy %d is written to it", good), copies[good][:n])
+			f := Finding{
+				Kind: KindReplica, Table: x.id,
+				What: fmt.Sprintf("copy %d is intact, but another line than that of copy %d", k, good),
+			}
+			x.repair(x.at(f, a, k), fmt.Sprintf("copy %d is written to it", good), copies[good][:n])
 		}
 	}
 	return parse(copies[good]) == nil
@@ -248,7 +255,7 @@ func (x *indexWalk) readDirectory() bool {
 			if err := e.Check(min(x.g.MaxDepth, depth)); err != nil {
 				return faultf(KindRoot, "directory entry %d: %v", i, err)
 			}
-			if !x.contains(e.Table(), subTableSize(x.g), memory.KindIndex) {
+			if !x.contains(e.Table(), subTableSize(x.g), layout.KindIndex) {
 				return faultf(KindRoot, "directory entry %d: %v: no sub-table has room there", i, e)
 			}
 			if e.Filling() {
@@ -258,7 +265,8 @@ func (x *indexWalk) readDirectory() bool {
 				return f
 			}
 			if first := i & (1<<e.Depth() - 1); first < i && x.dir[first] != 0 && x.dir[first] != e {
-				return faultf(KindRoot, "directory entry %d is %v, but entry %d, of the same suffix, is %v", i, e, first, x.dir[first])
+				return faultf(KindRoot, "directory entry %d is %v, but entry %d, of the same suffix, is %v",
+					i, e, first, x.dir[first])
 			}
 			if differ(copies, off) {
 				if f := x.confirmEntry(i, e); f != nil {
@@ -270,14 +278,15 @@ func (x *indexWalk) readDirectory() bool {
 		})
 		first += n
 	}
-	owner := map[memory.Addr]uint32{}
+	owner := map[layout.Addr]uint32{}
 	for i, e := range x.dir {
 		if e == 0 {
 			continue
 		}
 		first := uint32(i) & (1<<e.Depth() - 1)
 		if o, ok := owner[e.Table()]; ok && o != first {
-			x.found(KindRoot, x.entryAt(uint32(i)), 0, "directory entry %d: %v is the sub-table of entry %d, too", i, e, o)
+			x.found(KindRoot, x.entryAt(uint32(i)), 0, "directory entry %d: %v is the sub-table of entry %d, too",
+				i, e, o)
 			x.dir[i] = 0
 			continue
 		}
@@ -287,13 +296,13 @@ func (x *indexWalk) readDirectory() bool {
 }
 
 // entryAt is where entry i of the directory is.
-func (x *indexWalk) entryAt(i uint32) memory.Addr { return entryAt(x.root, &x.parts, i) }
+func (x *indexWalk) entryAt(i uint32) layout.Addr { return entryAt(x.root, &x.parts, i) }
 
-func entryAt(root memory.Addr, parts *[race.MaxMaxDepth]memory.Addr, i uint32) memory.Addr {
+func entryAt(root layout.Addr, parts *[race.MaxMaxDepth]layout.Addr, i uint32) layout.Addr {
 	if k := bits.Len32(i) - 1; k >= rootBits {
-		return parts[k] + partHeader + memory.Addr(8*(i-1<<k))
+		return parts[k] + partHeader + layout.Addr(8*(i-1<<k))
 	}
-	return root + rootLines + memory.Addr(8*i)
+	return root + rootLines + layout.Addr(8*i)
 }
 
 // together is how many entries of the directory lie in one piece from entry i on.
@@ -334,10 +343,10 @@ func (x *indexWalk) depthFitsCopy(depth uint8, replica int) bool {
 	if root == nil {
 		return false
 	}
-	var parts [race.MaxMaxDepth]memory.Addr
+	var parts [race.MaxMaxDepth]layout.Addr
 	for k := rootBits; k < len(parts); k++ {
-		parts[k] = memory.Addr(word(root, partWord(k)))
-		if k < int(depth) && (parts[k]%lineSize != 0 || !x.contains(parts[k], partSize(k), memory.KindIndex)) {
+		parts[k] = layout.Addr(word(root, partWord(k)))
+		if k < int(depth) && (parts[k]%lineSize != 0 || !x.contains(parts[k], partSize(k), layout.KindIndex)) {
 			return false
 		}
 	}
@@ -358,7 +367,7 @@ func (x *indexWalk) depthFitsCopy(depth uint8, replica int) bool {
 	case depth >= rootBits:
 		return parts[depth] == 0
 	}
-	p := x.read(x.root+rootLines+memory.Addr(8<<depth), replica, x.small, 8)
+	p := x.read(x.root+rootLines+layout.Addr(8<<depth), replica, x.small, 8)
 	return p != nil && word(p, 0) == 0
 }
 
@@ -401,7 +410,8 @@ func (x *indexWalk) subTable(e race.Entry, suffix uint32) bool {
 		case b.Geometry != x.g || b.Root != x.root:
 			return fmt.Errorf("a sub-table of the index at %v, with geometry %+v", b.Root, b.Geometry)
 		case b.Suffix != suffix || b.Depth > e.Depth():
-			return fmt.Errorf("a sub-table made for suffix %b of depth %d, used for %b of depth %d", b.Suffix, b.Depth, suffix, e.Depth())
+			return fmt.Errorf("a sub-table made for suffix %b of depth %d, used for %b of depth %d",
+				b.Suffix, b.Depth, suffix, e.Depth())
 		}
 		return nil
 	})
@@ -416,7 +426,7 @@ func (x *indexWalk) subTable(e race.Entry, suffix uint32) bool {
 		case off+tableChild == tableLock:
 			f = faultf(KindLock, "the sub-table is locked by client %d, which splits it", v>>lockOwner)
 		default:
-			f = faultf(KindSplit, "the sub-table is being split into that at %v", memory.Addr(v))
+			f = faultf(KindSplit, "the sub-table is being split into that at %v", layout.Addr(v))
 		}
 		f.theirs = true
 		x.splitting = true

@@ -7,16 +7,18 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/verify"
 )
 
-// TestInheritedExtents: an extent to which nothing leads, and words of extents that differ between copies, are damage in a segment of a process
-// that has the database open, and unfinished once that is gone: the process that adopts the segment looks after them.
+// TestInheritedExtents: an extent to which nothing leads, and words of extents that differ between
+// copies, are damage in a segment of a process that has the database open, and unfinished once that
+// is gone: the process that adopts the segment looks after them.
 func TestInheritedExtents(t *testing.T) {
 	const segment = 256 << 10
-	fabric := rdmatest.New(rdmatest.Options{Blades: 2, Size: memory.HeaderArea + 16*segment, Seed: 1})
+	fabric := rdmatest.New(rdmatest.Options{Blades: 2, Size: layout.HeaderArea + 16*segment, Seed: 1})
 	var cat catalog.Mem
 	open := func(index int) (*memory.Space, *rdma.Coro) {
 		th, err := rdma.NewThread(fabric, rdma.ThreadOptions{Arena: 1 << 18, Index: index})
@@ -28,7 +30,9 @@ func TestInheritedExtents(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		s, err := memory.Open(th.Plain(), fabric, &cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: 1 << 60})
+		s, err := memory.Open(th.Plain(), fabric, &cat, memory.Options{
+			Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: 1 << 60,
+		})
 		if err = errors.Join(err, s.EndAlone()); err != nil {
 			t.Fatal(err)
 		}
@@ -42,14 +46,14 @@ func TestInheritedExtents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := dead.View().At(memory.MakeAddr(x.Addr.Segment(), x.Addr.Offset()/memory.ExtentUnit(segment)*8), k)
+		at := dead.View().At(layout.MakeAddr(x.Addr.Segment(), x.Addr.Offset()/memory.ExtentUnit(segment)*8), k)
 		clear(fabric.Memory(at.Blade)[at.Off:][:8])
 		words = append(words, at.Off)
 	}
 	findings := func() (sum verify.Summary, kinds map[verify.Kind]int) {
 		kinds = map[verify.Kind]int{}
 		attach := func(context.Context) (*verify.Database, func() error, error) {
-			l, err := memory.LoadLayout(&cat)
+			l, err := layout.LoadLayout(&cat)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -68,7 +72,8 @@ func TestInheritedExtents(t *testing.T) {
 		}
 		return sum, kinds
 	}
-	if sum, kinds := findings(); sum.Unfinished != 0 || sum.Findings != 3 || kinds[verify.KindOrphan] != 1 || kinds[verify.KindReplica] != 2 {
+	if sum, kinds := findings(); sum.Unfinished != 0 || sum.Findings != 3 || kinds[verify.KindOrphan] != 1 ||
+		kinds[verify.KindReplica] != 2 {
 		t.Errorf("of a process that lives: %+v, the words are at %#x", sum, words)
 	}
 	if err := s.Follow(); err != nil {
@@ -77,7 +82,8 @@ func TestInheritedExtents(t *testing.T) {
 	if err := s.Evict(dead.Process()); err != nil {
 		t.Fatal(err)
 	}
-	if sum, kinds := findings(); sum.Unfinished != 3 || sum.Findings != 3 || !sum.Clean() || kinds[verify.KindOrphan] != 1 || kinds[verify.KindReplica] != 2 {
+	if sum, kinds := findings(); sum.Unfinished != 3 || sum.Findings != 3 || !sum.Clean() ||
+		kinds[verify.KindOrphan] != 1 || kinds[verify.KindReplica] != 2 {
 		t.Errorf("of a process that is gone: %+v, the words are at %#x", sum, words)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -41,14 +42,14 @@ func partSize(k int) uint32 { return partHeader + 8<<k }
 func partWord(k int) uint32 { return partsOff + 8*uint32(k-rootBits) }
 
 // frozen is a race.Space that cannot grow.
-type frozen struct{ v *memory.View }
+type frozen struct{ v *layout.View }
 
 var errFrozen = errors.New("verify: an index that is being verified does not grow")
 
-func (f frozen) View() *memory.View               { return f.v }
-func (f frozen) ViewOn(*rdma.Thread) *memory.View { return f.v }
+func (f frozen) View() *layout.View               { return f.v }
+func (f frozen) ViewOn(*rdma.Thread) *layout.View { return f.v }
 func (f frozen) NewExtent(*rdma.Coro, uint32) (memory.Extent, error) {
 	return memory.Extent{}, errFrozen
 }
 func (f frozen) FreeExtent(memory.Extent) (bool, error)    { return false, errFrozen }
-func (f frozen) ExtentAt(memory.Addr) (none memory.Extent) { return none }
+func (f frozen) ExtentAt(layout.Addr) (none memory.Extent) { return none }

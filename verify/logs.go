@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -21,12 +21,12 @@ const logRecordAlign = 64
 const hashBudget = 16
 
 // logArea is a coordinator's log area on one blade.
-func (d *Database) logArea(c memory.CoordinatorEntry, b rdma.BladeID) (memory.Addr, bool) {
+func (d *Database) logArea(c layout.CoordinatorEntry, b rdma.BladeID) (layout.Addr, bool) {
 	per := d.l.SegmentSize / d.l.LogArea
 	for id := range d.l.Segments {
 		s := &d.l.Segments[id]
-		if s.Kind == memory.KindLog && s.Placement.N > 0 && s.Row == c.Slot/per && s.Placement.Replicas[0].Blade == b {
-			return memory.MakeAddr(memory.SegmentID(id), c.Slot%per*d.l.LogArea), true
+		if s.Kind == layout.KindLog && s.Placement.N > 0 && s.Row == c.Slot/per && s.Placement.Replicas[0].Blade == b {
+			return layout.MakeAddr(layout.SegmentID(id), c.Slot%per*d.l.LogArea), true
 		}
 	}
 	return 0, false
@@ -35,7 +35,7 @@ func (d *Database) logArea(c memory.CoordinatorEntry, b rdma.BladeID) (memory.Ad
 // logs looks into every log area: those in use for transactions that are
 // undecided, the others for anything at all.
 func (w *walker) logs() {
-	owner := map[uint32]memory.CoordinatorEntry{}
+	owner := map[uint32]layout.CoordinatorEntry{}
 	for _, c := range w.l.Coordinators {
 		owner[c.Slot] = c
 	}
@@ -43,14 +43,14 @@ func (w *walker) logs() {
 	seen := map[txid]bool{}
 	for id := range w.l.Segments {
 		s := &w.l.Segments[id]
-		if s.Kind != memory.KindLog || s.Placement.N == 0 {
+		if s.Kind != layout.KindLog || s.Placement.N == 0 {
 			continue
 		}
 		for i := range per {
 			if w.stopped() {
 				return
 			}
-			area := memory.MakeAddr(memory.SegmentID(id), i*w.l.LogArea)
+			area := layout.MakeAddr(layout.SegmentID(id), i*w.l.LogArea)
 			if c, ok := owner[s.Row*per+i]; ok {
 				w.logOf(c, area, seen)
 			} else {
@@ -63,13 +63,15 @@ func (w *walker) logs() {
 
 // blankLog checks that an area that nobody uses is blank, as the next coordinator
 // expects it.
-func (w *walker) blankLog(area memory.Addr) {
+func (w *walker) blankLog(area layout.Addr) {
 	for off := uint32(0); off < w.l.LogArea; off += chunk {
-		a := area + memory.Addr(off)
+		a := area + layout.Addr(off)
 		p := w.read(a, 0, w.chunks[0], min(chunk, w.l.LogArea-off))
 		for i := 0; i+8 <= len(p); i += 8 {
 			if v := binary.LittleEndian.Uint64(p[i:]); v != 0 {
-				w.found(w.at(Finding{Kind: KindLog, What: fmt.Sprintf("the log area belongs to nobody and is not blank: %#x", v)}, a+memory.Addr(i), 0))
+				w.found(w.at(Finding{
+					Kind: KindLog, What: fmt.Sprintf("the log area belongs to nobody and is not blank: %#x", v),
+				}, a+layout.Addr(i), 0))
 				return
 			}
 		}
@@ -77,22 +79,24 @@ func (w *walker) blankLog(area memory.Addr) {
 }
 
 // logOf reads the area of a coordinator that was not closed.
-func (w *walker) logOf(c memory.CoordinatorEntry, area memory.Addr, seen map[txid]bool) {
+func (w *walker) logOf(c layout.CoordinatorEntry, area layout.Addr, seen map[txid]bool) {
 	p := make([]byte, 0, w.l.LogArea)
 	for off := uint32(0); off < w.l.LogArea; off += chunk {
-		q := w.read(area+memory.Addr(off), 0, w.chunks[0], min(chunk, w.l.LogArea-off))
+		q := w.read(area+layout.Addr(off), 0, w.chunks[0], min(chunk, w.l.LogArea-off))
 		if q == nil {
 			return
 		}
 		p = append(p, q...)
 	}
 	eachRecord(p, func(off uint32, r *log.Record, err error) bool {
-		a := area + memory.Addr(off)
+		a := area + layout.Addr(off)
 		switch {
 		case err != nil:
 			// Part of the ring was used again, or a record was being written.
 		case r.Tx.Coordinator() != c.ID:
-			w.found(w.at(Finding{Kind: KindLog, What: fmt.Sprintf("a record of transaction %v in the log of coordinator %d", r.Tx, c.ID)}, a, 0))
+			w.found(w.at(Finding{
+				Kind: KindLog, What: fmt.Sprintf("a record of transaction %v in the log of coordinator %d", r.Tx, c.ID),
+			}, a, 0))
 		case !seen[r.Tx]:
 			seen[r.Tx] = true
 			w.sum.LogRecords++
@@ -145,11 +149,11 @@ func logKind(k log.Kind) string {
 // decided reports a transaction whose record is in a log and which still has
 // something to be done: it holds a lock, or its images are not where the record
 // says that they go.
-func (w *walker) decided(at memory.Addr, r *log.Record) {
+func (w *walker) decided(at layout.Addr, r *log.Record) {
 	var held, lost []string
 	for _, e := range r.Entries {
-		for _, a := range [...]memory.Addr{e.Addr, e.From} {
-			if a == 0 || !w.contains(a, record.LineSize, memory.KindBlocks) || a%memory.BlockAlign != 0 {
+		for _, a := range [...]layout.Addr{e.Addr, e.From} {
+			if a == 0 || !w.contains(a, record.LineSize, layout.KindBlocks) || a%layout.BlockAlign != 0 {
 				continue
 			}
 			p := w.read(a, 0, w.small, record.LineSize)
@@ -160,7 +164,8 @@ func (w *walker) decided(at memory.Addr, r *log.Record) {
 			switch {
 			case img.Lock() == r.Tx:
 				held = append(held, a.String())
-			case r.Kind == log.Redo && a == e.Addr && e.Kind == log.Update && e.Prev != r.Tx && e.Prev != 0 && img.Guard() == record.FreeAt(e.Prev):
+			case r.Kind == log.Redo && a == e.Addr && e.Kind == log.Update && e.Prev != r.Tx && e.Prev != 0 &&
+				img.Guard() == record.FreeAt(e.Prev):
 				lost = append(lost, a.String())
 			}
 		}
@@ -168,7 +173,8 @@ func (w *walker) decided(at memory.Addr, r *log.Record) {
 	if len(held)+len(lost) == 0 {
 		return
 	}
-	what := fmt.Sprintf("transaction %v has a record (%s, generation %d, %d entries)", r.Tx, logKind(r.Kind), r.Generation, len(r.Entries))
+	what := fmt.Sprintf("transaction %v has a record (%s, generation %d, %d entries)",
+		r.Tx, logKind(r.Kind), r.Generation, len(r.Entries))
 	if r.Kind == log.Redo {
 		what += ": it is committed"
 	}

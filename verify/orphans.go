@@ -8,22 +8,26 @@ import (
 
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// A record that has a value loses its slot when it moves, and its block is locked then until it is free. Who deletes a
-// record takes the value first. So a live record that is unlocked, and that no slot leads to, has lost its slot by
-// damage, if nobody's death is still to be looked after; its block says which key it has, and a slot can be set again.
+// A record that has a value loses its slot when it moves, and its block is locked then until it is
+// free. Who deletes a record takes the value first. So a live record that is unlocked, and that no
+// slot leads to, has lost its slot by damage, if nobody's death is still to be looked after; its
+// block says which key it has, and a slot can be set again.
 //
-// Nor does one lose it that was about to move when its client died, and its index was damaged: both its blocks are locked
-// then, and whoever opens the database finishes the move if a slot leads to either.
+// Nor does one lose it that was about to move when its client died, and its index was
+// damaged: both its blocks are locked then, and whoever opens the database finishes the move
+// if a slot leads to either.
 //
-// If the key has another record, somebody has not found this one, and inserted it once more: that one counts. Of two
-// such records without a slot nobody knows which one came later.
+// If the key has another record, somebody has not found this one, and inserted it once more: that
+// one counts. Of two such records without a slot nobody knows which one came later.
 //
-// A deleted record without a slot needs none: its block is made free. So does a node to which nothing leads in
-// a tree that is sound: a table whose creation was stopped leaves two. A live record of an ordered table is reported.
+// A deleted record without a slot needs none: its block is made free. So does a node to which
+// nothing leads in a tree that is sound: a table whose creation was stopped leaves two. A live
+// record of an ordered table is reported.
 
 // orphan is a block in use to which nothing leads: a live record, a deleted one, or a node.
 type orphan struct {
@@ -31,7 +35,7 @@ type orphan struct {
 	version txid
 	state   record.State
 	idle    bool // nobody needs the block
-	class   memory.Class
+	class   layout.Class
 	table   uint16
 	hash    uint64
 	key     []byte
@@ -41,8 +45,9 @@ type orphan struct {
 // maxOrphans bounds what is remembered of them.
 const maxOrphans = 1 << 20
 
-// orphaned reports a block in use that no slot points to, and is intact and unlocked; records later, when all are
-// known. false: the copies tell different things, and none is to be written over.
+// orphaned reports a block in use that no slot points to, and is intact and unlocked;
+// records later, when all are known. false: the copies tell different things, and none is
+// to be written over.
 func (w *walker) orphaned(b *block, m record.Meta) bool {
 	img := b.copies[0]
 	what := "no slot points to the block"
@@ -57,7 +62,8 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 		if b.copies[k] == nil {
 			continue
 		}
-		if _, x := w.image(b, b.copies[k]); x == nil && !bytes.Equal(b.copies[k][:record.LineSize], img[:record.LineSize]) {
+		if _, x := w.image(b, b.copies[k]); x == nil &&
+			!bytes.Equal(b.copies[k][:record.LineSize], img[:record.LineSize]) {
 			f.What += fmt.Sprintf("; copy %d has %v", k, describe(b.copies[k]))
 			w.found(f)
 			return false
@@ -69,11 +75,15 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 		return true
 	}
 	key := bytes.Clone(img.Key())
-	w.orphans = append(w.orphans, orphan{f, img.Version(), m.State(), idle, b.class, m.Table(), record.Hash(m.Table(), key), key, uint64(m.KeyLen() + m.ValueLen())})
+	w.orphans = append(w.orphans, orphan{
+		f, img.Version(), m.State(), idle, b.class, m.Table(),
+		record.Hash(m.Table(), key), key, uint64(m.KeyLen() + m.ValueLen()),
+	})
 	return true
 }
 
-// relink gives the records their slots again that have lost them, and makes the blocks of deleted ones free.
+// relink gives the records their slots again that have lost them, and makes the blocks of
+// deleted ones free.
 func (w *walker) relink() {
 	seen := map[string]int{}
 	name := func(o *orphan) string { return fmt.Sprintf("%d %s", o.table, o.key) }
@@ -159,8 +169,8 @@ func (w *walker) free(o *orphan) {
 
 // home is where a slot for a key can be.
 type home struct {
-	slot memory.Addr
-	mark memory.Addr // the header that has to say so; 0: none
+	slot layout.Addr
+	mark layout.Addr // the header that has to say so; 0: none
 	bit  race.Header
 }
 
@@ -182,20 +192,21 @@ func (x *indexWalk) home(o *orphan) (h home, why string) {
 	want := race.MakeHeader(x.id, e.Depth(), uint32(o.hash)&(1<<e.Depth()-1))
 	first, second := x.g.Places(o.hash)
 	for i, place := range [2]uint32{first, second} {
-		at := e.Table() + memory.Addr(place)
+		at := e.Table() + layout.Addr(place)
 		copies := x.copies(at, combined, &x.chunks)
 		main := race.MarkAt(place) - bucketHeader - place
 		for _, line := range [2]uint32{main, lineSize - main} {
 			for _, p := range copies {
-				if p == nil || race.Header(word(p, line+bucketHeader)).Base() != want || race.Header(word(p, line+bucketHeader)).Recount() {
+				if p == nil || race.Header(word(p, line+bucketHeader)).Base() != want ||
+					race.Header(word(p, line+bucketHeader)).Recount() {
 					return h, "the buckets of its key are damaged, or a split was not finished"
 				}
 			}
 			for off := line; off < line+bucketHeader && h.slot == 0; off += 8 {
 				if !slices.ContainsFunc(copies, func(p []byte) bool { return !race.Slot(word(p, off)).Empty() }) {
-					h.slot = at + memory.Addr(off)
+					h.slot = at + layout.Addr(off)
 					if i == 1 {
-						h.mark, h.bit = e.Table()+memory.Addr(race.MarkAt(first)), race.SpillBit(uint8(o.hash>>56))
+						h.mark, h.bit = e.Table()+layout.Addr(race.MarkAt(first)), race.SpillBit(uint8(o.hash>>56))
 					}
 				}
 			}
@@ -213,12 +224,13 @@ func (x *indexWalk) home(o *orphan) (h home, why string) {
 	return h, why
 }
 
-// rival returns the slot by which a key has another block, in a sub-table; 0: there is none, but for what
-// doubt says.
-func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memory.Addr) (at memory.Addr, doubt string) {
+// rival returns the slot by which a key has another block, in a sub-table; 0: there is none, but
+// for what doubt says.
+func (x *indexWalk) rival(table layout.Addr, hash uint64, key []byte, block layout.Addr) (at layout.Addr,
+	doubt string) {
 	first, second := x.g.Places(hash)
 	for _, place := range [2]uint32{first, second} {
-		at := table + memory.Addr(place)
+		at := table + layout.Addr(place)
 		var words [2 * lineSize / 8][]race.Slot // on all copies
 		var primary [2 * lineSize / 8]race.Slot
 		for k, p := range x.copies(at, combined, &x.chunks) {
@@ -230,18 +242,20 @@ func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memo
 				if k == 0 {
 					primary[i] = s
 				}
-				if uint32(8*i)%lineSize != bucketHeader && !s.Empty() && uint64(s.Fingerprint()) == hash>>56 && s.Addr() != block && !slices.Contains(words[i], s) {
+				if uint32(8*i)%lineSize != bucketHeader && !s.Empty() && uint64(s.Fingerprint()) == hash>>56 &&
+					s.Addr() != block && !slices.Contains(words[i], s) {
 					words[i] = append(words[i], s)
 				}
 			}
 		}
 		for i, all := range words {
 			for _, s := range all {
-				slot := at + memory.Addr(8*i)
+				slot := at + layout.Addr(8*i)
 				if f := x.form(s); f != nil {
 					doubt = fmt.Sprintf("the slot at %v may be that of its key: %s", slot, f.what)
 				} else if k := x.soundKey(s); k == nil {
-					doubt = fmt.Sprintf("the slot at %v may be that of its key: %v, a block that is damaged, or free", slot, s)
+					doubt = fmt.Sprintf("the slot at %v may be that of its key: %v, a block that is damaged, or free",
+						slot, s)
 				} else if bytes.Equal(k, key) && (s == primary[i] || !x.departed(s.Addr())) {
 					return slot, ""
 				}
@@ -251,14 +265,15 @@ func (x *indexWalk) rival(table memory.Addr, hash uint64, key []byte, block memo
 	return 0, doubt
 }
 
-// departed reports whether a block is the one that a record was to leave whose move is to be finished: a slot that
-// a backup alone has does not say that the record is linked.
-func (x *indexWalk) departed(a memory.Addr) bool {
+// departed reports whether a block is the one that a record was to leave whose move is to be
+// finished: a slot that a backup alone has does not say that the record is linked.
+func (x *indexWalk) departed(a layout.Addr) bool {
 	p := x.read(a, 0, x.small, lineSize)
 	return p != nil && record.Image(p).Stranded() && record.Image(p).Lock().Seq() == record.MaxSequence
 }
 
-// soundKey reads the key of a slot's block, from the first copy that is intact and in use; nil: there is none.
+// soundKey reads the key of a slot's block, from the first copy that is intact and in use;
+// nil: there is none.
 func (x *indexWalk) soundKey(s race.Slot) []byte {
 	for k := range x.v.Copies(s.Addr()) {
 		img := record.Image(x.read(s.Addr(), k, x.whole[k], s.Class().Size()))
@@ -294,7 +309,8 @@ func (x *indexWalk) settle(o *orphan, to home) error {
 }
 
 // put writes a word of a copy.
-func (x *indexWalk) put(a memory.Addr, k int, v uint64) error {
+func (x *indexWalk) put(a layout.Addr, k int, v uint64) error {
 	at := x.v.At(a, k)
-	return x.write(rdma.RemoteAddr{Blade: at.Blade, Key: x.v.Key(at.Blade), Off: at.Off}, binary.LittleEndian.AppendUint64(nil, v))
+	return x.write(rdma.RemoteAddr{Blade: at.Blade, Key: x.v.Key(at.Blade), Off: at.Off},
+		binary.LittleEndian.AppendUint64(nil, v))
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/verify"
@@ -18,7 +18,7 @@ func (m *anatomy) key(i int) []byte {
 }
 
 // record makes a record with a key in a free block, and a slot for it, 0: none.
-func (m *anatomy) record(key []byte, slot memory.Addr) memory.Addr {
+func (m *anatomy) record(key []byte, slot layout.Addr) layout.Addr {
 	a, class := m.free[0], m.blocks[0].Class
 	m.free = m.free[1:]
 	m.seal(a, class, record.Live, key, nil)
@@ -28,9 +28,9 @@ func (m *anatomy) record(key []byte, slot memory.Addr) memory.Addr {
 	return a
 }
 
-// crowd takes the empty slots of the combined bucket at a place of a sub-table, for keys of which this is the
-// first choice, and returns one more.
-func (m *anatomy) crowd(suffix uint64, depth uint8, table memory.Addr, place uint32) (more []byte) {
+// crowd takes the empty slots of the combined bucket at a place of a sub-table, for keys of which
+// this is the first choice, and returns one more.
+func (m *anatomy) crowd(suffix uint64, depth uint8, table layout.Addr, place uint32) (more []byte) {
 	next := uint64(1 << 40)
 	another := func() []byte {
 		for ; ; next++ {
@@ -42,16 +42,16 @@ func (m *anatomy) crowd(suffix uint64, depth uint8, table memory.Addr, place uin
 			}
 		}
 	}
-	for o := memory.Addr(0); o < 128; o += 8 {
-		if at := table + memory.Addr(place) + o; o&63 != 56 && race.Slot(m.word(at, 0)).Empty() {
+	for o := layout.Addr(0); o < 128; o += 8 {
+		if at := table + layout.Addr(place) + o; o&63 != 56 && race.Slot(m.word(at, 0)).Empty() {
 			m.record(another(), at)
 		}
 	}
 	return another()
 }
 
-// TestOrphans: records whose slots are lost on all copies get others, where lookups of their keys come by. It is
-// reported, and nothing is changed, where something else may be the key's record.
+// TestOrphans: records whose slots are lost on all copies get others, where lookups of their keys
+// come by. It is reported, and nothing is changed, where something else may be the key's record.
 func TestOrphans(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 300)
@@ -110,18 +110,20 @@ func TestOrphans(t *testing.T) {
 			key := m.key(m.live(-1))
 			m.seal(m.free[0], m.blocks[0].Class, record.Absent, key, nil)
 			img := make(record.Image, m.blocks[0].Class.Size())
-			m.put(m.free[0], 1, img[:img.Put(m.free[0], record.MakeTxID(1, 2), record.Live, 1, m.blocks[0].Class, 0, key, nil)])
+			m.put(m.free[0], 1,
+				img[:img.Put(m.free[0], record.MakeTxID(1, 2), record.Live, 1, m.blocks[0].Class, 0, key, nil)])
 		}},
 		"inserted once more": {left: 1, says: "its key has another record", change: func(m *anatomy) {
 			i, e := m.roomy()
 			m.everywhere(m.slots[i], 0)
 			m.record(m.key(i), e)
 		}},
-		"inserted once more, and on a backup the old slot": {left: 2, says: "its key has another record", change: func(m *anatomy) {
-			i, e := m.roomy()
-			m.putWord(m.slots[i], 0, 0)
-			m.record(m.key(i), e)
-		}},
+		"inserted once more, and on a backup the old slot": {left: 2, says: "its key has another record",
+			change: func(m *anatomy) {
+				i, e := m.roomy()
+				m.putWord(m.slots[i], 0, 0)
+				m.record(m.key(i), e)
+			}},
 		"inserted twice": {left: 2, says: "another one with the same key", change: func(m *anatomy) {
 			i := m.live(-1)
 			m.everywhere(m.slots[i], 0)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -18,17 +18,17 @@ var address = regexp.MustCompile(`^(?:seg(?:ment)?\s*)?(\d+)\s*\+\s*(0x[0-9a-fA-
 
 // ParseAddr reads an address: "seg 3 +0x40" as findings print it, "3+0x40", "3+64",
 // or the 48 bits as "0xc000040". The error is an ErrSyntax.
-func ParseAddr(s string) (memory.Addr, error) {
+func ParseAddr(s string) (layout.Addr, error) {
 	s = strings.TrimSpace(s)
 	if m := address.FindStringSubmatch(s); m != nil {
-		seg, err := strconv.ParseUint(m[1], 10, memory.SegmentBits)
-		off, err2 := strconv.ParseUint(m[2], 0, memory.OffsetBits)
+		seg, err := strconv.ParseUint(m[1], 10, layout.SegmentBits)
+		off, err2 := strconv.ParseUint(m[2], 0, layout.OffsetBits)
 		if err == nil && err2 == nil {
-			return memory.MakeAddr(memory.SegmentID(seg), uint32(off)), nil
+			return layout.MakeAddr(layout.SegmentID(seg), uint32(off)), nil
 		}
 	} else if strings.HasPrefix(s, "0x") {
-		if a, err := strconv.ParseUint(s, 0, memory.AddrBits); err == nil {
-			return memory.Addr(a), nil
+		if a, err := strconv.ParseUint(s, 0, layout.AddrBits); err == nil {
+			return layout.Addr(a), nil
 		}
 	}
 	return 0, fmt.Errorf("%w: %q is no address; write 3+0x40 for offset 0x40 of segment 3", ErrSyntax, s)
@@ -50,11 +50,12 @@ func ParseTx(s string) (record.TxID, error) {
 
 // ParseKey encodes a key of a table as the table does: a number for integer keys,
 // text for strings, or that text in JSON; 0x... gives the bytes of any key.
-func (d *Database) ParseKey(table memory.Table, s string) ([]byte, error) {
+func (d *Database) ParseKey(table layout.Table, s string) ([]byte, error) {
 	if h, ok := strings.CutPrefix(s, "0x"); ok {
 		p, err := hex.DecodeString(h)
 		if err != nil || len(p) == 0 || len(p) > record.MaxKey {
-			return nil, fmt.Errorf("%w: key %q: 0x must be followed by 1 to %d bytes in hexadecimal", ErrSyntax, s, record.MaxKey)
+			return nil, fmt.Errorf("%w: key %q: 0x must be followed by 1 to %d bytes in hexadecimal",
+				ErrSyntax, s, record.MaxKey)
 		}
 		return p, nil
 	}
@@ -82,11 +83,12 @@ func (d *Database) ParseKey(table memory.Table, s string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("%w: keys have 1 to %d bytes", ErrSyntax, record.MaxKey)
 	}
-	return nil, fmt.Errorf("%w: table %q has keys of type %q: give the bytes of the key, after 0x", ErrSyntax, table.Name, o.Key)
+	return nil, fmt.Errorf("%w: table %q has keys of type %q: give the bytes of the key, after 0x",
+		ErrSyntax, table.Name, o.Key)
 }
 
 // Table finds a table by its name, or its number.
-func (d *Database) Table(name string) (memory.Table, error) {
+func (d *Database) Table(name string) (layout.Table, error) {
 	for _, t := range d.l.Tables {
 		if t.Name == name && t.Root != 0 {
 			return t, nil
@@ -101,5 +103,5 @@ func (d *Database) Table(name string) (memory.Table, error) {
 			names = append(names, strconv.Quote(d.l.Tables[i].Name))
 		}
 	}
-	return memory.Table{}, fmt.Errorf("%w: table %q; there are %s", ErrNoSuch, name, strings.Join(names, ", "))
+	return layout.Table{}, fmt.Errorf("%w: table %q; there are %s", ErrNoSuch, name, strings.Join(names, ", "))
 }

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// places checks that the places which the catalog calls clean are all zero: the next segment there takes that for granted.
+// places checks that the places which the catalog calls clean are all zero: the next segment there
+// takes that for granted.
 func (w *walker) places() {
 	zero := make([]byte, smallSize)
 	for i := range w.l.Blades {
@@ -34,7 +35,7 @@ func (w *walker) place(b rdma.BladeID, k uint32, zero []byte) {
 			continue
 		}
 		f.What = fmt.Sprintf("place %d is clean, says the catalog, and there is something", k)
-		w.mend(f, "the place is cleared", zero)
+		w.repair(f, "the place is cleared", zero)
 		if !w.o.Repair {
 			return
 		}
@@ -42,4 +43,4 @@ func (w *walker) place(b rdma.BladeID, k uint32, zero []byte) {
 }
 
 // smallSize divides the size of a segment.
-const _ = uint(-(memory.MinSegmentSize % smallSize))
+const _ = uint(-(layout.MinSegmentSize % smallSize))

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"testing"
 
-	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/verify"
 )
 
-// TestPlaces: a place that the catalog calls clean, and that is not all zero, is found, and a repair clears it.
+// TestPlaces: a place that the catalog calls clean, and that is not all zero, is found, and
+// a repair clears it.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 50)
@@ -23,7 +23,7 @@ func TestPlaces(t *testing.T) {
 	base := l.Base(x.Used)
 	x.Clean = x.Clean.With(x.Used)
 	x.Used++
-	_, err = h.Catalog.Apply(rev, []memory.Entry{layout.EntryOfBlade(1, *x)})
+	_, err = h.Catalog.Apply(rev, []layout.Entry{layout.EntryOfBlade(1, *x)})
 	if err = errors.Join(err, l.Validate()); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,8 @@ func TestPlaces(t *testing.T) {
 	m.poke(1, base+200<<10, []byte{1})
 	for _, repair := range []bool{false, true} {
 		_, found := check(t, dir, repair)
-		if len(found) == 0 || found[0].Kind != verify.KindRegion || found[0].Blade != 1 || found[0].Off != base+64<<10 || found[0].Repaired != repair || len(found) > 1 != repair {
+		if len(found) == 0 || found[0].Kind != verify.KindRegion || found[0].Blade != 1 ||
+			found[0].Off != base+64<<10 || found[0].Repaired != repair || len(found) > 1 != repair {
 			t.Fatalf("repair %v:\n%s", repair, show(found))
 		}
 	}

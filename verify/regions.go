@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -13,7 +14,7 @@ import (
 // strange: what they hold is not this database's, or an old copy, or not for this program to read.
 func (w *walker) regions() {
 	for i := range w.l.Blades {
-		if w.l.Blades[i].State == memory.BladeDown {
+		if w.l.Blades[i].State == layout.BladeDown {
 			continue
 		}
 		b := rdma.BladeID(i)
@@ -23,7 +24,7 @@ func (w *walker) regions() {
 			continue
 		}
 		strange := 0
-		for k := range memory.HeaderCopies {
+		for k := range layout.HeaderCopies {
 			if w.header(b, k) {
 				strange++
 			}
@@ -41,14 +42,19 @@ func (w *walker) files() {
 	}
 	dead := make([]bool, len(w.l.Blades))
 	for id := range w.l.Segments {
+		w.total += uint64(w.l.Segments[id].Placement.N) * uint64(w.l.SegmentSize)
+	}
+	for id := range w.l.Segments {
 		for k := range w.l.Segments[id].Placement.N {
-			at := w.v.At(memory.MakeAddr(memory.SegmentID(id), 0), int(k))
+			at := w.v.At(layout.MakeAddr(layout.SegmentID(id), 0), int(k))
 			for o := uint32(0); o < w.l.SegmentSize && !dead[at.Blade] && !w.stopped(); o += smallSize {
-				_, err := w.Database.read(rdma.RemoteAddr{Blade: at.Blade, Key: at.Key, Off: at.Off + uint64(o)}, w.small, min(smallSize, w.l.SegmentSize-o))
+				_, err := w.Database.read(rdma.RemoteAddr{Blade: at.Blade, Key: at.Key, Off: at.Off + uint64(o)},
+					w.small, min(smallSize, w.l.SegmentSize-o))
 				if dead[at.Blade] = err != nil; errors.Is(err, ErrFault) {
 					w.unreadable(at.Blade)
 				}
 			}
+			w.advance(uint64(w.l.SegmentSize))
 		}
 	}
 }
@@ -66,10 +72,11 @@ func (w *walker) setAside(blades []rdma.BladeID) {
 	d.v = viewOf(d.l, keys)
 	w.Database, w.o.Repair = &d, false
 	for id := range d.l.Segments {
-		if s := &before.Segments[id]; s.Placement.N > 0 && d.l.Segments[id].Placement.N == 0 && s.Kind != memory.KindLog {
+		if s := &before.Segments[id]; s.Placement.N > 0 && d.l.Segments[id].Placement.N == 0 &&
+			s.Kind != layout.KindLog && !s.Leaving {
 			at := s.Placement.Replicas[0]
 			w.found(Finding{
-				Kind: KindRegion, Addr: memory.MakeAddr(memory.SegmentID(id), 0), Blade: at.Blade, Off: at.Base,
+				Kind: KindRegion, Addr: layout.MakeAddr(layout.SegmentID(id), 0), Blade: at.Blade, Off: at.Base,
 				What: "no copy of the segment is left on the other blades",
 			})
 		}
@@ -79,9 +86,9 @@ func (w *walker) setAside(blades []rdma.BladeID) {
 // header checks a copy of a blade's header. strange: it says that the region is not
 // this database's, or an old copy, or of another format version, or that nothing was ever there.
 func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
-	at := rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}
+	at := rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: layout.HeaderOffset(k)}
 	f := Finding{Kind: KindHeader, Blade: b, Off: at.Off, Copy: k}
-	p, err := w.Database.read(at, w.small, memory.RegionHeaderSize)
+	p, err := w.Database.read(at, w.small, layout.RegionHeaderSize)
 	if err != nil {
 		f.Kind, f.What = KindUnreadable, err.Error()
 		if w.found(f); errors.Is(err, ErrFault) {
@@ -90,26 +97,31 @@ func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 		return false
 	}
 	want := w.l.HeaderOf(b)
-	h, blank, err := memory.ParseHeaderCopy(p, k)
+	h, blank, err := layout.ParseHeaderCopy(p, k)
 	fault := w.l.Judge(b, &h)
 	switch {
 	case blank:
 		f.What = fmt.Sprintf("copy %d of the region header is blank", k)
 	case err != nil:
 		f.What = fmt.Sprintf("copy %d of the region header: %v", k, err)
-	case fault == memory.HeaderForeign || fault == memory.HeaderMisplaced || fault == memory.HeaderGeometry:
+	case fault == layout.HeaderForeign || fault == layout.HeaderMisplaced || fault == layout.HeaderGeometry:
 		f.What = fmt.Sprintf("copy %d of the region header is %+v, the catalog says %+v", k, h, want)
-	case fault == memory.HeaderAhead:
+	case fault == layout.HeaderAhead:
 		w.sum.CatalogOld, w.o.Repair = true, false
-		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
-	case fault == memory.HeaderBehind:
-		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d, and all were written in epoch %d: the region is an old copy; bring the newest back, or move it away and %s", k, h.Epoch, w.l.Opened, w.l.Remedy(b))
+		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d and %d bytes, the catalog of %d and %d: is "+
+			"the catalog an old copy?", k, h.Epoch, h.Size, want.Epoch, want.Size)
+	case fault == layout.HeaderBehind:
+		f.What = fmt.Sprintf("copy %d of the region header is of epoch %d, and all were written in epoch %d: the "+
+			"region is an old copy; bring the newest back, or move it away and %s",
+			k, h.Epoch, w.l.Opened, w.l.Remedy(b))
 	default:
 		return false
 	}
-	strange = blank || errors.Is(err, memory.ErrFormat) || errors.Is(err, memory.ErrForeign) || err == nil && another(fault)
+	strange = blank || errors.Is(err, layout.ErrFormat) || errors.Is(err, layout.ErrForeign) || err == nil &&
+		another(fault)
 	if (blank || err != nil) && w.provesBlade(b, 1-k) {
-		w.mend(f, fmt.Sprintf("it is written again as the catalog says: copy %d is that of this blade", 1-k), want.Encode(k))
+		w.repair(f, fmt.Sprintf("it is written again as the catalog says: copy %d is that of this blade",
+			1-k), want.Encode(k))
 		return strange
 	}
 	w.found(f)
@@ -118,23 +130,25 @@ func (w *walker) header(b rdma.BladeID, k int) (strange bool) {
 
 // provesBlade reports whether a copy of a blade's header is intact, and the blade's.
 func (w *walker) provesBlade(b rdma.BladeID, k int) bool {
-	p, err := w.Database.read(rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: memory.HeaderOffset(k)}, w.small, memory.RegionHeaderSize)
+	p, err := w.Database.read(rdma.RemoteAddr{Blade: b, Key: w.v.Key(b), Off: layout.HeaderOffset(k)}, w.small,
+		layout.RegionHeaderSize)
 	if err != nil {
 		return false
 	}
-	h, blank, err := memory.ParseHeaderCopy(p, k)
+	h, blank, err := layout.ParseHeaderCopy(p, k)
 	return err == nil && !blank && !another(w.l.Judge(b, &h))
 }
 
 // another reports whether a region is another one than that which the catalog means, or what that
 // was once.
-func another(f memory.HeaderFault) bool {
-	return f == memory.HeaderForeign || f == memory.HeaderMisplaced || f == memory.HeaderBehind
+func another(f layout.HeaderFault) bool {
+	return f == layout.HeaderForeign || f == layout.HeaderMisplaced || f == layout.HeaderBehind
 }
 
-// inherits reports whether a segment of indexes has no owner, in a database that processes share: its owner is gone, and the process that
-// adopts it makes the copies of its table equal, and gives back what nothing leads to.
-func (w *walker) inherits(id memory.SegmentID) bool { return !w.l.Registered(w.l.Segments[id].Owner) }
+// inherits reports whether a segment of indexes has no owner, in a database that processes share:
+// its owner is gone, and the process that adopts it makes the copies of its table equal, and gives
+// back what nothing leads to.
+func (w *walker) inherits(id layout.SegmentID) bool { return !w.l.Registered(w.l.Segments[id].Owner) }
 
 // extentTable is what is known of the extents of a segment.
 type extentTable struct {
@@ -146,31 +160,32 @@ type extentTable struct {
 
 // extentTables reads the tables of all index segments.
 func (w *walker) extentTables() {
-	w.extents = map[memory.SegmentID]*extentTable{}
+	w.extents = map[layout.SegmentID]*extentTable{}
 	for id := range w.l.Segments {
-		if s := &w.l.Segments[id]; s.Kind == memory.KindIndex && s.Placement.N > 0 {
-			w.extentTable(memory.SegmentID(id))
+		if s := &w.l.Segments[id]; s.Kind == layout.KindIndex && s.Placement.N > 0 {
+			w.extentTable(layout.SegmentID(id))
 		}
 	}
 }
 
-func (w *walker) extentTable(id memory.SegmentID) {
+func (w *walker) extentTable(id layout.SegmentID) {
 	size := w.l.SegmentSize
 	unit := memory.ExtentUnit(size)
 	n := size / unit
 	x := &extentTable{starts: make([]uint32, n), claimed: make([]bool, n), doubtful: map[uint32]int{}}
 	w.extents[id] = x
-	table := memory.MakeAddr(id, 0)
+	table := layout.MakeAddr(id, 0)
 	copies := w.copies(table, memory.ExtentTable(size), &w.chunks)
 	end := memory.FirstExtent(size) / unit // of the extent before
 	judge := func(off uint32, v uint64) *fault {
 		g := off / 8
-		k, ok := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v)
+		k, ok := memory.ParseExtentWord(layout.MakeAddr(id, g*unit), v)
 		switch {
 		case !ok:
 			return faultf(KindExtent, "%#x is no word of an extent at granule %d", v, g)
 		case k > 0 && (g < end || k > n-g):
-			return faultf(KindExtent, "an extent of %d granules at granule %d overlaps the one before it, or ends past the segment", k, g)
+			return faultf(KindExtent,
+				"an extent of %d granules at granule %d overlaps the one before it, or ends past the segment", k, g)
 		}
 		return nil
 	}
@@ -186,7 +201,7 @@ func (w *walker) extentTable(id memory.SegmentID) {
 					continue
 				}
 				if v := word(copies[k], 8*g); v != 0 {
-					if length, ok := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v); ok && length <= n-g {
+					if length, ok := memory.ParseExtentWord(layout.MakeAddr(id, g*unit), v); ok && length <= n-g {
 						x.doubtful[g], x.starts[g] = k, length
 					}
 				}
@@ -203,7 +218,7 @@ func (w *walker) extentTable(id memory.SegmentID) {
 			}
 			return nil
 		}
-		if k, _ := memory.ParseExtentWord(memory.MakeAddr(id, g*unit), v); f == nil && k > 0 {
+		if k, _ := memory.ParseExtentWord(layout.MakeAddr(id, g*unit), v); f == nil && k > 0 {
 			x.starts[g] = k
 			end = g + k
 		}
@@ -212,10 +227,10 @@ func (w *walker) extentTable(id memory.SegmentID) {
 }
 
 // claim notes that an index uses n bytes at a. It returns what is wrong with that.
-func (w *walker) claim(a memory.Addr, n uint32) *fault {
+func (w *walker) claim(a layout.Addr, n uint32) *fault {
 	unit := memory.ExtentUnit(w.l.SegmentSize)
 	x := w.extents[a.Segment()]
-	if !w.contains(a, n, memory.KindIndex) || x == nil || a.Offset()%unit != 0 {
+	if !w.contains(a, n, layout.KindIndex) || x == nil || a.Offset()%unit != 0 {
 		return faultf(KindExtent, "%d bytes at %v lie in no index segment", n, a)
 	}
 	g := a.Offset() / unit
@@ -234,7 +249,7 @@ func (w *walker) claim(a memory.Addr, n uint32) *fault {
 // unclaimed reports the extents that no index uses, and settles the doubtful ones.
 func (w *walker) unclaimed() {
 	unit := memory.ExtentUnit(w.l.SegmentSize)
-	ids := make([]memory.SegmentID, 0, len(w.extents))
+	ids := make([]layout.SegmentID, 0, len(w.extents))
 	for id := range w.extents {
 		ids = append(ids, id)
 	}
@@ -253,37 +268,42 @@ func (w *walker) unclaimed() {
 			if n == 0 || w.stopped() {
 				continue
 			}
-			at := memory.MakeAddr(id, uint32(g)*8)
+			at := layout.MakeAddr(id, uint32(g)*8)
 			k, doubt := x.doubtful[uint32(g)]
 			if doubt {
 				w.doubtfulExtent(at, k, x.claimed[g])
 				continue
 			}
 			if !x.claimed[g] && !w.anyUnwalked() {
-				f := Finding{Kind: KindOrphan, Unfinished: w.inherits(id) || w.loose(), What: fmt.Sprintf("no index uses the extent of %d bytes at %v", n*unit, memory.MakeAddr(id, uint32(g)*unit))}
+				f := Finding{
+					Kind: KindOrphan, Unfinished: w.inherits(id) || w.loose(),
+					What: fmt.Sprintf("no index uses the extent of %d bytes at %v",
+						n*unit, layout.MakeAddr(id, uint32(g)*unit)),
+				}
 				w.found(w.at(f, at, 0))
 			}
 		}
 	}
 }
 
-// loose reports whether extents may be allocated that nothing leads to, which the next opening frees: a coordinator has died.
-func (w *walker) loose() bool { return w.l.Loose || w.unswept() }
+// loose reports whether extents may be allocated that nothing leads to, which the next opening
+// frees: a coordinator has died.
+func (w *walker) loose() bool { return w.l.Leaked || w.unswept() }
 
 // doubtfulExtent settles a word that copy k has and the primary has not.
-func (w *walker) doubtfulExtent(at memory.Addr, k int, used bool) {
+func (w *walker) doubtfulExtent(at layout.Addr, k int, used bool) {
 	p := w.read(at, k, w.small, 8)
 	if p == nil {
 		return
 	}
 	if used {
 		f := Finding{Kind: KindExtent, What: fmt.Sprintf("the primary has no extent where an index is; copy %d has", k)}
-		w.mend(w.at(f, at, 0), fmt.Sprintf("the word of copy %d is written to the primary", k), p)
+		w.repair(w.at(f, at, 0), fmt.Sprintf("the word of copy %d is written to the primary", k), p)
 		return
 	}
 	f := Finding{Kind: KindReplica, Unfinished: w.inherits(at.Segment()),
 		What: fmt.Sprintf("copy %d has an extent, %#x, the primary none, and no index uses it", k, word(p, 0))}
-	w.mend(w.at(f, at, k), "the primary's word is written to the copy", make([]byte, 8))
+	w.repair(w.at(f, at, k), "the primary's word is written to the copy", make([]byte, 8))
 }
 
 // anyUnwalked reports whether an index could not be followed to its end.

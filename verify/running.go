@@ -5,12 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// How often a database that is in use is looked at, at most, and how long it is left alone in between, at first. The
-// pause doubles.
+// How often a database that is in use is looked at, at most, and how long it is left alone in
+// between, at first. The pause doubles.
 const (
 	runningPasses = 6
 	runningPause  = 100 * time.Millisecond
@@ -18,28 +18,36 @@ const (
 	runningMoves = 20
 )
 
-// ErrMoving says that the epoch has moved again and again while the database was checked, so that it could not be read to its end.
-var ErrMoving = errors.New("verify: the epoch has moved in each pass over the database: check it when no blade is lost and no copies move")
+// ErrMoving says that the epoch has moved again and again while the database was checked, so that
+// it could not be read to its end.
+var ErrMoving = errors.New("verify: the epoch has moved in each pass over the database: check it when no blade is " +
+	"lost and no copies move")
 
 // errMoved: the epoch has moved during this pass.
 var errMoved = errors.New("verify: the epoch has moved")
 
-// CheckRunning checks a database that processes have open, and change meanwhile. attach attaches to it as it is then, and
-// returns what undoes that; it is called before each pass over the database, of which there are several if the first one finds
-// anything. What is read while it changes may look wrong, since a check takes no locks. So a finding counts, and is reported,
-// if every pass has found the same: the same kind at the same place, with the same words and numbers. A transaction that is
-// under way, an epoch that begins, a segment that moves, or a slot whose record was inserted later, is seen once. What no
-// transaction touches is the same each time, and damage is that.
+// CheckRunning checks a database that processes have open, and change meanwhile. attach attaches
+// to it as it is then, and returns what undoes that; it is called before each pass over the
+// database, of which there are several if the first one finds anything. What is read while it
+// changes may look wrong, since a check takes no locks. So a finding counts, and is reported, if
+// every pass has found the same: the same kind at the same place, with the same words and
+// numbers. A transaction that is under way, an epoch that begins, a segment that moves, or a slot
+// whose record was inserted later, is seen once. What no transaction touches is the same each
+// time, and damage is that.
 //
-// A pass in which the epoch moves does not count, and is made again; ErrMoving: it never comes to its end.
+// A pass in which the epoch moves does not count, and is made again; ErrMoving: it never comes to
+// its end.
 //
-// Locks of coordinators that the catalog calls alive are in order, whatever Options.Alive says. Nothing is repaired: Options.Repair
-// must be false. The numbers of the summary are those of the last pass, and its findings those that count.
-// Options.Progress and Options.Free are called in each pass.
+// Locks of coordinators that the catalog calls alive are in order, whatever Options.Alive says.
+// Nothing is repaired: Options.Repair must be false. The numbers of the summary are those of
+// the last pass, and its findings those that count. Options.Progress and Options.Free are
+// called in each pass.
 //
-// Two limits: damage of a record that changes all the time may not be found here, but it is met, and mended, by the transactions that
-// read it; and a place that is seen in the same half of the same change in all passes is a finding.
-func CheckRunning(ctx context.Context, attach func(context.Context) (*Database, func() error, error), o Options) (sum Summary, err error) {
+// Two limits: damage of a record that changes all the time may not be found here, but it is met,
+// and repaired, by the transactions that read it; and a place that is seen in the same half of the
+// same change in all passes is a finding.
+func CheckRunning(ctx context.Context, attach func(context.Context) (*Database, func() error, error),
+	o Options) (sum Summary, err error) {
 	if o.Repair {
 		return sum, errors.New("verify: a database that processes have open cannot be repaired: o.Repair is set")
 	}
@@ -103,11 +111,12 @@ func unconfirmed(sum Summary) Summary {
 	return sum
 }
 
-// sameness is what makes a finding the same as one of another pass. Segments may move to other blades in between.
+// sameness is what makes a finding the same as one of another pass. Segments may move to other
+// blades in between.
 type sameness struct {
 	kind  Kind
 	table uint16
-	addr  memory.Addr
+	addr  layout.Addr
 	copy  int
 	at    rdma.RemoteAddr // if it has no address
 	what  string
@@ -122,7 +131,8 @@ func sameOf(f *Finding) sameness {
 }
 
 // checkOnce makes one pass. It appends to order what it finds, if told to.
-func checkOnce(ctx context.Context, attach func(context.Context) (*Database, func() error, error), o Options, order *[]sameness, note bool) (sum Summary, found map[sameness]Finding, err error) {
+func checkOnce(ctx context.Context, attach func(context.Context) (*Database, func() error, error), o Options,
+	order *[]sameness, note bool) (sum Summary, found map[sameness]Finding, err error) {
 	d, detach, err := attach(ctx)
 	if err != nil {
 		return sum, nil, err

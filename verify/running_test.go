@@ -9,18 +9,21 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 	"txnode/verify"
 )
 
-// TestCheckRunning: a database is checked while transactions change, insert and delete, and its tables grow. Nothing is found, and
-// then exactly what was damaged in a record that they do not touch.
+// TestCheckRunning: a database is checked while transactions change, insert and delete, and
+// its tables grow. Nothing is found, and then exactly what was damaged in a record that
+// they do not touch.
 func TestCheckRunning(t *testing.T) {
 	raced.Skip(t) // a check reads what others write
 	ctx := t.Context()
-	db, err := txn.Open(ctx, txn.Options{Blades: 3, BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16})
+	db, err := txn.Open(ctx, txn.Options{
+		Blades: 3, BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +58,9 @@ func TestCheckRunning(t *testing.T) {
 				}
 				if err := db.Update(ctx, func(tx *txn.Tx) error {
 					k := i%97*2 + g
-					err := errors.Join(busy.Put(tx, 7, fmt.Sprint(i)), busy.Put(tx, k, fmt.Sprint(i)), ordered.Put(tx, i%5000*2+g, "x")) // so many that a slow machine does not fill the blades
+					// so many that a slow machine does not fill the blades
+					err := errors.Join(busy.Put(tx, 7, fmt.Sprint(i)), busy.Put(tx, k, fmt.Sprint(i)),
+						ordered.Put(tx, i%5000*2+g, "x"))
 					if i%3 == 0 {
 						err = errors.Join(err, busy.Delete(tx, k))
 					}
@@ -75,7 +80,10 @@ func TestCheckRunning(t *testing.T) {
 		return d, d.Close, nil
 	}
 	for range 3 {
-		sum, err := verify.CheckRunning(ctx, attach, verify.Options{Report: func(f verify.Finding) error { t.Errorf("%v", f); return nil }})
+		sum, err := verify.CheckRunning(ctx, attach, verify.Options{Report: func(f verify.Finding) error {
+			t.Errorf("%v", f)
+			return nil
+		}})
 		if err != nil || sum.Live < 50 || !sum.Clean() {
 			t.Errorf("%+v, %v", sum, err)
 		}
@@ -84,8 +92,12 @@ func TestCheckRunning(t *testing.T) {
 	// A byte of a backup's value, behind the back of all.
 	at := flipBackup(t, db, "value 20")
 	var found []verify.Finding
-	sum, err := verify.CheckRunning(ctx, attach, verify.Options{Report: func(f verify.Finding) error { found = append(found, f); return nil }})
-	if err != nil || sum.Findings != 1 || len(found) != 1 || found[0].Kind != verify.KindReplica || found[0].Copy != 1 || found[0].Blade != at.Blade {
+	sum, err := verify.CheckRunning(ctx, attach, verify.Options{Report: func(f verify.Finding) error {
+		found = append(found, f)
+		return nil
+	}})
+	if err != nil || sum.Findings != 1 || len(found) != 1 || found[0].Kind != verify.KindReplica ||
+		found[0].Copy != 1 || found[0].Blade != at.Blade {
 		t.Errorf("%v, %+v, %v; a byte of the block at %v was flipped", found, sum, err, at)
 	}
 
@@ -122,7 +134,8 @@ func TestCheckRunning(t *testing.T) {
 	}
 }
 
-// flipBackup flips a bit of a value that has no other like it, in the first backup, and returns where that is.
+// flipBackup flips a bit of a value that has no other like it, in the first backup, and
+// returns where that is.
 func flipBackup(t *testing.T, db *txn.DB, value string) rdma.RemoteAddr {
 	t.Helper()
 	th, err := rdma.NewThread(db.Space().Fabric(), rdma.ThreadOptions{Index: 1 << 17, Arena: 1 << 20})
@@ -138,11 +151,11 @@ func flipBackup(t *testing.T, db *txn.DB, value string) rdma.RemoteAddr {
 	c, v, l := th.Plain(), db.Space().View(), db.Space().Layout()
 	var batch rdma.Batch
 	for id := 1; id < v.Segments(); id++ {
-		if l.Segments[id].Kind != memory.KindBlocks {
+		if l.Segments[id].Kind != layout.KindBlocks {
 			continue
 		}
 		for off := uint32(0); off < l.SegmentSize; off += part {
-			at := v.At(memory.MakeAddr(memory.SegmentID(id), off), 1)
+			at := v.At(layout.MakeAddr(layout.SegmentID(id), off), 1)
 			batch.Reset()
 			batch.Read(at, buf, part)
 			if err := c.Do(&batch); err != nil {

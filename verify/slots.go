@@ -9,26 +9,26 @@ import (
 	"slices"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // linkedKey is a key of the sub-table that is walked.
 type linkedKey struct {
 	hash  uint64
-	slot  memory.Addr
-	block memory.Addr
+	slot  layout.Addr
+	block layout.Addr
 }
 
 // onlyBackup is a slot that a backup has and the primary has not, with a block that
 // seems to belong there.
 type onlyBackup struct {
-	slot    memory.Addr
+	slot    layout.Addr
 	copy    int
 	word    race.Slot
 	primary race.Slot // what the primary has
 	hash    uint64
-	table   memory.Addr // the sub-table; 0: it is being split
+	table   layout.Addr // the sub-table; 0: it is being split
 }
 
 // candidate is a value of a slot, on one copy at least.
@@ -49,8 +49,8 @@ type place struct {
 }
 
 // buckets checks n bytes of buckets at offset o of the sub-table at table.
-func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, elsewhere bool) bool {
-	at := table + memory.Addr(o)
+func (x *indexWalk) buckets(table layout.Addr, o, n uint32, header race.Header, elsewhere bool) bool {
+	at := table + layout.Addr(o)
 	copies := x.copies(at, n, &x.chunks)
 	if copies[0] == nil {
 		return false
@@ -102,7 +102,7 @@ func (x *indexWalk) buckets(table memory.Addr, o, n uint32, header race.Header, 
 		}
 		x.sum.Slots++
 		x.keyed(x.id, c.hash, c.known)
-		x.link(at+memory.Addr(off), c)
+		x.link(at+layout.Addr(off), c)
 	}
 	return true
 }
@@ -148,7 +148,7 @@ func (x *indexWalk) marks(want race.Header) {
 			continue
 		}
 		for k := range x.v.Copies(x.table) {
-			x.unmarked(x.table+memory.Addr(off), k, h, missing, example.slot)
+			x.unmarked(x.table+layout.Addr(off), k, h, missing, example.slot)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (x *indexWalk) form(s race.Slot) *fault {
 		return faultf(KindSlot, "%v", err)
 	}
 	a := s.Addr()
-	if s.Class() >= memory.NumClasses || !x.contains(a, s.Class().Size(), memory.KindBlocks) {
+	if s.Class() >= layout.NumClasses || !x.contains(a, s.Class().Size(), layout.KindBlocks) {
 		return faultf(KindSlot, "%v: no block is there", s)
 	}
 	if class := x.l.Segments[a.Segment()].Class; class != s.Class() || a.Offset()%class.Size() != 0 {
@@ -207,7 +207,7 @@ func (x *indexWalk) form(s race.Slot) *fault {
 }
 
 // resolve reads the blocks of the candidates, with one doorbell, and judges them.
-func (x *indexWalk) resolve(at memory.Addr, cands []*candidate, header race.Header, elsewhere bool) bool {
+func (x *indexWalk) resolve(at layout.Addr, cands []*candidate, header race.Header, elsewhere bool) bool {
 	x.batch.Reset()
 	for i, c := range cands {
 		if c.fault = x.form(c.word); c.fault != nil && c.fault.kind != KindSplit {
@@ -233,7 +233,7 @@ func (x *indexWalk) resolve(at memory.Addr, cands []*candidate, header race.Head
 }
 
 // unreadable reports that blocks of candidates cannot be read: each, if a file cannot be.
-func (x *indexWalk) unreadable(at memory.Addr, cands []*candidate, err error) {
+func (x *indexWalk) unreadable(at layout.Addr, cands []*candidate, err error) {
 	if !errors.Is(err, ErrFault) {
 		x.found(KindUnreadable, at, 0, "the blocks of its slots: %v", err)
 		return
@@ -247,12 +247,13 @@ func (x *indexWalk) unreadable(at memory.Addr, cands []*candidate, err error) {
 
 // shortKey judges a slot by the first line of its block, if that has the key;
 // otherwise it notes how much is to be read. A doubt leads to the whole block.
-func (x *indexWalk) shortKey(at memory.Addr, c *candidate, header race.Header, elsewhere bool) {
+func (x *indexWalk) shortKey(at layout.Addr, c *candidate, header race.Header, elsewhere bool) {
 	img := record.Image(x.t.Bytes(c.line, lineSize))
 	m := img.Meta()
 	n := m.KeyLen()
 	switch {
-	case m.State() == record.Free || n > record.MaxKey || m.Class() != c.word.Class() || record.Size(n, 0) > int(c.word.Class().Size()):
+	case m.State() == record.Free || n > record.MaxKey || m.Class() != c.word.Class() ||
+		record.Size(n, 0) > int(c.word.Class().Size()):
 		x.byWholeBlock(at, c, header, elsewhere)
 	case record.KeyAt(n) >= record.LineSize:
 		c.long = record.KeyAt(n) + n
@@ -266,7 +267,7 @@ func dangling(s race.Slot) *fault {
 }
 
 // longKeys reads the keys that are not in the first lines.
-func (x *indexWalk) longKeys(at memory.Addr, cands []*candidate, header race.Header, elsewhere bool) bool {
+func (x *indexWalk) longKeys(at layout.Addr, cands []*candidate, header race.Header, elsewhere bool) bool {
 	for i := 0; i < len(cands); {
 		x.batch.Reset()
 		from, used := i, uint32(0)
@@ -297,8 +298,9 @@ func (x *indexWalk) longKeys(at memory.Addr, cands []*candidate, header race.Hea
 
 // key judges a slot by the key of its block. sure: the block has been seen to be
 // intact; otherwise a fault may be that of the block, which is looked at as a whole.
-func (x *indexWalk) key(at memory.Addr, c *candidate, table uint16, key []byte, header race.Header, elsewhere, sure bool) {
-	what := x.misplaced(at+memory.Addr(c.off), c, table, key, header, elsewhere)
+func (x *indexWalk) key(at layout.Addr, c *candidate, table uint16, key []byte, header race.Header,
+	elsewhere, sure bool) {
+	what := x.misplaced(at+layout.Addr(c.off), c, table, key, header, elsewhere)
 	if what == "" {
 		c.known, c.hash = true, record.Hash(x.id, key)
 		return
@@ -311,7 +313,8 @@ func (x *indexWalk) key(at memory.Addr, c *candidate, table uint16, key []byte, 
 }
 
 // misplaced says why a key does not belong to a slot; empty: it does.
-func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key []byte, header race.Header, elsewhere bool) string {
+func (x *indexWalk) misplaced(slot layout.Addr, c *candidate, table uint16, key []byte, header race.Header,
+	elsewhere bool) string {
 	if table != x.id {
 		return fmt.Sprintf("its block is of %s", x.tableName(table))
 	}
@@ -337,7 +340,7 @@ func (x *indexWalk) misplaced(slot memory.Addr, c *candidate, table uint16, key 
 // slot is cleared before its block is freed, and blocks are freed on all copies that
 // had them. If no copy can be judged by, the slot passes, and the block is reported
 // with the blocks.
-func (x *indexWalk) byWholeBlock(at memory.Addr, c *candidate, header race.Header, elsewhere bool) {
+func (x *indexWalk) byWholeBlock(at layout.Addr, c *candidate, header race.Header, elsewhere bool) {
 	a := c.word.Addr()
 	free := false
 	for k := range x.v.Copies(a) {
@@ -363,12 +366,12 @@ func (x *indexWalk) byWholeBlock(at memory.Addr, c *candidate, header race.Heade
 	}
 	if free {
 		c.fault = dangling(c.word)
-		c.fault.theirs = x.l.Hollow && x.unswept()
+		c.fault.theirs = x.l.Dangling && x.unswept()
 	}
 }
 
 // link notes that a slot points to its block.
-func (x *indexWalk) link(slot memory.Addr, c *candidate) {
+func (x *indexWalk) link(slot layout.Addr, c *candidate) {
 	if c.fault != nil && c.fault.kind != KindDangling && c.fault.kind != KindSplit {
 		return
 	}
@@ -386,14 +389,16 @@ func (x *indexWalk) link(slot memory.Addr, c *candidate) {
 }
 
 // isLinked reports whether a slot, or a node, leads to a block.
-func (w *walker) isLinked(a memory.Addr, class memory.Class) bool {
+func (w *walker) isLinked(a layout.Addr, class layout.Class) bool {
 	i := a.Offset() / class.Size()
 	return w.linked[a.Segment()][i/64]>>(i%64)&1 != 0
 }
 
 // twins reports keys that the sub-table has twice. A key has only one sub-table.
 func (x *indexWalk) twins() {
-	slices.SortFunc(x.keys, func(a, b linkedKey) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.slot, b.slot)) })
+	slices.SortFunc(x.keys, func(a, b linkedKey) int {
+		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.slot, b.slot))
+	})
 	for i := 1; i < len(x.keys); i++ {
 		a, b := &x.keys[i-1], &x.keys[i]
 		if a.hash != b.hash {
@@ -401,13 +406,15 @@ func (x *indexWalk) twins() {
 		}
 		p, q := x.keyOf(a.block, 0), x.keyOf(b.block, 1)
 		if p != nil && bytes.Equal(p, q) {
-			x.found(KindDuplicate, b.slot, 0, "the slot at %v has the same key, %s, with the block at %v; this one has that at %v", a.slot, keyText(p), a.block, b.block)
+			x.found(KindDuplicate, b.slot, 0,
+				"the slot at %v has the same key, %s, with the block at %v; this one has that at %v",
+				a.slot, keyText(p), a.block, b.block)
 		}
 	}
 }
 
 // keyOf reads the key of a block into buffer i.
-func (x *indexWalk) keyOf(a memory.Addr, i int) []byte {
+func (x *indexWalk) keyOf(a layout.Addr, i int) []byte {
 	size := x.l.Segments[a.Segment()].Class.Size()
 	img := record.Image(x.read(a, 0, x.whole[i], size))
 	if img == nil {
@@ -422,7 +429,8 @@ func (x *indexWalk) keyOf(a memory.Addr, i int) []byte {
 // onlyOnBackup looks at the copies of a slot that is empty on the primary, or sound.
 // Another one with a block to which it fits is put aside until all slots of the index
 // are known, and made to look like the primary's.
-func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, primary race.Slot, copies [][]byte, byPlace map[place]*candidate) {
+func (x *indexWalk) onlyOnBackup(at layout.Addr, off uint32, primary race.Slot, copies [][]byte,
+	byPlace map[place]*candidate) {
 	for k := 1; k < len(copies); k++ {
 		if copies[k] == nil {
 			continue
@@ -436,7 +444,7 @@ func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, primary race.Slot, 
 			if x.splitting {
 				table = 0
 			}
-			x.only = append(x.only, onlyBackup{at + memory.Addr(off), k, s, primary, c.hash, table})
+			x.only = append(x.only, onlyBackup{at + layout.Addr(off), k, s, primary, c.hash, table})
 			binary.LittleEndian.PutUint64(copies[k][off:], uint64(primary))
 		}
 	}
@@ -445,12 +453,12 @@ func (x *indexWalk) onlyOnBackup(at memory.Addr, off uint32, primary race.Slot, 
 // maxOnly bounds what is remembered of slots that only backups have.
 const maxOnly = 1 << 20
 
-// settleBackups settles them. Where the block has no other slot and is unlocked, the
-// primary's has been lost, since whoever removes or replaces a slot holds the lock of
-// its block. Where it has one, the backup's is a remnant. So it is where the block has a deleted record, if the primary's
+// settleBackups settles them. Where the block has no other slot and is unlocked, the primary's has
+// been lost, since whoever removes or replaces a slot holds the lock of its block. Where it has
+// one, the backup's is a remnant. So it is where the block has a deleted record, if the primary's
 // is another block's, or the key has another record.
 func (x *indexWalk) settleBackups() {
-	restored := map[memory.Addr]race.Slot{}
+	restored := map[layout.Addr]race.Slot{}
 	if len(x.only) > 0 {
 		x.keyed(x.id, 0, false)
 	}
@@ -472,7 +480,7 @@ func (x *indexWalk) settleBackups() {
 		need, damage := img.Check(a)
 		deleted := damage == nil && need <= lineSize && !img.Guard().Held() && img.Meta().State() == record.Absent
 		replaced := !o.primary.Empty() && !x.twice[o.primary.Addr()]
-		other := memory.Addr(0)
+		other := layout.Addr(0)
 		if !linked && !held && !replaced {
 			other = x.rivalOf(&o) // who did not find this one has inserted the key once more
 		}
@@ -486,19 +494,29 @@ func (x *indexWalk) settleBackups() {
 		var bytes [8]byte
 		switch {
 		case remnant != "":
-			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary %v%s", o.copy, o.word, o.primary, remnant)}
+			f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, the primary %v%s",
+				o.copy, o.word, o.primary, remnant)}
 			binary.LittleEndian.PutUint64(bytes[:], uint64(o.primary))
-			x.mend(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
+			x.repair(x.at(f, o.slot, o.copy), "the primary's word is written to the copy", bytes[:])
 		case held:
-			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v", o.copy, o.word, o.primary, lock)
+			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the block is locked by %v",
+				o.copy, o.word, o.primary, lock)
 		case replaced: // each may be the only slot of a record
-			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, a block in use that no other slot points to, and the primary %v", o.copy, o.word, o.primary)
+			x.found(KindReplica, o.slot, o.copy,
+				"copy %d has %v, a block in use that no other slot points to, and the primary %v",
+				o.copy, o.word, o.primary)
 		case other != 0:
-			x.found(KindReplica, o.slot, o.copy, "copy %d has %v, the primary %v; the key of the block has another record, by the slot at %v", o.copy, o.word, o.primary, other)
+			x.found(KindReplica, o.slot, o.copy,
+				"copy %d has %v, the primary %v; the key of the block has another record, by the slot at %v",
+				o.copy, o.word, o.primary, other)
 		default:
-			f := Finding{Kind: KindSlot, Table: x.id, What: fmt.Sprintf("the slot is %v, but copy %d has %v, a block in use that no other slot points to", o.primary, o.copy, o.word)}
+			f := Finding{
+				Kind: KindSlot, Table: x.id,
+				What: fmt.Sprintf("the slot is %v, but copy %d has %v, a block in use that no other slot points to",
+					o.primary, o.copy, o.word),
+			}
 			binary.LittleEndian.PutUint64(bytes[:], uint64(o.word))
-			x.mend(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
+			x.repair(x.at(f, o.slot, 0), fmt.Sprintf("the slot of copy %d is written to the primary", o.copy), bytes[:])
 			restored[o.slot] = o.word
 			x.link(o.slot, &candidate{word: o.word, hash: o.hash})
 			x.follow(&o)
@@ -508,7 +526,7 @@ func (x *indexWalk) settleBackups() {
 }
 
 // rivalOf is rival for what a backup has.
-func (x *indexWalk) rivalOf(o *onlyBackup) memory.Addr {
+func (x *indexWalk) rivalOf(o *onlyBackup) layout.Addr {
 	key := x.soundKey(o.word)
 	if key == nil || o.table == 0 {
 		return 0
@@ -517,19 +535,25 @@ func (x *indexWalk) rivalOf(o *onlyBackup) memory.Addr {
 	return other
 }
 
-// follow brings what is set again on the primary to the other copies, which had what that had before.
+// follow brings what is set again on the primary to the other copies, which had what that had
+// before.
 func (x *indexWalk) follow(o *onlyBackup) {
 	for k := 1; k < x.v.Copies(o.slot); k++ {
 		p := x.read(o.slot, k, x.small, 8)
 		if p == nil || k == o.copy || race.Slot(word(p, 0)) != o.primary {
 			continue
 		}
-		f := Finding{Kind: KindReplica, Table: x.id, What: fmt.Sprintf("copy %d has %v, as the primary, and not the slot of copy %d", k, o.primary, o.copy)}
-		x.mend(x.at(f, o.slot, k), fmt.Sprintf("the slot of copy %d is written to it", o.copy), binary.LittleEndian.AppendUint64(nil, uint64(o.word)))
+		f := Finding{
+			Kind: KindReplica, Table: x.id,
+			What: fmt.Sprintf("copy %d has %v, as the primary, and not the slot of copy %d", k, o.primary, o.copy),
+		}
+		x.repair(x.at(f, o.slot, k), fmt.Sprintf("the slot of copy %d is written to it", o.copy),
+			binary.LittleEndian.AppendUint64(nil, uint64(o.word)))
 	}
 }
 
-// remark makes the mark of a slot that is set again, if it needs one that was taken back since it was lost.
+// remark makes the mark of a slot that is set again, if it needs one that was taken back
+// since it was lost.
 func (x *indexWalk) remark(o *onlyBackup) {
 	first, _ := x.g.Places(o.hash)
 	if o.table == 0 || uint32(o.slot-o.table)&^(lineSize-1)-first < combined {
@@ -537,7 +561,7 @@ func (x *indexWalk) remark(o *onlyBackup) {
 	}
 	bit := race.SpillBit(o.word.Fingerprint())
 	for k := range x.v.Copies(o.table) {
-		a := o.table + memory.Addr(race.MarkAt(first))
+		a := o.table + layout.Addr(race.MarkAt(first))
 		p := x.read(a, k, x.small, 8)
 		if p == nil || race.Header(word(p, 0)).Check(x.id) != nil || race.Header(word(p, 0))&bit != 0 {
 			continue
@@ -547,9 +571,13 @@ func (x *indexWalk) remark(o *onlyBackup) {
 }
 
 // unmarked reports a header without the mark that a slot needs.
-func (x *indexWalk) unmarked(a memory.Addr, k int, h, missing race.Header, slot memory.Addr) {
-	f := Finding{Kind: KindBucket, Table: x.id, What: fmt.Sprintf("the bucket's header is %v, but the slot at %v holds a key in its second choice that this is the first of", h, slot)}
-	x.mend(x.at(f, a, k), "the mark is made", binary.LittleEndian.AppendUint64(nil, uint64(h|missing)))
+func (x *indexWalk) unmarked(a layout.Addr, k int, h, missing race.Header, slot layout.Addr) {
+	f := Finding{
+		Kind: KindBucket, Table: x.id,
+		What: fmt.Sprintf("the bucket's header is %v, but the slot at %v holds a key in its second choice that this "+
+			"is the first of", h, slot),
+	}
+	x.repair(x.at(f, a, k), "the mark is made", binary.LittleEndian.AppendUint64(nil, uint64(h|missing)))
 }
 
 // keyText is a key for people: as text if it is printable, else in hexadecimal.

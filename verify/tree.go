@@ -5,39 +5,44 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/index"
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/index/bucket"
+	"txnode/index/tree"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// The index of an ordered table is blocks like records (package index/blink), so blocks.go checks header, checksum,
-// guard and copies of each node. Here is what only the tree tells: levels, fences, right links and separators fit
-// together, each leaf's entries lead to blocks with their keys, and each block has one entry. What no entry leads
-// to is an orphan (orphans.go).
+// The index of an ordered table is blocks like records (package index/blink), so blocks.go checks
+// header, checksum, guard and copies of each node. Here is what only the tree tells: levels,
+// fences, right links and separators fit together, each leaf's entries lead to blocks with their
+// keys, and each block has one entry. What no entry leads to is an orphan (orphans.go).
 //
-// A node whose primary is damaged is read from the first copy that is intact, so that a fault of one copy is
-// one finding: that of its block.
+// A node whose primary is damaged is read from the first copy that is intact, so that a fault of
+// one copy is one finding: that of its block.
 
 // treeWalk is the walk over the index of an ordered table.
 type treeWalk struct {
 	*walker
-	table   *memory.Table
+	table   *layout.Table
 	sum     *TableSummary
 	g       blink.Geometry
+	leaf    bucket.Leaf // of an index of hashes: the one that was decoded last
 	partial bool        // a part of the tree could not be followed, or does not fit
 	value   []byte      // of the node that was read last
-	at      memory.Addr // that node
+	at      layout.Addr // that node
 	entries []leafEntry
 }
 
 // leafEntry is an entry of a leaf, and where the head of its block was read to.
 type leafEntry struct {
-	key   []byte
-	block memory.Addr
-	class memory.Class
+	key   []byte // of a leaf of hashes: the hash, as the index has it
+	block layout.Addr
+	class layout.Class
 	local uint32 // arena
 	n     uint32 // bytes
 	sound bool   // the entry can be one
+	hash  uint64 // of the key of its record, once that is known
 }
 
 // nodePlace is the place of a node in a tree.
@@ -58,11 +63,11 @@ func (w *walker) describePlace(p nodePlace) string {
 }
 
 // tree walks the index of an ordered table. It returns false if a part of it could not be followed.
-func (w *walker) tree(t *memory.Table, sum *TableSummary) (complete bool) {
-	if t.State == memory.TableDropping {
+func (w *walker) tree(t *layout.Table, sum *TableSummary) (complete bool) {
+	if t.State == layout.TableDropping {
 		return false // its blocks are being made free, in any order
 	}
-	x := &treeWalk{walker: w, table: t, sum: sum, g: blink.Geometry{Class: t.Nodes, MaxKey: int(t.MaxKey)}}
+	x := &treeWalk{walker: w, table: t, sum: sum, g: tree.GeometryOf(t)}
 	if err := x.g.Validate(); err != nil {
 		x.found(KindRoot, t.Root, false, "the catalog says of the index of %s: %v", w.tableName(t.ID), err)
 		return false
@@ -71,14 +76,20 @@ func (w *walker) tree(t *memory.Table, sum *TableSummary) (complete bool) {
 	if !ok {
 		return false
 	}
-	totals := blink.Verify(x.g, root, x.read, x.visit, x.report)
+	var leaf func(image []byte) (blink.Fences, error)
+	if !t.Ordered() {
+		leaf = func(image []byte) (f blink.Fences, err error) { x.leaf, f, err = tree.Leaf(image); return f, err }
+	}
+	totals := blink.Verify(x.g, root, x.read, leaf, x.visit, x.report)
 	sum.Levels, sum.Leaves, sum.Unposted = totals.Levels, uint64(totals.Leaves), uint64(totals.Unposted)
 	return !x.partial && !x.stopped()
 }
 
 // found reports a fault of the node at a.
-func (x *treeWalk) found(kind Kind, a memory.Addr, unfinished bool, format string, args ...any) {
-	x.walker.found(x.walker.at(Finding{Kind: kind, Table: x.table.ID, What: fmt.Sprintf(format, args...), Unfinished: unfinished}, a, 0))
+func (x *treeWalk) found(kind Kind, a layout.Addr, unfinished bool, format string, args ...any) {
+	x.walker.found(x.walker.at(Finding{
+		Kind: kind, Table: x.table.ID, What: fmt.Sprintf(format, args...), Unfinished: unfinished,
+	}, a, 0))
 }
 
 // readRoot reads the block that says where the tree begins.
@@ -95,7 +106,8 @@ func (x *treeWalk) readRoot() (r blink.Root, ok bool) {
 	case errors.As(err, &bad) && bad.kind == "": // the block's own finding
 		x.place(rootBlock)
 	default:
-		x.found(KindRoot, x.table.Root, x.theirs(x.table.Root), "the root's block of the index of %s: %v", x.tableName(x.table.ID), err)
+		x.found(KindRoot, x.table.Root, x.theirs(x.table.Root), "the root's block of the index of %s: %v",
+			x.tableName(x.table.ID), err)
 	}
 	return r, false
 }
@@ -109,10 +121,16 @@ type nodeError struct {
 func (e *nodeError) Error() string { return e.what }
 
 // read is what blink.Verify reads nodes by.
-func (x *treeWalk) read(a memory.Addr) ([]byte, error) { return x.node(a, x.table.Nodes) }
+func (x *treeWalk) read(a layout.Addr) ([]byte, error) {
+	class := x.table.Nodes
+	if s := a.Segment(); int(s) < len(x.l.Segments) && x.l.Segments[s].Class == x.g.Class {
+		class = x.g.Class // an inner node of an index of hashes
+	}
+	return x.node(a, class)
+}
 
 // node returns the value of a node's block, from the first copy that is intact and has one.
-func (x *treeWalk) node(a memory.Addr, class memory.Class) ([]byte, error) {
+func (x *treeWalk) node(a layout.Addr, class layout.Class) ([]byte, error) {
 	if x.stopped() {
 		return nil, &nodeError{what: "the check was stopped"}
 	}
@@ -147,8 +165,9 @@ func (x *treeWalk) node(a memory.Addr, class memory.Class) ([]byte, error) {
 	return nil, bad
 }
 
-// faulty notes that a copy of a node's block is at fault, so that the finding of the block says what it is of.
-func (x *treeWalk) faulty(a memory.Addr) {
+// faulty notes that a copy of a node's block is at fault, so that the finding of the block
+// says what it is of.
+func (x *treeWalk) faulty(a layout.Addr) {
 	if _, ok := x.nodes[a]; !ok {
 		x.nodes[a] = nodePlace{x.table.ID, rootBlock}
 	}
@@ -162,19 +181,20 @@ func (x *treeWalk) place(level int) {
 }
 
 // noBlock says why no block of a class can be at a; empty: it can.
-func (w *walker) noBlock(a memory.Addr, class memory.Class) string {
+func (w *walker) noBlock(a layout.Addr, class layout.Class) string {
 	switch {
-	case a == 0 || class >= memory.NumClasses || !w.contains(a, class.Size(), memory.KindBlocks):
+	case a == 0 || class >= layout.NumClasses || !w.contains(a, class.Size(), layout.KindBlocks):
 		return "no block is there"
 	case w.l.Segments[a.Segment()].Class != class || a.Offset()%class.Size() != 0:
 		c := w.l.Segments[a.Segment()].Class
-		return fmt.Sprintf("no block of class %d is there: the segment has blocks of class %d, of %d bytes", class, c, c.Size())
+		return fmt.Sprintf("no block of class %d is there: the segment has blocks of class %d, of %d bytes",
+			class, c, c.Size())
 	}
 	return ""
 }
 
 // link notes that something leads to a block. false: something else does already.
-func (w *walker) link(a memory.Addr, class memory.Class) bool {
+func (w *walker) link(a layout.Addr, class layout.Class) bool {
 	if w.isLinked(a, class) {
 		return false
 	}
@@ -183,10 +203,10 @@ func (w *walker) link(a memory.Addr, class memory.Class) bool {
 	return true
 }
 
-// theirs reports whether a block is locked by a coordinator that was not closed: what is there is what its
-// transaction has come to, and whoever opens the database finishes it.
-func (x *treeWalk) theirs(a memory.Addr) bool {
-	if !x.contains(a, record.LineSize, memory.KindBlocks) {
+// theirs reports whether a block is locked by a coordinator that was not closed: what is there is
+// what its transaction has come to, and whoever opens the database finishes it.
+func (x *treeWalk) theirs(a layout.Addr) bool {
+	if !x.contains(a, record.LineSize, layout.KindBlocks) {
 		return false
 	}
 	p := x.walker.read(a, 0, x.whole[1], record.LineSize)
@@ -210,23 +230,34 @@ func (x *treeWalk) report(f blink.NodeError) {
 	x.found(kind, f.Addr, x.theirs(f.Addr), "%s: %s", x.describePlace(nodePlace{x.table.ID, f.Level}), what)
 }
 
-// visit checks the entries of a leaf: in pieces, of as many blocks as have room in the small buffer.
-func (x *treeWalk) visit(a memory.Addr, n blink.Node) {
-	x.place(n.Level())
-	if n.Level() > 0 {
+// visit checks the entries of a leaf: in pieces, of as many blocks as have room in the small
+// buffer.
+func (x *treeWalk) visit(a layout.Addr, n blink.Node) {
+	hashed, count := !x.table.Ordered() && n.Bytes() == nil, n.Count
+	if hashed {
+		count = x.leaf.Count
+		x.place(0)
+	} else if x.place(n.Level()); n.Level() > 0 {
 		return
 	}
-	x.sum.Slots += uint64(n.Count())
+	x.sum.Slots += uint64(count())
 	x.entries = x.entries[:0]
 	used := uint32(0)
-	for i := range n.Count() {
-		e := leafEntry{key: n.AppendKey(nil, i), block: n.Addr(i), class: n.Class(i)}
-		x.keyed(x.table.ID, record.Hash(x.table.ID, e.key), true)
-		e.n = uint32(max(record.LineSize, record.KeyAt(len(e.key))+len(e.key)))
+	for i := range count() {
+		var e leafEntry
+		if hashed {
+			b := x.leaf.Block(i)
+			e = leafEntry{key: b.Hash.AppendKey(nil), block: b.Addr, class: b.Class}
+			e.n = hashedHead
+		} else {
+			e = leafEntry{key: n.AppendKey(nil, i), block: n.Addr(i), class: n.Class(i)}
+			e.hash = record.Hash(x.table.ID, e.key)
+			e.n = uint32(max(record.LineSize, record.KeyAt(len(e.key))+len(e.key)))
+		}
 		room := (e.n + lineSize - 1) &^ (lineSize - 1)
 		if used+room > smallSize {
 			x.rows(a)
-			x.entries, used = x.entries[:0], 0
+			used = 0
 		}
 		e.local = x.small + used
 		used += room
@@ -235,8 +266,21 @@ func (x *treeWalk) visit(a memory.Addr, n blink.Node) {
 	x.rows(a)
 }
 
-// rows checks entries of the leaf at a: it reads the heads of their blocks with one doorbell.
-func (x *treeWalk) rows(a memory.Addr) {
+// hashedHead is how much of a block that a leaf of hashes leads to is read at first: a key of usual
+// length lies in it.
+const hashedHead = 2 * record.LineSize
+
+// rows checks the entries of the leaf at a, and forgets them.
+func (x *treeWalk) rows(a layout.Addr) {
+	x.checkRows(a)
+	for i := range x.entries {
+		x.keyed(x.table.ID, x.entries[i].hash, x.entries[i].hash != 0)
+	}
+	x.entries = x.entries[:0]
+}
+
+// checkRows reads the heads of the blocks of entries with one doorbell.
+func (x *treeWalk) checkRows(a layout.Addr) {
 	if x.stopped() {
 		return
 	}
@@ -275,19 +319,31 @@ func (x *treeWalk) rows(a memory.Addr) {
 	}
 }
 
-// hasKey reports whether a block, whose head is given, has the record of an entry: with a value, or deleted.
+// hasKey reports whether a block, whose head is given, has the record of an entry: with a
+// value, or deleted.
 func (x *treeWalk) hasKey(img record.Image, e *leafEntry) bool {
 	m := img.Meta()
-	if m.State() != record.Live && m.State() != record.Absent || m.Table() != x.table.ID || m.Class() != e.class || m.KeyLen() != len(e.key) {
+	if m.State() != record.Live && m.State() != record.Absent || m.Table() != x.table.ID || m.Class() != e.class {
 		return false
 	}
-	at := record.KeyAt(m.KeyLen())
-	return at+m.KeyLen() <= len(img) && bytes.Equal(img[at:at+m.KeyLen()], e.key)
+	at, n := record.KeyAt(m.KeyLen()), m.KeyLen()
+	if n == 0 || at+n > len(img) {
+		return false
+	}
+	if x.table.Ordered() {
+		return bytes.Equal(img[at:at+n], e.key)
+	}
+	hash := record.Hash(x.table.ID, img[at:at+n])
+	if !bytes.Equal(index.AppendHash(nil, hash), e.key) {
+		return false
+	}
+	e.hash = hash
+	return true
 }
 
-// byWholeBlock judges an entry by the whole of its block: by the first copy that is intact and in use. That it is free
-// on the primary alone is the block's fault. If no copy can be judged by, the entry passes, and the block is reported
-// with the blocks.
+// byWholeBlock judges an entry by the whole of its block: by the first copy that is intact and in
+// use. That it is free on the primary alone is the block's fault. If no copy can be judged by, the
+// entry passes, and the block is reported with the blocks.
 func (x *treeWalk) byWholeBlock(e *leafEntry) (kind Kind, what string) {
 	free := false
 	for k := range x.v.Copies(e.block) {
@@ -314,7 +370,7 @@ func (x *treeWalk) byWholeBlock(e *leafEntry) (kind Kind, what string) {
 }
 
 // unreadableRows reports that blocks of entries cannot be read: each, if a file cannot be.
-func (x *treeWalk) unreadableRows(a memory.Addr, err error) {
+func (x *treeWalk) unreadableRows(a layout.Addr, err error) {
 	if !errors.Is(err, ErrFault) {
 		x.found(KindUnreadable, a, false, "the blocks of its entries: %v", err)
 		for b := range x.v.Blades() {

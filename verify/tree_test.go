@@ -12,15 +12,15 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
 	"txnode/verify"
 )
 
-// plantTree makes a database with an ordered table of many leaves, after inserts, deletes, records that outgrow their
-// blocks, and rollbacks.
+// plantTree makes a database with an ordered table of many leaves, after inserts, deletes, records
+// that outgrow their blocks, and rollbacks.
 func plantTree(t testing.TB, dir string, v variant, keys uint64) {
 	t.Helper()
 	ctx := context.Background()
@@ -76,9 +76,9 @@ func treeKey(n uint64) string { return fmt.Sprintf("%06d", 10*n) + strings.Repea
 // arbor is where the nodes of table 1 are in a database that is closed.
 type arbor struct {
 	anatomy
-	root   memory.Addr
-	nodes  memory.Class
-	levels [][]memory.Addr // from the leaves on, each from left to right
+	root   layout.Addr
+	nodes  layout.Class
+	levels [][]layout.Addr // from the leaves on, each from left to right
 }
 
 // prune finds out what is where.
@@ -95,7 +95,7 @@ func prune(t testing.TB, dir string) *arbor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.levels = make([][]memory.Addr, root.Level+1)
+	m.levels = make([][]layout.Addr, root.Level+1)
 	for level, first := root.Level, root.Addr; level >= 0; level-- {
 		for a := first; a != 0; a = m.node(a).Right() {
 			m.levels[level] = append(m.levels[level], a)
@@ -106,7 +106,7 @@ func prune(t testing.TB, dir string) *arbor {
 }
 
 // node is the node at a, as the primary has it.
-func (m *arbor) node(a memory.Addr) blink.Node {
+func (m *arbor) node(a layout.Addr) blink.Node {
 	m.t.Helper()
 	n, err := blink.Decode(record.Image(m.get(a, 0, int(m.nodes.Size()))).Value())
 	if err != nil {
@@ -116,7 +116,7 @@ func (m *arbor) node(a memory.Addr) blink.Node {
 }
 
 // change writes another value of a node to all copies, if it is that of a sound node.
-func (m *arbor) change(a memory.Addr, value []byte) bool {
+func (m *arbor) change(a layout.Addr, value []byte) bool {
 	n, err := blink.Decode(value)
 	if err != nil || n.Check(m.geometry()) != nil {
 		return false
@@ -132,7 +132,7 @@ func (m *arbor) change(a memory.Addr, value []byte) bool {
 func (m *arbor) geometry() blink.Geometry { return blink.Geometry{Class: m.nodes, MaxKey: 200} }
 
 // apply changes entries of a node.
-func (m *arbor) apply(a memory.Addr, changes ...blink.Change) {
+func (m *arbor) apply(a layout.Addr, changes ...blink.Change) {
 	m.t.Helper()
 	var b blink.Builder
 	if n, err := b.Apply(m.geometry(), m.node(a), changes); err != nil || n != 1 {
@@ -144,14 +144,14 @@ func (m *arbor) apply(a memory.Addr, changes ...blink.Change) {
 }
 
 // row is entry i of the leaf number l.
-func (m *arbor) row(l, i int) (leaf memory.Addr, key []byte, block memory.Addr, class memory.Class) {
+func (m *arbor) row(l, i int) (leaf layout.Addr, key []byte, block layout.Addr, class layout.Class) {
 	leaf = m.levels[0][l]
 	n := m.node(leaf)
 	return leaf, n.AppendKey(nil, i), n.Addr(i), n.Class(i)
 }
 
 // liveRow is the first entry of leaf number l that leads to a live record, or of a leaf behind it.
-func (m *arbor) liveRow(l int) (leaf memory.Addr, key []byte, block memory.Addr, class memory.Class) {
+func (m *arbor) liveRow(l int) (leaf layout.Addr, key []byte, block layout.Addr, class layout.Class) {
 	for ; ; l++ {
 		for i := range m.node(m.levels[0][l]).Count() {
 			leaf, key, block, class = m.row(l, i)
@@ -163,11 +163,11 @@ func (m *arbor) liveRow(l int) (leaf memory.Addr, key []byte, block memory.Addr,
 }
 
 // unused is a free block of a class.
-func (m *arbor) unused(class memory.Class) memory.Addr {
+func (m *arbor) unused(class layout.Class) layout.Addr {
 	for id := range m.l.Segments {
-		if s := &m.l.Segments[id]; s.Kind == memory.KindBlocks && s.Class == class {
+		if s := &m.l.Segments[id]; s.Kind == layout.KindBlocks && s.Class == class {
 			for off := uint32(0); off+class.Size() <= m.l.SegmentSize; off += class.Size() {
-				a := memory.MakeAddr(memory.SegmentID(id), off)
+				a := layout.MakeAddr(layout.SegmentID(id), off)
 				if record.Image(m.get(a, 0, 64)).Meta().State() == record.Free {
 					return a
 				}
@@ -179,20 +179,20 @@ func (m *arbor) unused(class memory.Class) memory.Addr {
 }
 
 // free makes a block free on a copy.
-func (m *arbor) freeBlock(a memory.Addr, class memory.Class, k int) {
+func (m *arbor) freeBlock(a layout.Addr, class layout.Class, k int) {
 	img := make(record.Image, record.LineSize)
 	img.PutFree(a, record.MakeTxID(1, 1), 1, class, 1)
 	m.put(a, k, img)
 }
 
-// treeDamage is one kind of damage of an ordered table. do returns what is to be found; says is what one of the
-// findings says.
+// treeDamage is one kind of damage of an ordered table. do returns what is to be found; says is
+// what one of the findings says.
 type treeDamage struct {
-	name  string
-	mends bool // a repair brings back every byte
-	clean bool // nothing is left to do after a repair
-	says  string
-	do    func(m *arbor) []want
+	name    string
+	repairs bool // a repair brings back every byte
+	clean   bool // nothing is left to do after a repair
+	says    string
+	do      func(m *arbor) []want
 }
 
 var treeDamages = []treeDamage{
@@ -260,12 +260,14 @@ var treeDamages = []treeDamage{
 		return []want{{verify.KindNode, a, 0}}
 	}},
 	{"a gap between two leaves", false, false, "and the node before it ends at", func(m *arbor) []want {
-		// As if a split had written its left part, and the right link still led to the node behind both.
+		// As if a split had written its left part, and the right link still led to the node behind
+		// both.
 		a, g := m.levels[0][1], m.geometry()
 		g.MaxEntries = m.node(a).Count()
 		_, key, block, class := m.row(1, g.MaxEntries-1)
 		var b blink.Builder
-		if n, err := b.Apply(g, m.node(a), []blink.Change{{Op: blink.Insert, Key: append(key, 0), Addr: block, Class: class}}); err != nil || n != 2 {
+		if n, err := b.Apply(g, m.node(a),
+			[]blink.Change{{Op: blink.Insert, Key: append(key, 0), Addr: block, Class: class}}); err != nil || n != 2 {
 			m.t.Fatalf("%d images, %v", n, err)
 		}
 		if !m.change(a, b.AppendImage(nil, 0, m.levels[0][2])) {
@@ -277,7 +279,8 @@ var treeDamages = []treeDamage{
 		a := m.levels[1][0]
 		n := m.node(a)
 		key := n.AppendKey(nil, 1)
-		m.apply(a, blink.Change{Op: blink.Delete, Key: key}, blink.Change{Op: blink.Insert, Key: append(bytes.Clone(key), 0), Addr: n.Addr(1)})
+		m.apply(a, blink.Change{Op: blink.Delete, Key: key},
+			blink.Change{Op: blink.Insert, Key: append(bytes.Clone(key), 0), Addr: n.Addr(1)})
 		return []want{{verify.KindNode, n.Addr(1), 0}}
 	}},
 	{"a right link that skips a leaf", false, false, "the node before it ends at", func(m *arbor) []want {
@@ -362,7 +365,8 @@ func TestTreeDamageIsFound(t *testing.T) {
 			wants := d.do(m)
 			before, found := check(t, dir, false)
 			compare(t, wants, found)
-			if !slices.ContainsFunc(found, func(f verify.Finding) bool { return strings.Contains(f.What, d.says) }) && len(wants) > 0 {
+			if !slices.ContainsFunc(found, func(f verify.Finding) bool { return strings.Contains(f.What, d.says) }) &&
+				len(wants) > 0 {
 				t.Errorf("nothing says %q:\n%s", d.says, show(found))
 			}
 			for _, f := range found {
@@ -376,7 +380,7 @@ func TestTreeDamageIsFound(t *testing.T) {
 			sum, found := check(t, dir, true)
 			_, again := check(t, dir, false)
 			switch {
-			case d.mends && (len(again) > 0 || !m.whole()):
+			case d.repairs && (len(again) > 0 || !m.whole()):
 				t.Errorf("after repair, bytes as before: %v;\n%s", m.whole(), show(again))
 			case d.clean != sum.Clean() || d.clean != (len(again) == 0):
 				t.Errorf("clean is %v; after repair:\n%s", sum.Clean(), show(again))
@@ -390,7 +394,8 @@ func TestTreeDamageIsFound(t *testing.T) {
 	}
 }
 
-// TestHealthyTreesAreClean checks ordered tables after churn, and again after they were opened and changed once more.
+// TestHealthyTreesAreClean checks ordered tables after churn, and again after they were opened and
+// changed once more.
 func TestHealthyTreesAreClean(t *testing.T) {
 	for _, v := range []variant{{blades: 1}, {blades: 2, backups: 1}, {blades: 4, backups: 2}} {
 		t.Run(fmt.Sprintf("blades=%d,backups=%d", v.blades, v.backups), func(t *testing.T) {
@@ -407,8 +412,10 @@ func TestHealthyTreesAreClean(t *testing.T) {
 				for _, l := range m.levels {
 					nodes += len(l)
 				}
-				if x.Levels != len(m.levels) || x.Leaves != uint64(len(m.levels[0])) || x.Nodes != uint64(nodes) || sum.Nodes != x.Nodes ||
-					x.Records == 0 || x.Records != sum.Live || x.Tombstones != sum.Absent || x.Slots != x.Records+x.Tombstones || x.Unwalked || !sum.Clean() {
+				if x.Levels != len(m.levels) || x.Leaves != uint64(len(m.levels[0])) || x.Nodes != uint64(nodes) ||
+					sum.Nodes != x.Nodes ||
+					x.Records == 0 || x.Records != sum.Live || x.Tombstones != sum.Absent ||
+					x.Slots != x.Records+x.Tombstones || x.Unwalked || !sum.Clean() {
 					t.Errorf("%+v", sum)
 				}
 			}
@@ -416,8 +423,8 @@ func TestHealthyTreesAreClean(t *testing.T) {
 	}
 }
 
-// TestUnfinishedTree: the blocks of a table whose creation was stopped before the catalog says where its root is are
-// leaks, which a repair gives back.
+// TestUnfinishedTree: the blocks of a table whose creation was stopped before the catalog says
+// where its root is are leaks, which a repair gives back.
 func TestUnfinishedTree(t *testing.T) {
 	dir := t.TempDir()
 	plantTree(t, dir, variant{blades: 2, backups: 1}, 100)
@@ -425,14 +432,14 @@ func TestUnfinishedTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := db.Space().CreateOrderedTable("stopped", nil, 12, 100, nil)
+	table, err := db.Space().CreateNodesTable("stopped", nil, 12, 100, nil)
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	m := prune(t, dir)
 	a := m.unused(m.nodes)
 	img := make(record.Image, m.nodes.Size())
-	n := img.Put(a, record.MakeTxID(1, 1), record.Node, table.ID, m.nodes, 0, nil, blink.AppendLeaf(nil, m.geometry()))
+	n := img.Put(a, record.MakeTxID(1, 1), record.Node, table.ID, m.nodes, 0, nil, blink.AppendLeaf(nil))
 	for k := range m.v.Copies(a) {
 		m.put(a, k, img[:n])
 	}
@@ -446,8 +453,8 @@ func TestUnfinishedTree(t *testing.T) {
 	}
 }
 
-// TestDumpNode shows every node, by its address and by a key, and records of ordered tables by their keys; and says what
-// is in the way where a node is damaged, or is none.
+// TestDumpNode shows every node, by its address and by a key, and records of ordered tables by
+// their keys; and says what is in the way where a node is damaged, or is none.
 func TestDumpNode(t *testing.T) {
 	dir := t.TempDir()
 	plantTree(t, dir, variant{blades: 2, backups: 1}, 1500)
@@ -466,27 +473,32 @@ func TestDumpNode(t *testing.T) {
 		}
 		return b.String()
 	}
-	if s := shown(func(p *verify.Dump) error { return p.Node(m.root) }); !strings.Contains(s, fmt.Sprintf("level %d at %v", len(m.levels)-1, m.levels[len(m.levels)-1][0])) {
+	if s := shown(func(p *verify.Dump) error { return p.Node(m.root) }); !strings.Contains(s,
+		fmt.Sprintf("level %d at %v", len(m.levels)-1, m.levels[len(m.levels)-1][0])) {
 		t.Error(s)
 	}
 	for level, nodes := range m.levels {
 		for _, a := range nodes {
 			s := shown(func(p *verify.Dump) error { return p.Node(a + 70) })
 			n := m.node(a)
-			if strings.Count(s, "\n") != 3+n.Count() || !strings.Contains(s, fmt.Sprintf("node of level %d of the index of table 1 \"orders\"", level)) ||
+			if strings.Count(s, "\n") != 3+n.Count() ||
+				!strings.Contains(s, fmt.Sprintf("node of level %d of the index of table 1 \"orders\"", level)) ||
 				!strings.Contains(s, ": sound") || n.Count() > 0 && !strings.Contains(s, n.Addr(n.Count()-1).String()) {
 				t.Fatal(s)
 			}
 		}
 	}
 	leaf, key, block, _ := m.liveRow(4)
-	if s := shown(func(p *verify.Dump) error { return p.NodeOf(table, key) }); !strings.HasPrefix(s, leaf.String()) || !strings.Contains(s, fmt.Sprintf("%q", key[:6])[:7]) {
+	if s := shown(func(p *verify.Dump) error { return p.NodeOf(table, key) }); !strings.HasPrefix(s, leaf.String()) ||
+		!strings.Contains(s, fmt.Sprintf("%q", key[:6])[:7]) {
 		t.Error(s)
 	}
-	if s := shown(func(p *verify.Dump) error { return p.Key(table, key) }); !strings.Contains(s, fmt.Sprintf("the leaf at %v points to %v", leaf, block)) {
+	if s := shown(func(p *verify.Dump) error { return p.Key(table, key) }); !strings.Contains(s,
+		fmt.Sprintf("the leaf at %v points to %v", leaf, block)) {
 		t.Error(s)
 	}
-	if p := d.NewDump(&strings.Builder{}); !errors.Is(p.Key(table, []byte("none")), verify.ErrNoSuch) || !errors.Is(p.Node(block), verify.ErrNoSuch) {
+	if p := d.NewDump(&strings.Builder{}); !errors.Is(p.Key(table, []byte("none")), verify.ErrNoSuch) ||
+		!errors.Is(p.Node(block), verify.ErrNoSuch) {
 		t.Error("a key or a node that is none is shown")
 	}
 	defer m.heal()
@@ -495,7 +507,9 @@ func TestDumpNode(t *testing.T) {
 		t.Error(s)
 	}
 	m.flip(leaf+record.LineSize+20, 1)
-	for _, err := range []error{d.NewDump(&strings.Builder{}).Key(table, key), d.NewDump(&strings.Builder{}).NodeOf(table, key)} {
+	for _, err := range []error{
+		d.NewDump(&strings.Builder{}).Key(table, key), d.NewDump(&strings.Builder{}).NodeOf(table, key),
+	} {
 		if !errors.Is(err, verify.ErrNoSuch) || !strings.Contains(err.Error(), leaf.String()) {
 			t.Error(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/verify"
@@ -49,7 +50,8 @@ func TestTwins(t *testing.T) {
 		}
 		index := false
 		for _, f := range found {
-			inIndex := f.Addr != 0 && m.l.Segments[f.Addr.Segment()].Kind == memory.KindIndex && f.Addr.Offset() >= memory.FirstExtent(testSegment)
+			inIndex := f.Addr != 0 && m.l.Segments[f.Addr.Segment()].Kind == layout.KindIndex &&
+				f.Addr.Offset() >= memory.FirstExtent(testSegment)
 			index = index || inIndex && f.Kind != verify.KindExtent
 		}
 		if index {

@@ -6,17 +6,18 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/verify"
 )
 
-// TestUnswept: what coordinators have left that are forgotten is unfinished as long as the catalog says that it is still to be swept.
-// When it was, or when the sweep has left what is damaged, it is damage; and so is a record that is damaged, in every case. An extent
-// without an index is unfinished, too, as long as a coordinator may have left it.
+// TestUnswept: what coordinators have left that are forgotten is unfinished as long as the catalog
+// says that it is still to be swept. When it was, or when the sweep has left what is damaged, it is
+// damage; and so is a record that is damaged, in every case. An extent without an index is
+// unfinished, too, as long as a coordinator may have left it.
 func TestUnswept(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 100)
@@ -45,20 +46,27 @@ func TestUnswept(t *testing.T) {
 	}
 	for _, x := range []struct {
 		name       string
-		change     func(l *memory.Layout)
+		change     func(l *layout.Layout)
 		unfinished []verify.Kind
 	}{
-		{"swept", func(*memory.Layout) {}, nil},
-		{"loose", func(l *memory.Layout) { l.Loose = true }, []verify.Kind{verify.KindOrphan}},
-		{"unswept", func(l *memory.Layout) { l.Unswept = true }, []verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit}},
-		{"unswept after a loss", func(l *memory.Layout) { l.Unswept, l.Hollow = true, true }, []verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit, verify.KindDangling}},
-		{"swept but for damage", func(l *memory.Layout) { l.Unswept, l.Hollow, l.Spared = true, true, true }, nil},
+		{"swept", func(*layout.Layout) {}, nil},
+		{"loose", func(l *layout.Layout) { l.Leaked = true }, []verify.Kind{verify.KindOrphan}},
+		{
+			"unswept", func(l *layout.Layout) { l.Unswept = true },
+			[]verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit},
+		},
+		{
+			"unswept after a loss", func(l *layout.Layout) { l.Unswept, l.Dangling = true, true },
+			[]verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit, verify.KindDangling},
+		},
+		{"swept but for damage", func(l *layout.Layout) { l.Unswept, l.Dangling, l.OnlyDamage = true, true, true },
+			nil},
 	} {
 		h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := memory.LoadLayout(h.Catalog)
+		l, err := layout.LoadLayout(h.Catalog)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +85,9 @@ func TestUnswept(t *testing.T) {
 		if err != nil || sum.Clean() || int(sum.Unfinished) != len(x.unfinished) {
 			t.Errorf("%s: %+v, %v", x.name, sum, err)
 		}
-		for _, kind := range []verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit, verify.KindDangling, verify.KindRecord} {
+		for _, kind := range []verify.Kind{
+			verify.KindOrphan, verify.KindLock, verify.KindSplit, verify.KindDangling, verify.KindRecord,
+		} {
 			if got[kind] != 1 || len(got) != 5 {
 				t.Errorf("%s: %v", x.name, got)
 			}

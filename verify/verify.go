@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -15,10 +15,10 @@ import (
 // Database is attached to the blades of a database. It belongs to one goroutine.
 type Database struct {
 	f rdma.Fabric
-	l *memory.Layout
+	l *layout.Layout
 	t *rdma.Thread
 	c *rdma.Coro
-	v *memory.View
+	v *layout.View
 	// stale: the epoch has moved, and the keys open nothing any more.
 	stale bool
 }
@@ -33,7 +33,7 @@ const (
 // Attach attaches to the blades that a catalog's layout describes. It reads and
 // changes nothing, so the headers of the regions may be anything. The database
 // must not be in use by anybody who writes.
-func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
+func Attach(f rdma.Fabric, l *layout.Layout) (*Database, error) {
 	infos := f.Blades()
 	if len(infos) != len(l.Blades) {
 		return nil, fmt.Errorf("%w: %d are there, the catalog names %d", ErrGeometry, len(infos), len(l.Blades))
@@ -41,7 +41,8 @@ func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
 	keys := make([]rdma.Key, len(infos))
 	for i := range infos {
 		if infos[i].Size < l.Blades[i].Size {
-			return nil, fmt.Errorf("%w: blade %d has %d bytes, the catalog says %d", ErrGeometry, i, infos[i].Size, l.Blades[i].Size)
+			return nil, fmt.Errorf("%w: blade %d has %d bytes, the catalog says %d",
+				ErrGeometry, i, infos[i].Size, l.Blades[i].Size)
 		}
 		keys[i] = infos[i].Key
 	}
@@ -50,11 +51,11 @@ func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
 	}
 	largest := uint32(chunk)
 	for i := range l.Segments {
-		if l.Segments[i].Kind == memory.KindBlocks {
+		if l.Segments[i].Kind == layout.KindBlocks {
 			largest = max(largest, l.Segments[i].Class.Size())
 		}
 	}
-	arena := 2*memory.MaxReplicas<<bits.Len32(largest-1) + arenaSpare
+	arena := 2*layout.MaxReplicas<<bits.Len32(largest-1) + arenaSpare
 	t, err := rdma.NewThread(f, rdma.ThreadOptions{Index: toolThread, Arena: arena})
 	if err != nil {
 		return nil, err
@@ -63,12 +64,12 @@ func Attach(f rdma.Fabric, l *memory.Layout) (*Database, error) {
 }
 
 // viewOf is the map of a layout.
-func viewOf(l *memory.Layout, keys []rdma.Key) *memory.View {
-	segs := make([]memory.Placement, len(l.Segments))
+func viewOf(l *layout.Layout, keys []rdma.Key) *layout.View {
+	segs := make([]layout.Placement, len(l.Segments))
 	for i := range l.Segments {
 		segs[i] = l.Segments[i].Placement
 	}
-	return memory.NewView(l.Epoch, segs, keys)
+	return layout.NewView(l.Epoch, segs, keys)
 }
 
 // toolThread is a number that no thread of the engine has.
@@ -78,12 +79,13 @@ const toolThread = 1<<16 + 1
 func (d *Database) Close() error { return d.t.Close() }
 
 // contains reports whether n bytes at a lie in a segment of the kind.
-func (d *Database) contains(a memory.Addr, n uint32, kind memory.SegmentKind) bool {
-	if a>>memory.AddrBits != 0 || int(a.Segment()) >= len(d.l.Segments) {
+func (d *Database) contains(a layout.Addr, n uint32, kind layout.SegmentKind) bool {
+	if a>>layout.AddrBits != 0 || int(a.Segment()) >= len(d.l.Segments) {
 		return false
 	}
 	s := &d.l.Segments[a.Segment()]
-	return s.Kind == kind && s.Placement.N > 0 && a.Offset() < d.l.SegmentSize && n <= d.l.SegmentSize-a.Offset()
+	return s.Kind == kind && s.Placement.N > 0 && !s.Leaving &&
+		a.Offset() < d.l.SegmentSize && n <= d.l.SegmentSize-a.Offset()
 }
 
 // tableName is the name of a table, or its number.
@@ -108,12 +110,12 @@ type Options struct {
 	Progress func(Progress)
 	// Free is called for each block whose primary says that it is free and unlocked, with
 	// the version word; nil: never.
-	Free func(a memory.Addr, version uint64)
+	Free func(a layout.Addr, version uint64)
 	// Missing says of blades why their regions are not there: each is a finding.
 	Missing map[rdma.BladeID]string
-	// Indexes tells which tables are secondary indexes: package txn has that (txn.CatalogIndexes). nil: their entries are
-	// records like others.
-	Indexes func(tables []memory.Table) []record.Secondary
+	// Indexes tells which tables are secondary indexes: package txn has that (txn.CatalogIndexes).
+	// nil: their entries are records like others.
+	Indexes func(tables []layout.Table) []record.Secondary
 	// Alive tells which coordinators are alive: their locks are in order. nil: none.
 	Alive func(coordinator uint32) bool
 	// Repair writes the replicas that others prove to be wrong:
@@ -125,8 +127,8 @@ type Options struct {
 	//     and the other way round if only that of a backup is;
 	//   - a live record that no slot leads to gets one, if its key has no other record and
 	//     nothing is left of anybody who has died;
-	//   - the block of a deleted record that no slot leads to, or of a node to which nothing leads in
-	//     a tree that is sound, is made free, likewise.
+	//   - the block of a deleted record that no slot leads to, or of a node to which nothing leads
+	//     in a tree that is sound, is made free, likewise.
 	//
 	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
 	// all if the database is unrecovered (Summary). The
@@ -137,7 +139,10 @@ type Options struct {
 // Check walks the database. The error says why the walk could not go on: that of
 // ctx or Report, or no arena; what is wrong with the database is in the findings.
 func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error) {
-	w := &walker{Database: d, ctx: ctx, o: o, pending: map[txid]string{}, fills: map[memory.Addr]txid{}, walks: map[uint16]*indexWalk{}, suspects: map[memory.Addr]bool{}, nodes: map[memory.Addr]nodePlace{}}
+	w := &walker{
+		Database: d, ctx: ctx, o: o, pending: map[txid]string{}, fills: map[layout.Addr]txid{},
+		walks: map[uint16]*indexWalk{}, suspects: map[layout.Addr]bool{}, nodes: map[layout.Addr]nodePlace{},
+	}
 	defer w.release()
 	defer func() { // what was never made, for want of space, is in the catalog alone
 		sum.Tables = slices.DeleteFunc(sum.Tables, func(t TableSummary) bool { return d.l.Tables[t.ID-1].Root == 0 })
@@ -149,7 +154,8 @@ func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error
 		name string
 		run  func()
 	}{
-		{"files", w.files}, {"regions", w.regions}, {"places", w.places}, {"extents", w.extentTables}, {"logs", w.logs}, {"indexes", w.indexes}, {"blocks", w.blocks},
+		{"files", w.files}, {"regions", w.regions}, {"places", w.places}, {"extents", w.extentTables}, {"logs", w.logs},
+		{"indexes", w.indexes}, {"blocks", w.blocks},
 	} {
 		w.stage = s.name
 		w.advance(0)
@@ -175,26 +181,27 @@ type walker struct {
 	done  uint64
 	total uint64
 
-	chunks [memory.MaxReplicas]uint32 // arena: a chunk of each copy
-	whole  [memory.MaxReplicas]uint32 // arena: a block of each copy
+	chunks [layout.MaxReplicas]uint32 // arena: a chunk of each copy
+	whole  [layout.MaxReplicas]uint32 // arena: a block of each copy
 	size   int                        // of each of these
 	small  uint32                     // arena: smallSize bytes
 	batch  rdma.Batch
 
 	linked  [][]uint64 // by segment: a bit for each block that a slot, or a node, leads to
-	extents map[memory.SegmentID]*extentTable
+	extents map[layout.SegmentID]*extentTable
 	pending map[txid]string      // transactions that are undecided: what is known of them
-	fills   map[memory.Addr]txid // blocks that were free, and that one of them fills
+	fills   map[layout.Addr]txid // blocks that were free, and that one of them fills
 
 	secondary []record.Secondary
 	keySets   map[uint16]*keySet      // by table
 	entries   map[uint16][]entryPlace // by table
 
 	walks    map[uint16]*indexWalk // by table: those that were followed to their end
-	suspects map[memory.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
+	suspects map[layout.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
 	orphans  []orphan
-	nodes    map[memory.Addr]nodePlace // of ordered tables, of which a copy is at fault
-	dark     map[rdma.RemoteAddr]bool  // parts of files, by their numbers, of which it was said that they cannot be read
+	nodes    map[layout.Addr]nodePlace // of ordered tables, of which a copy is at fault
+	// parts of files, by their numbers, of which it was said that they cannot be read
+	dark map[rdma.RemoteAddr]bool
 }
 
 // smallSize is the size of the small buffer.
@@ -211,7 +218,7 @@ func (w *walker) prepare() error {
 		}
 		w.sum.Segments++
 		w.total += uint64(w.l.SegmentSize)
-		if s.Kind == memory.KindBlocks {
+		if s.Kind == layout.KindBlocks {
 			w.size = max(w.size, int(s.Class.Size()))
 			w.linked[i] = make([]uint64, (w.l.SegmentSize/s.Class.Size()+63)/64)
 		}
@@ -234,7 +241,7 @@ func (w *walker) prepare() error {
 		errs = append(errs, err)
 		return a
 	}
-	for k := range memory.MaxReplicas {
+	for k := range layout.MaxReplicas {
 		w.chunks[k], w.whole[k] = take(w.size), take(w.size)
 	}
 	w.small = take(smallSize)
@@ -249,7 +256,7 @@ func (w *walker) release() {
 	if w.size == 0 {
 		return
 	}
-	for k := range memory.MaxReplicas {
+	for k := range layout.MaxReplicas {
 		w.t.Free(w.chunks[k], w.size)
 		w.t.Free(w.whole[k], w.size)
 	}

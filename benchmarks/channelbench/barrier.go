@@ -57,7 +57,8 @@ func barrier(ctx context.Context, c *Config, p *Point) error {
 		}
 		for j, x := range came {
 			if x < came[s.n] {
-				return fmt.Errorf("%w: member %d has left round %d before member %d has come", errWrong, s.n, came[s.n], j)
+				return fmt.Errorf("%w: member %d has left round %d before member %d has come",
+					errWrong, s.n, came[s.n], j)
 			}
 		}
 		return nil

@@ -48,7 +48,9 @@ func TestRun(t *testing.T) {
 		}
 	}
 	var table, page bytes.Buffer
-	for _, err := range []error{first.WriteTable(&table), first.WriteHTML(&page), first.WriteCSV(&table), first.WriteJSON(&table)} {
+	for _, err := range []error{
+		first.WriteTable(&table), first.WriteHTML(&page), first.WriteCSV(&table), first.WriteJSON(&table),
+	} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -72,10 +74,12 @@ func TestCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][2]float64{ // verbs of an update, and of a lookup
-		"ours, KV": {4, 1}, "LOCO's layout": {5, 1}, "LOCO's layout, no fence": {4, 1}, "leaves of 1 KiB, test and set": {4, 1},
+		"ours, KV": {4, 1}, "LOCO's layout": {5, 1}, "LOCO's layout, no fence": {4, 1},
+		"leaves of 1 KiB, test and set": {4, 1},
 	}
 	for _, p := range r.Points {
-		if p.X != 1 || !strings.Contains(p.Setting, "uniform") && p.Setting != "" || strings.HasPrefix(p.Setting, "half") {
+		if p.X != 1 || !strings.Contains(p.Setting, "uniform") && p.Setting != "" ||
+			strings.HasPrefix(p.Setting, "half") {
 			continue
 		}
 		verbs := want[p.Variant][0]
@@ -88,7 +92,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestWindow: a thread has as many operations under way as LOCO's window of 128 has, and more of them are done than with 3.
+// TestWindow: a thread has as many operations under way as LOCO's window of 128 has, and more of
+// them are done than with 3.
 func TestWindow(t *testing.T) {
 	c := small
 	c.Experiments, c.Nodes, c.Threads, c.Keys = []string{"fence"}, 2, 1, 4000
@@ -111,7 +116,9 @@ func TestWindow(t *testing.T) {
 
 // TestConfig: faults are listed, all of them, and a run that is interrupted has the points before.
 func TestConfig(t *testing.T) {
-	err := channelbench.Config{Experiments: []string{"chess"}, Nodes: 65, Threads: 1000, Keys: -1, Duration: -1}.Validate()
+	err := channelbench.Config{
+		Experiments: []string{"chess"}, Nodes: 65, Threads: 1000, Keys: -1, Duration: -1,
+	}.Validate()
 	if !errors.Is(err, channelbench.ErrConfig) {
 		t.Fatal(err)
 	}
@@ -136,7 +143,9 @@ func TestConfig(t *testing.T) {
 // TestObjects: each operation works on several threads at once, and checks what it does.
 func TestObjects(t *testing.T) {
 	for _, threads := range []int{1, 3} {
-		r, err := channelbench.RunObjects(context.Background(), channelbench.ObjectsConfig{Threads: threads, Duration: 5 * time.Millisecond}, nil)
+		r, err := channelbench.RunObjects(context.Background(), channelbench.ObjectsConfig{
+			Threads: threads, Duration: 5 * time.Millisecond,
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +159,8 @@ func TestObjects(t *testing.T) {
 		}
 	}
 	err := channelbench.ObjectsConfig{Operations: []string{"chess"}, Threads: 65, Duration: -1}.Validate()
-	if !errors.Is(err, channelbench.ErrConfig) || !strings.Contains(err.Error(), "chess") || !strings.Contains(err.Error(), "Threads") {
+	if !errors.Is(err, channelbench.ErrConfig) || !strings.Contains(err.Error(), "chess") ||
+		!strings.Contains(err.Error(), "Threads") {
 		t.Error(err)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// judged adds the claims whose points were all measured, if all were: total is how many there should be.
+// judged adds the claims whose points were all measured, if all were: total is how many there
+// should be.
 func (r *Report) judged(total int) *Report {
 	if len(r.Points) < total {
 		return r
@@ -47,11 +48,13 @@ func (r *Report) claim(experiment, what, published string, holds bool, format st
 }
 
 func (r *Report) judgeBarrier() {
-	table, homes, tree := last(r.curve("barrier", "", barrierTable), 32), last(r.curve("barrier", "", barrierHomes), 32), last(r.curve("barrier", "", barrierTree), 32)
+	table, homes, tree := last(r.curve("barrier", "", barrierTable), 32), last(r.curve("barrier", "", barrierHomes),
+		32), last(r.curve("barrier", "", barrierTree), 32)
 	if table.Ops == 0 {
 		return
 	}
-	r.claim("barrier", fmt.Sprintf("%v members: a table is not slower than copies at all nodes", table.X), "-", table.MeanUs <= 1.02*homes.MeanUs,
+	r.claim("barrier", fmt.Sprintf("%v members: a table is not slower than copies at all nodes", table.X), "-",
+		table.MeanUs <= 1.02*homes.MeanUs,
 		"table %.1f us with %.1f verbs a member, copies %.1f us with %.1f, dissemination %.1f us with %.1f",
 		table.MeanUs, table.VerbsOp, homes.MeanUs, homes.VerbsOp, tree.MeanUs, tree.VerbsOp)
 }
@@ -62,22 +65,28 @@ func (r *Report) judgeLock() {
 		return
 	}
 	from, to := ticket[1], ticket[len(ticket)-1]
-	r.claim("lock", fmt.Sprintf("tickets keep their rate from %v to %v nodes", from.X, to.X), "-", to.Kops >= 0.8*from.Kops, "x %.2f", to.Kops/from.Kops)
+	r.claim("lock", fmt.Sprintf("tickets keep their rate from %v to %v nodes", from.X, to.X), "-",
+		to.Kops >= 0.8*from.Kops, "x %.2f", to.Kops/from.Kops)
 	a, b := set[1], set[len(set)-1]
-	r.claim("lock", fmt.Sprintf("test and set loses it from %v to %v nodes", a.X, b.X), "-", b.Kops < 0.8*a.Kops, "x %.2f", b.Kops/a.Kops)
+	r.claim("lock", fmt.Sprintf("test and set loses it from %v to %v nodes", a.X, b.X), "-", b.Kops < 0.8*a.Kops,
+		"x %.2f", b.Kops/a.Kops)
 	m := last(r.curve("lock", "", lockMutex), to.X)
-	r.claim("lock", fmt.Sprintf("%v nodes: first come, first served lets no member starve", to.X), "-", to.Least >= 0.5 && m.Least < 0.5,
+	r.claim("lock", fmt.Sprintf("%v nodes: first come, first served lets no member starve", to.X), "-",
+		to.Least >= 0.5 && m.Least < 0.5,
 		"the member that is served least has %.2f of the mean with TicketLock, %.2f with Mutex", to.Least, m.Least)
 }
 
 func (r *Report) judgeHandOver() {
-	handed, ticket, loco := r.curve("handover", "", lockHanded), r.curve("handover", "", lockTicket), r.curve("handover", "", lockLOCO)
+	handed, ticket, loco := r.curve("handover", "", lockHanded), r.curve("handover", "", lockTicket),
+		r.curve("handover", "", lockLOCO)
 	if len(handed) == 0 {
 		return
 	}
 	x, y, z := handed[len(handed)-1], ticket[len(ticket)-1], loco[len(loco)-1]
-	r.claim("handover", fmt.Sprintf("%v coroutines a node: handing over within a node pays", x.X), "-", x.Kops > y.Kops && x.Least >= 0.5,
-		"x %.2f with %.1f verbs instead of %.1f; LOCO's tickets, not handed over: x %.2f. Least of a coroutine, by the mean: %.2f",
+	r.claim("handover", fmt.Sprintf("%v coroutines a node: handing over within a node pays", x.X), "-",
+		x.Kops > y.Kops && x.Least >= 0.5,
+		"x %.2f with %.1f verbs instead of %.1f; LOCO's tickets, not handed over: x %.2f. Least of a coroutine, by "+
+			"the mean: %.2f",
 		x.Kops/y.Kops, x.VerbsOp, y.VerbsOp, z.Kops/y.Kops, x.Least)
 }
 
@@ -87,7 +96,8 @@ func (r *Report) judgeTransfer() {
 		return
 	}
 	x, y := ours[len(ours)-1], theirs[len(theirs)-1]
-	r.claim("transfer", fmt.Sprintf("%v nodes: tickets with owners against LOCO's without", x.X), "-", x.Kops >= 0.8*y.Kops, "x %.2f", x.Kops/y.Kops)
+	r.claim("transfer", fmt.Sprintf("%v nodes: tickets with owners against LOCO's without", x.X), "-",
+		x.Kops >= 0.8*y.Kops, "x %.2f", x.Kops/y.Kops)
 }
 
 // judgeMap compares the orders of figure 5 at the most nodes.
@@ -104,7 +114,8 @@ func (r *Report) judgeMap() {
 			if mix.updates > 0 && d.theta == 0 {
 				published, holds = "Sherman > LOCO", loco.Kops < sherman.Kops
 			}
-			r.claim("kv", fmt.Sprintf("%s, %v nodes", setting, ours.X), published, holds, "LOCO/Sherman %.2f, ours/LOCO %.2f, ours/Sherman %.2f",
+			r.claim("kv", fmt.Sprintf("%s, %v nodes", setting, ours.X), published, holds,
+				"LOCO/Sherman %.2f, ours/LOCO %.2f, ours/Sherman %.2f",
 				loco.Kops/sherman.Kops, ours.Kops/loco.Kops, ours.Kops/sherman.Kops)
 		}
 	}
@@ -114,8 +125,10 @@ func (r *Report) judgeFence() {
 	ours, loco, unsafe := r.curve("fence", "", kvOurs), r.curve("fence", "", kvLOCO), r.curve("fence", "", kvUnsafe)
 	for i := range ours {
 		lost := 100 * (1 - loco[i].Kops/unsafe[i].Kops)
-		r.claim("fence", fmt.Sprintf("%v nodes: the fence costs an update of LOCO's layout", ours[i].X), "15 %", lost >= 10 && lost <= 20,
-			"%.0f %%; ours has none, and does %.2f times what LOCO's does with it, %.2f without", lost, ours[i].Kops/loco[i].Kops, ours[i].Kops/unsafe[i].Kops)
+		r.claim("fence", fmt.Sprintf("%v nodes: the fence costs an update of LOCO's layout", ours[i].X), "15 %",
+			lost >= 10 && lost <= 20,
+			"%.0f %%; ours has none, and does %.2f times what LOCO's does with it, %.2f without",
+			lost, ours[i].Kops/loco[i].Kops, ours[i].Kops/unsafe[i].Kops)
 	}
 }
 
@@ -151,6 +164,7 @@ func (r *Report) judgeFailure() {
 	}
 	if n > 0 {
 		within := (2*failTerm + 10*r.profile.RoundTripNs) / 1e3
-		r.claim("failure", "others go on within two terms and ten round trips", "-", most <= within, "%.2f to %.2f terms", least*1e3/failTerm, most*1e3/failTerm)
+		r.claim("failure", "others go on within two terms and ten round trips",
+			"-", most <= within, "%.2f to %.2f terms", least*1e3/failTerm, most*1e3/failTerm)
 	}
 }

@@ -47,7 +47,8 @@ type Point struct {
 	P99Us   float64 `json:"p99_us"`
 	VerbsOp float64 `json:"verbs_per_op"`
 	TripsOp float64 `json:"round_trips_per_op"`
-	// Least is how many operations the member has done that has done the fewest, as a share of the mean.
+	// Least is how many operations the member has done that has done the fewest, as a
+	// share of the mean.
 	Least float64 `json:"least"`
 	// Deviation and Peak are of the output of the converters, as a share of what it should be.
 	Deviation float64 `json:"deviation,omitempty"`
@@ -67,7 +68,8 @@ type setup struct {
 }
 
 var experiments = []experiment{
-	{"barrier", barriers}, {"lock", locks}, {"handover", handOvers}, {"transfer", transfers}, {"kv", maps}, {"fence", fences}, {"converter", converters}, {"failure", failures},
+	{"barrier", barriers}, {"lock", locks}, {"handover", handOvers}, {"transfer", transfers}, {"kv", maps},
+	{"fence", fences}, {"converter", converters}, {"failure", failures},
 }
 
 // Names lists the experiments.
@@ -83,7 +85,8 @@ func (c *Config) defaults() {
 		c.Experiments = Names()
 	}
 	c.Profile = cmp.Or(c.Profile, sim.RoCE25())
-	c.Nodes, c.Threads, c.Window, c.Keys = cmp.Or(c.Nodes, 16), cmp.Or(c.Threads, 4), cmp.Or(c.Window, 3), cmp.Or(c.Keys, 20_000)
+	c.Nodes, c.Threads, c.Window, c.Keys = cmp.Or(c.Nodes, 16), cmp.Or(c.Threads, 4), cmp.Or(c.Window, 3),
+		cmp.Or(c.Keys, 20_000)
 	c.Duration = cmp.Or(c.Duration, 4*time.Millisecond)
 }
 
@@ -100,12 +103,16 @@ func (c Config) Validate() error {
 	c.defaults()
 	var bad validate.Faults
 	for _, name := range c.Experiments {
-		bad.Check(slices.Contains(Names(), name), "experiment %q: it must be one of %s", name, strings.Join(Names(), ", "))
+		bad.Check(slices.Contains(Names(), name), "experiment %q: it must be one of %s",
+			name, strings.Join(Names(), ", "))
 	}
 	bad.Check(c.Nodes >= 2 && c.Nodes <= maxNodes, "Nodes is %d: from 2 to %d are possible", c.Nodes, maxNodes)
-	bad.Check(c.Threads > 0 && c.Window > 0 && c.Nodes*c.Threads*c.Window <= maxSeats, "Threads is %d, and Window %d: with %d nodes at most %d are possible all together", c.Threads, c.Window, c.Nodes, maxSeats)
+	bad.Check(c.Threads > 0 && c.Window > 0 && c.Nodes*c.Threads*c.Window <= maxSeats,
+		"Threads is %d, and Window %d: with %d nodes at most %d are possible all together",
+		c.Threads, c.Window, c.Nodes, maxSeats)
 	bad.Check(c.Keys > 0 && c.Keys <= maxKeys, "Keys is %d: from 1 to %d are possible", c.Keys, maxKeys)
-	bad.Check(c.Duration > 0 && c.Duration <= maxRuntime, "Duration is %v: up to %v are possible", c.Duration, maxRuntime)
+	bad.Check(c.Duration > 0 && c.Duration <= maxRuntime, "Duration is %v: up to %v are possible",
+		c.Duration, maxRuntime)
 	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
 }
 
@@ -117,8 +124,8 @@ func (c *Config) counts(least, most int) (all []int) {
 	return append(all, min(most, c.Nodes))
 }
 
-// Run measures all points of the experiments, in order. progress hears of each; done and total count
-// them. When ctx ends, the points measured so far are returned with its cause.
+// Run measures all points of the experiments, in order. progress hears of each; done and total
+// count them. When ctx ends, the points measured so far are returned with its cause.
 func Run(ctx context.Context, c Config, progress func(p *Point, done, total int)) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -143,7 +150,8 @@ func Run(ctx context.Context, c Config, progress func(p *Point, done, total int)
 			if ctx.Err() != nil {
 				return r.judged(len(todo)), context.Cause(ctx)
 			}
-			return nil, fmt.Errorf("channelbench: %s, %s %s at %v %s: %w", s.Experiment, s.Variant, s.Setting, s.X, s.XName, err)
+			return nil, fmt.Errorf("channelbench: %s, %s %s at %v %s: %w",
+				s.Experiment, s.Variant, s.Setting, s.X, s.XName, err)
 		}
 		r.Points = append(r.Points, s.Point)
 		if progress != nil {

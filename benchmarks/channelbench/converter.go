@@ -15,9 +15,9 @@ const (
 	convertLOCO = "LOCO, a copy at each node"
 )
 
-// The converters are averaged buck converters with a filter and a load. The controller is of proportional
-// and differential parts, whose gains leave a margin up to a period of some 50 us with the delay of
-// LOCO's layout. The paper does not give its own constants.
+// The converters are averaged buck converters with a filter and a load. The controller is of
+// proportional and differential parts, whose gains leave a margin up to a period of some 50 us with
+// the delay of LOCO's layout. The paper does not give its own constants.
 const (
 	conversions  = 20
 	inputVolts   = 12.0
@@ -30,8 +30,8 @@ const (
 
 	convertPeriod = 10_000 // ns, of a converter's loop
 	convertFor    = 5      // times Duration
-	// stableWithin is the deviation, root of the mean square in the second half, up to which an output
-	// counts as stable.
+	// stableWithin is the deviation, root of the mean square in the second half, up to which an
+	// output counts as stable.
 	stableWithin = 0.02
 )
 
@@ -188,10 +188,12 @@ func openObjects(w *world, s *seat) (wires, error) {
 		o.all[x.m.ID()] = x.n - 1
 	}
 	var err error
-	if o.rows, err = channel.OpenSST(s.ctx(), s.c, s.m.Scope("power"), "volts", channel.Plain[float64]("volts"), conversions+1); err != nil {
+	if o.rows, err = channel.OpenSST(s.ctx(), s.c, s.m.Scope("power"), "volts", channel.Plain[float64]("volts"),
+		conversions+1); err != nil {
 		return nil, err
 	}
-	if o.duty, err = channel.OpenOwned(s.ctx(), s.c, s.m.Scope("power"), "duty", channel.Plain[[conversions]float64]("duties")); err != nil {
+	if o.duty, err = channel.OpenOwned(s.ctx(), s.c, s.m.Scope("power"), "duty",
+		channel.Plain[[conversions]float64]("duties")); err != nil {
 		return nil, err
 	}
 	if s.n == 0 {
@@ -222,7 +224,8 @@ func (o *objects) tell(s *seat, i int, volts float64) (float64, error) {
 	return all[i], err
 }
 
-// copies are words at the nodes that read them: volts at node 0, the duty of converter i at node i+1.
+// copies are words at the nodes that read them: volts at node 0, the duty of converter i at node
+// i+1.
 type copies struct {
 	w      *world
 	pushed rdma.Batch

@@ -1,6 +1,6 @@
-// Package channelbench measures the objects of package channel: on the simulated RNIC beside what LOCO's
-// paper (Hodgkins, Madler, Izraelevitz, arXiv 2503.19270, 2025) says of its own, and on memory of this
-// process, operation by operation.
+// Package channelbench measures the objects of package channel: on the simulated RNIC beside what
+// LOCO's paper (Hodgkins, Madler, Izraelevitz, arXiv 2503.19270, 2025) says of its own, and on
+// memory of this process, operation by operation.
 //
 // # Experiments
 //
@@ -15,11 +15,11 @@
 //
 // # Stand-ins
 //
-// LOCO's code is not public. What it is compared with is made of its verbs, as the paper tells them:
-// a copy of each row at every node, written with N-1 WRITEs and read without a verb; tickets without
-// an owner; a lock on another node than its data, and a fence between. Sherman's stand-in reads leaves
-// of 1 KiB and locks by test and set. None of them survives a member that stops. A node of theirs has
-// memory of its own: its member sees that after 100 ns, without the network.
+// LOCO's code is not public. What it is compared with is made of its verbs, as the paper tells
+// them: a copy of each row at every node, written with N-1 WRITEs and read without a verb; tickets
+// without an owner; a lock on another node than its data, and a fence between. Sherman's stand-in
+// reads leaves of 1 KiB and locks by test and set. None of them survives a member that stops. A
+// node of theirs has memory of its own: its member sees that after 100 ns, without the network.
 //
 // The paper gives no latencies, and its curves are not retyped, so orders and ratios count, and no
 // absolute values.

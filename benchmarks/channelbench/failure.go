@@ -78,7 +78,8 @@ func (s *seat) holds(ctx context.Context, variant string) (func(ctx context.Cont
 		l, err := channel.OpenTicketLock(ctx, s.c, scope, "ticket")
 		return func(ctx context.Context) error { _, err := l.Lock(ctx, s.c); return err }, err
 	case dieKV:
-		v, err := channel.OpenKV(ctx, s.c, scope, "kv", channel.Plain[uint64]("key"), channel.Plain[uint64]("value"), channel.KVOptions{})
+		v, err := channel.OpenKV(ctx, s.c, scope, "kv", channel.Plain[uint64]("key"), channel.Plain[uint64]("value"),
+			channel.KVOptions{})
 		return func(ctx context.Context) error { _, _, err := v.Hold(ctx, s.c, 1); return err }, err
 	}
 	b, err := channel.OpenBarrier(ctx, s.c, scope, "barrier", 2)

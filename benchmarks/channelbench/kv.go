@@ -48,7 +48,9 @@ func maps(c *Config) (all []setup) {
 				}
 				for _, v := range []string{kvOurs, kvLOCO, kvSherman} {
 					p := Point{Setting: mix.name + ", " + d.name, Variant: v, X: float64(n), XName: "nodes"}
-					all = append(all, setup{p, func(ctx context.Context, c *Config, p *Point) error { return kv(ctx, c, p, mix.updates, d.theta) }})
+					all = append(all, setup{p, func(ctx context.Context, c *Config, p *Point) error {
+						return kv(ctx, c, p, mix.updates, d.theta)
+					}})
 				}
 			}
 		}
@@ -60,7 +62,9 @@ func fences(c *Config) (all []setup) {
 	for _, n := range []int{1, min(4, c.Nodes)} {
 		for _, v := range []string{kvOurs, kvLOCO, kvUnsafe} {
 			p := Point{Variant: v, X: float64(n), XName: "nodes"}
-			all = append(all, setup{p, func(ctx context.Context, c *Config, p *Point) error { return kv(ctx, c, p, 100, 0) }})
+			all = append(all, setup{p, func(ctx context.Context, c *Config, p *Point) error {
+				return kv(ctx, c, p, 100, 0)
+			}})
 		}
 	}
 	return all
@@ -77,7 +81,10 @@ func kv(ctx context.Context, c *Config, p *Point, updates uint64, theta float64)
 	blades := max(2, int(p.X)) // as LOCO's, whose data is shared out over the nodes
 	perBlade := uint64((c.Keys + blades - 1) / blades)
 	raw := 64*perBlade + 16*kvLocks
-	w, err := c.simulated(shape{nodes: int(p.X), threads: c.Threads, window: c.Window, blades: blades, raw: raw, arena: 1<<20 + c.Window*blades*kvArena})
+	w, err := c.simulated(shape{
+		nodes: int(p.X), threads: c.Threads, window: c.Window, blades: blades, raw: raw,
+		arena: 1<<20 + c.Window*blades*kvArena,
+	})
 	if err != nil {
 		return err
 	}
@@ -122,7 +129,9 @@ func (w *world) openStore(variant string, s *seat, perBlade uint64) (store, erro
 	case kvOurs:
 		k := &kvStore{}
 		for i := range w.blades() {
-			m, err := channel.OpenKV(s.ctx(), s.c, s.m.Scope("kv"), fmt.Sprintf("shard%d", i), channel.Plain[uint64]("key"), channel.Plain[uint64]("value"), channel.KVOptions{Keys: int(perBlade) + int(perBlade)/10 + 64})
+			m, err := channel.OpenKV(s.ctx(), s.c, s.m.Scope("kv"), fmt.Sprintf("shard%d", i),
+				channel.Plain[uint64]("key"), channel.Plain[uint64]("value"),
+				channel.KVOptions{Keys: int(perBlade) + int(perBlade)/10 + 64})
 			if err != nil {
 				return nil, err
 			}
@@ -152,8 +161,8 @@ func (k *kvStore) put(ctx context.Context, s *seat, key, value uint64) error {
 	return k.shards[key%uint64(len(k.shards))].Put(ctx, s.c, key, value)
 }
 
-// slots is LOCO's map with all keys in each index: a slot of 32 bytes for each, and tickets on other
-// nodes than the slots.
+// slots is LOCO's map with all keys in each index: a slot of 32 bytes for each, and tickets on
+// other nodes than the slots.
 type slots struct {
 	w     *world
 	locks uint64
@@ -182,8 +191,8 @@ func (k *slots) put(ctx context.Context, s *seat, key, value uint64) error {
 	return k.lock.writeBytes(s, k.at(key), s.word(1), 32)
 }
 
-// leaves is a map of leaves of 1 KiB: a lookup reads one, and so does an update, behind the CAS of the
-// lock, which lies on the same blade and is given back in the doorbell of the WRITE.
+// leaves is a map of leaves of 1 KiB: a lookup reads one, and so does an update, behind the CAS of
+// the lock, which lies on the same blade and is given back in the doorbell of the WRITE.
 type leaves struct {
 	w     *world
 	locks uint64

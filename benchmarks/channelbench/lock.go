@@ -90,8 +90,8 @@ func (k *ticket) write(s *seat, to rdma.RemoteAddr, local uint32) error {
 	return k.writeBytes(s, to, local, 8)
 }
 
-// writeBytes waits until the WRITE is placed, behind which the READ of no bytes is, and then gives the
-// lock back.
+// writeBytes waits until the WRITE is placed, behind which the READ of no bytes is, and then
+// gives the lock back.
 func (k *ticket) writeBytes(s *seat, to rdma.RemoteAddr, local, n uint32) error {
 	_, serving := k.words()
 	s.b.Reset()
@@ -239,12 +239,14 @@ func transfers(c *Config) (all []setup) {
 	return all
 }
 
-// transfer moves money between two accounts under the locks of both, which are taken in order. Accounts
-// are words over all blades.
+// transfer moves money between two accounts under the locks of both, which are taken in order.
+// Accounts are words over all blades.
 func transfer(ctx context.Context, c *Config, p *Point) error {
 	const blades, arena = 4, 1 << 20
 	accounts := uint64(8 * transferAccounts / blades)
-	w, err := c.simulated(shape{nodes: int(p.X), threads: c.Threads, window: 1, blades: blades, raw: accounts + 16*transferLocks, arena: arena})
+	w, err := c.simulated(shape{
+		nodes: int(p.X), threads: c.Threads, window: 1, blades: blades, raw: accounts + 16*transferLocks, arena: arena,
+	})
 	if err != nil {
 		return err
 	}

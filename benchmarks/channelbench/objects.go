@@ -16,8 +16,8 @@ import (
 	"txnode/rdma/inproc"
 )
 
-// ObjectsConfig says which operations to measure on memory of this process, in real time. The zero value
-// of a field has a default.
+// ObjectsConfig says which operations to measure on memory of this process, in real time. The zero
+// value of a field has a default.
 type ObjectsConfig struct {
 	Operations []string      // of Operations; empty: all
 	Threads    int           // 0: 1
@@ -35,16 +35,24 @@ type operation struct {
 
 type wide [16]uint64
 
-// operations of objects. Those of Owned, SST and Ring are on a row or an object of each member; the others
-// on one that all share.
+// operations of objects. Those of Owned, SST and Ring are on a row or an object of each member; the
+// others on one that all share.
 var operations = []operation{
-	{"var-add", false, openVar(func(ctx context.Context, s *seat, v *channel.Var[int64]) error { _, err := v.Add(s.c, 1); return err })},
-	{"var-load", false, openVar(func(ctx context.Context, s *seat, v *channel.Var[int64]) error { _, err := v.Load(s.c); return err })},
+	{"var-add", false, openVar(func(ctx context.Context, s *seat, v *channel.Var[int64]) error {
+		_, err := v.Add(s.c, 1)
+		return err
+	})},
+	{"var-load", false, openVar(func(ctx context.Context, s *seat, v *channel.Var[int64]) error {
+		_, err := v.Load(s.c)
+		return err
+	})},
 	{"owned-store", false, openOwned(true)},
 	{"owned-load", false, openOwned(false)},
 	{"sst-store", false, openSST(true)},
 	{"sst-look", false, openSST(false)},
-	{"mutex", false, openCounted(func(s *seat) (channel.Lock, error) { return channel.OpenMutex(s.ctx(), s.c, s.m.Scope("o"), "mutex") })},
+	{"mutex", false, openCounted(func(s *seat) (channel.Lock, error) {
+		return channel.OpenMutex(s.ctx(), s.c, s.m.Scope("o"), "mutex")
+	})},
 	{"ticket-lock", false, openCounted(func(s *seat) (channel.Lock, error) {
 		return channel.OpenTicketLock(s.ctx(), s.c, s.m.Scope("o"), "ticket")
 	})},
@@ -77,15 +85,16 @@ func (c ObjectsConfig) Validate() error {
 	c.defaults()
 	var bad validate.Faults
 	for _, name := range c.Operations {
-		bad.Check(slices.Contains(Operations(), name), "operation %q: it must be one of %s", name, strings.Join(Operations(), ", "))
+		bad.Check(slices.Contains(Operations(), name), "operation %q: it must be one of %s",
+			name, strings.Join(Operations(), ", "))
 	}
 	bad.Check(c.Threads > 0 && c.Threads <= 64, "Threads is %d: from 1 to 64 are possible", c.Threads)
 	bad.Check(c.Duration > 0 && c.Duration <= time.Hour, "Duration is %v: up to an hour is possible", c.Duration)
 	return bad.Err(ErrConfig)
 }
 
-// RunObjects measures operations on blades in the memory of this process, each on threads of its own.
-// When ctx ends, the points measured so far are returned with its cause.
+// RunObjects measures operations on blades in the memory of this process, each on threads of its
+// own. When ctx ends, the points measured so far are returned with its cause.
 func RunObjects(ctx context.Context, c ObjectsConfig, progress func(p *Point, done, total int)) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -132,7 +141,9 @@ func (o *operation) measure(ctx context.Context, c *ObjectsConfig, p *Point) err
 	if o.together {
 		rounds = objectRounds
 	}
-	err = w.measure(ctx, p, c.Duration.Nanoseconds(), rounds, func(ctx context.Context, s *seat) error { return all[s.n](ctx) })
+	err = w.measure(ctx, p, c.Duration.Nanoseconds(), rounds, func(ctx context.Context, s *seat) error {
+		return all[s.n](ctx)
+	})
 	return w.uncounted(err)
 }
 
@@ -205,7 +216,8 @@ func openCounted(open func(s *seat) (channel.Lock, error)) opener {
 	}
 }
 
-// openHanded has four coroutines, which share a handle, lock and unlock in turn, and finds out that no other one is in the lock.
+// openHanded has four coroutines, which share a handle, lock and unlock in turn, and finds out that
+// no other one is in the lock.
 func openHanded(_ *world, s *seat, inside *atomic.Int64) (func(ctx context.Context) error, error) {
 	l, err := channel.OpenTicketLock(s.ctx(), s.c, s.m.Scope("o"), "handed")
 	if err != nil {
@@ -253,7 +265,8 @@ func openRounds(w *world, s *seat, came *atomic.Int64) (func(ctx context.Context
 
 // openRing sends a message and receives it.
 func openRing(_ *world, s *seat, _ *atomic.Int64) (func(ctx context.Context) error, error) {
-	r, err := channel.OpenRing(s.ctx(), s.c, s.m.Scope("o"), fmt.Sprint("ring", s.n), channel.Plain[wide]("wide"), 16, 1)
+	r, err := channel.OpenRing(s.ctx(), s.c, s.m.Scope("o"), fmt.Sprint("ring", s.n), channel.Plain[wide]("wide"), 16,
+		1)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +309,8 @@ const objectKeys = 4096
 
 func openMap(op func(ctx context.Context, s *seat, v *channel.KV[uint64, uint64], n uint64) error) opener {
 	return func(w *world, s *seat, _ *atomic.Int64) (func(ctx context.Context) error, error) {
-		v, err := channel.OpenKV(s.ctx(), s.c, s.m.Scope("o"), "kv", channel.Plain[uint64]("key"), channel.Plain[uint64]("value"), channel.KVOptions{Keys: 2 * objectKeys})
+		v, err := channel.OpenKV(s.ctx(), s.c, s.m.Scope("o"), "kv", channel.Plain[uint64]("key"),
+			channel.Plain[uint64]("value"), channel.KVOptions{Keys: 2 * objectKeys})
 		if err != nil {
 			return nil, err
 		}

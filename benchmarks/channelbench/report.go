@@ -36,10 +36,14 @@ type Claim struct {
 
 // titles of experiments.
 var titles = map[string]string{
-	"barrier": "A round of a barrier, a thread a node", "lock": "One lock, a read-modify-write under it, a thread a node",
-	"handover": "One lock of 4 nodes, with more coroutines on each", "transfer": "Two of 341 locks, a transfer between two accounts", "kv": "The map", "fence": "Updates of the map, and the fence",
-	"converter": "A controller and 20 converters, by the controller's period", "failure": "A member dies: until the other one goes on",
-	"objects": "Operations of objects, on memory of this process",
+	"barrier":  "A round of a barrier, a thread a node",
+	"lock":     "One lock, a read-modify-write under it, a thread a node",
+	"handover": "One lock of 4 nodes, with more coroutines on each",
+	"transfer": "Two of 341 locks, a transfer between two accounts",
+	"kv":       "The map", "fence": "Updates of the map, and the fence",
+	"converter": "A controller and 20 converters, by the controller's period",
+	"failure":   "A member dies: until the other one goes on",
+	"objects":   "Operations of objects, on memory of this process",
 }
 
 // group is the points that are compared with each other.
@@ -86,7 +90,8 @@ func (g *group) cells() (head []string, rows [][]string) {
 		case "failure":
 			row = append(row, f(p.MeanUs, 1), f(p.VerbsOp, 0), f(p.TripsOp, 0))
 		default:
-			row = append(row, f(p.Kops, 1), f(p.MeanUs, 1), f(p.P50Us, 1), f(p.P99Us, 1), f(p.VerbsOp, 2), f(p.TripsOp, 2), f(p.Least, 2))
+			row = append(row, f(p.Kops, 1), f(p.MeanUs, 1), f(p.P50Us, 1), f(p.P99Us, 1), f(p.VerbsOp, 2),
+				f(p.TripsOp, 2), f(p.Least, 2))
 		}
 		rows = append(rows, row)
 	}
@@ -114,7 +119,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return writeTable(w, fmt.Sprintf("What the paper says, and the simulator (%s); - is a prediction of ours", r.Machine), len(claimHead), claimHead, rows)
+	return writeTable(w, fmt.Sprintf("What the paper says, and the simulator (%s); - is a prediction of ours",
+		r.Machine), len(claimHead), claimHead, rows)
 }
 
 // writeTable prints a table whose first columns are words.
@@ -152,26 +158,30 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteCSV writes a line for each point.
 func (r *Report) WriteCSV(w io.Writer) error {
 	rows := [][]string{{
-		"experiment", "setting", "variant", "x_name", "x", "ops", "kops", "mean_us", "p50_us", "p99_us", "verbs_per_op", "round_trips_per_op", "least", "deviation", "peak",
+		"experiment", "setting", "variant", "x_name", "x", "ops", "kops", "mean_us", "p50_us", "p99_us", "verbs_per_op",
+		"round_trips_per_op", "least", "deviation", "peak",
 	}}
 	f := func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 	for i := range r.Points {
 		p := &r.Points[i]
 		rows = append(rows, []string{
-			p.Experiment, p.Setting, p.Variant, p.XName, f(p.X), strconv.FormatUint(p.Ops, 10), f(p.Kops), f(p.MeanUs), f(p.P50Us), f(p.P99Us),
+			p.Experiment, p.Setting, p.Variant, p.XName, f(p.X), strconv.FormatUint(p.Ops, 10), f(p.Kops), f(p.MeanUs),
+			f(p.P50Us), f(p.P99Us),
 			f(p.VerbsOp), f(p.TripsOp), f(p.Least), f(p.Deviation), f(p.Peak),
 		})
 	}
 	return csv.NewWriter(w).WriteAll(rows)
 }
 
-// WriteHTML writes one page with a figure and a table for each group, the claims, and the constants of
-// the model. It needs no network and no script.
+// WriteHTML writes one page with a figure and a table for each group, the claims, and the constants
+// of the model. It needs no network and no script.
 func (r *Report) WriteHTML(w io.Writer) error {
 	out := page.Page{
 		Title: "Channel objects on the simulated RNIC",
 		Text: []string{
-			fmt.Sprintf("Objects of package channel, and what LOCO's paper describes, made of the same verbs, on the simulator, machine %s. The paper gives no latencies: orders and ratios count, not absolute values.", r.Machine),
+			fmt.Sprintf("Objects of package channel, and what LOCO's paper describes, made of the same verbs, on the "+
+				"simulator, machine %s. The paper gives no latencies: orders and ratios count, not absolute values.",
+				r.Machine),
 		},
 		Constants: page.Constants(r.profile),
 	}
@@ -208,7 +218,9 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		out.Tables = append(out.Tables, page.Table{Title: g.name, Head: head, Rows: rows, Named: true})
 	}
 	if len(r.Claims) > 0 {
-		t := page.Table{Title: "What the paper says", Head: claimHead, Named: true, Note: "A dash is a prediction of ours."}
+		t := page.Table{
+			Title: "What the paper says", Head: claimHead, Named: true, Note: "A dash is a prediction of ours.",
+		}
 		for i := range r.Claims {
 			t.Rows = append(t.Rows, r.Claims[i].row())
 		}

@@ -14,8 +14,8 @@ import (
 	"txnode/rdma/sim"
 )
 
-// world is a fabric with members on it: threads on nodes, and on each thread as many coroutines as it
-// has operations under way, each a member of its own.
+// world is a fabric with members on it: threads on nodes, and on each thread as many coroutines as
+// it has operations under way, each a member of its own.
 type world struct {
 	fabric  rdma.Fabric
 	sim     *sim.Fabric // nil on another fabric
@@ -106,7 +106,9 @@ func newWorld(f rdma.Fabric, s shape) (*world, error) {
 	}
 	arena += s.window * 16 * who.Slots // each member reads the table of all
 	for i := range s.nodes * s.threads {
-		t, err := rdma.NewThread(f, rdma.ThreadOptions{Index: i, Techniques: rdma.Techniques{Doorbells: true}, Policy: rdma.PerThreadDoorbell, Arena: arena})
+		t, err := rdma.NewThread(f, rdma.ThreadOptions{
+			Index: i, Techniques: rdma.Techniques{Doorbells: true}, Policy: rdma.PerThreadDoorbell, Arena: arena,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -150,8 +152,8 @@ func (w *world) peek(a rdma.RemoteAddr) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// run runs fn for each seat, on its own coroutine, until all have returned. The first error ends the
-// context that the others get.
+// run runs fn for each seat, on its own coroutine, until all have returned. The first error ends
+// the context that the others get.
 func (w *world) run(ctx context.Context, fn func(ctx context.Context, s *seat) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -181,7 +183,8 @@ func (w *world) run(ctx context.Context, fn func(ctx context.Context, s *seat) e
 // measure lets each seat do operations for that long, or rounds of them if rounds is positive, and
 // fills the point. What ends in a quarter of that time before does not
 // count.
-func (w *world) measure(ctx context.Context, p *Point, ns int64, rounds int, op func(ctx context.Context, s *seat) error) error {
+func (w *world) measure(ctx context.Context, p *Point, ns int64, rounds int, op func(ctx context.Context,
+	s *seat) error) error {
 	from := w.fabric.Now() + ns/4
 	until := from + ns
 	err := w.run(ctx, func(ctx context.Context, s *seat) error {

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"txnode/benchmarks/workload"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// Several processes may want to load one database. One of them has the right of memory.MendLoad, which ends with its process, and the others wait for
-// it. As long as it loads, the first of the tables has a mark, so that tables of a load that was interrupted are known
-// by it. So are those that were made, and got no mark any more, by having no records.
+// Several processes may want to load one database. One of them has the right of layout.RightLoad,
+// which ends with its process, and the others wait for it. As long as it loads, the first of the
+// tables has a mark, so that tables of a load that was interrupted are known by it. So are those
+// that were made, and got no mark any more, by having no records.
 
 // markKey is the key of the mark: no workload has that number.
 const markKey = math.MaxUint64
@@ -26,7 +27,8 @@ const (
 )
 
 // errOvertaken: the mark is another process's by now.
-var errOvertaken = errors.New("engine: other processes have taken this one for dead while it loaded, and load the tables themselves: start it again")
+var errOvertaken = errors.New("engine: other processes have taken this one for dead while it loaded, and load the " +
+	"tables themselves: start it again")
 
 // loading is what a store knows between BeginLoad and its end.
 type loading struct {
@@ -40,14 +42,15 @@ func (s *Store) BeginLoad(ctx context.Context, waiting func()) (end func(loaded 
 	if !s.kept && !space.Shared() {
 		return func(bool) error { return nil }, nil // what was not loaded is gone with the process
 	}
-	for tries := 0; !space.BeginMend(memory.MendLoad); tries++ {
+	for tries := 0; !space.AcquireRight(layout.RightLoad); tries++ {
 		if err := space.Follow(); err != nil {
 			return nil, fmt.Errorf("engine: waiting for the right to load: %w", err)
 		}
 		switch {
-		case !space.MendElsewhere(memory.MendLoad) && tries > loadTries:
-			return nil, errors.New("engine: the right to load is not to be had, and no process has it: does the catalog take changes?")
-		case space.MendElsewhere(memory.MendLoad):
+		case !space.RightElsewhere(layout.RightLoad) && tries > loadTries:
+			return nil, errors.New("engine: the right to load is not to be had, and no process has it: does the " +
+				"catalog take changes?")
+		case space.RightElsewhere(layout.RightLoad):
 			if tries = 0; waiting != nil {
 				waiting()
 				waiting = nil
@@ -62,7 +65,7 @@ func (s *Store) BeginLoad(ctx context.Context, waiting func()) (end func(loaded 
 	s.loading = loading{active: true}
 	return func(loaded bool) (err error) {
 		if loaded && s.loading.marked {
-			if err = s.unmark(context.WithoutCancel(ctx)); err == nil && !space.HasMend(memory.MendLoad) {
+			if err = s.unmark(context.WithoutCancel(ctx)); err == nil && !space.HasRight(layout.RightLoad) {
 				err = errOvertaken
 			}
 		}
@@ -74,12 +77,13 @@ func (s *Store) BeginLoad(ctx context.Context, waiting func()) (end func(loaded 
 // endLoading lets another process load, or find that it need not.
 func (s *Store) endLoading() {
 	if s.loading.active {
-		s.db.Space().EndMend(memory.MendLoad)
+		s.db.Space().ReleaseRight(layout.RightLoad)
 	}
 	s.loading = loading{}
 }
 
-// begun makes tables ready to be loaded, of which some were there, and reports whether they are to be filled.
+// begun makes tables ready to be loaded, of which some were there, and reports whether
+// they are to be filled.
 func (s *Store) begun(ctx context.Context, there []table) (empty bool, err error) {
 	unfinished := len(there) > 0 && len(there) < len(s.tables)
 	for _, t := range there {
@@ -96,11 +100,15 @@ func (s *Store) begun(ctx context.Context, there []table) (empty bool, err error
 	if unfinished {
 		for _, t := range there {
 			if err := s.empty(ctx, t); err != nil {
-				return false, fmt.Errorf("engine: emptying table %q, which a load has left unfinished: %w", t.Name(), err)
+				return false, fmt.Errorf("engine: emptying table %q, which a load has left unfinished: %w",
+					t.Name(), err)
 			}
 		}
 	}
-	if err := s.update(ctx, func(tx *txn.Tx) error { return s.tables[0].Put(tx, s.mark(), []byte("loading")) }); err != nil {
+	if err := s.update(ctx, func(tx *txn.Tx) error {
+		return s.tables[0].Put(tx, s.mark(),
+			[]byte("loading"))
+	}); err != nil {
 		return false, fmt.Errorf("engine: noting that tables are being loaded: %w", err)
 	}
 	s.loading.marked = true

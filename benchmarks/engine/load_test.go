@@ -31,7 +31,9 @@ func sharedDatabase(t *testing.T) func() *engine.Store {
 			t.Error(err)
 		}
 	})
-	o := txn.Options{Fabric: f, Catalog: &catalog.Mem{}, Shared: true, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16}
+	o := txn.Options{
+		Fabric: f, Catalog: &catalog.Mem{}, Shared: true, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16,
+	}
 	return func() *engine.Store {
 		db, err := txn.Open(t.Context(), o)
 		if err != nil {
@@ -41,7 +43,8 @@ func sharedDatabase(t *testing.T) func() *engine.Store {
 	}
 }
 
-// TestLoadTogether: of processes that begin a benchmark at the same moment on an empty database one loads, the others wait for it, and all go on.
+// TestLoadTogether: of processes that begin a benchmark at the same moment on an empty database one
+// loads, the others wait for it, and all go on.
 func TestLoadTogether(t *testing.T) {
 	open := sharedDatabase(t)
 	for name, driver := range map[string]func() (workload.Driver, error){
@@ -73,7 +76,8 @@ func TestLoadTogether(t *testing.T) {
 			wg.Go(func() {
 				d, err := driver()
 				if err == nil {
-					results[i], err = runner.Bench(t.Context(), s, d, runner.Config{Threads: 1, Coroutines: 2, Txns: 50, Runs: 1})
+					results[i], err = runner.Bench(t.Context(), s, d,
+						runner.Config{Threads: 1, Coroutines: 2, Txns: 50, Runs: 1})
 				}
 				errs[i] = errors.Join(err, s.Close(context.Background()))
 			})
@@ -130,14 +134,16 @@ func begin(t *testing.T, s *engine.Store, waiting func()) (end func(bool) error,
 	return end, there
 }
 
-// TestLoadInterrupted: what a load has left unfinished is emptied by the next one, in a directory and in a database of several
-// processes, and what is loaded stays.
+// TestLoadInterrupted: what a load has left unfinished is emptied by the next one, in a directory
+// and in a database of several processes, and what is loaded stays.
 func TestLoadInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	for name, open := range map[string]func() *engine.Store{
 		"shared": sharedDatabase(t),
 		"dir": func() *engine.Store {
-			s, err := engine.Open(t.Context(), txn.Options{Dir: dir, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16})
+			s, err := engine.Open(t.Context(), txn.Options{
+				Dir: dir, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +209,8 @@ func TestLoadInterrupted(t *testing.T) {
 	}
 }
 
-// TestLoadWaits: a process waits, and says so once, until the one that loads has loaded, or is gone.
+// TestLoadWaits: a process waits, and says so once, until the one that loads has loaded, or is
+// gone.
 func TestLoadWaits(t *testing.T) {
 	for _, loaded := range []bool{true, false} {
 		open := sharedDatabase(t)

@@ -11,7 +11,8 @@ import (
 	"txnode/txn"
 )
 
-// BenchmarkScan reads so many rows of 100 bytes, which were inserted in order, in one transaction of one worker.
+// BenchmarkScan reads so many rows of 100 bytes, which were inserted in order, in one
+// transaction of one worker.
 func BenchmarkScan(b *testing.B) {
 	const rows, size = 100_000, 100
 	ctx := b.Context()
@@ -52,7 +53,9 @@ func BenchmarkScan(b *testing.B) {
 							return err
 						}
 						seen = 0
-						return r.Range(0, workload.Range{From: from, To: math.MaxUint64, Limit: n}, func(uint64, []byte) bool {
+						return r.Range(0, workload.Range{
+							From: from, To: math.MaxUint64, Limit: n,
+						}, func(uint64, []byte) bool {
 							seen++
 							return true
 						})

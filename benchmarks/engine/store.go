@@ -128,7 +128,8 @@ func (s *Store) Tables(ctx context.Context, tables []workload.Table) (bool, erro
 	}
 	n := len(there)
 	if n != 0 && n != len(tables) {
-		return false, fmt.Errorf("engine: %d of %d tables exist: loading was interrupted; remove the database and load it again", n, len(tables))
+		return false, fmt.Errorf("engine: %d of %d tables exist: loading was interrupted; remove the database and "+
+			"load it again", n, len(tables))
 	}
 	return n > 0, nil
 }
@@ -154,7 +155,8 @@ func (s *Store) create(t workload.Table) (out table, err error) {
 }
 
 // Run runs workers: workload.Store.
-func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return s.db.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
 		b := &worker{s: s, w: w}
 		b.tx.tables = s.tables

@@ -1,5 +1,6 @@
-// Command figures writes the tables of docs/simulator-*.md anew, so that they are never older than
-// the code. A table stands between two comments, of which the first names the command that prints it:
+// Command figures writes the tables of docs/simulator-*.md anew, so that they are never
+// older than the code. A table stands between two comments, of which the first names the
+// command that prints it:
 //
 //	<!-- txnode sim hash --figure 14 -->
 //	...

@@ -81,7 +81,7 @@ func update(page string, pattern *regexp.Regexp, program string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(page, []byte(changed), 0o644); err != nil { //nolint:gosec // a page that everybody may read
+		if err := os.WriteFile(page, []byte(changed), 0o644); err != nil { // a page that everybody may read
 			return err
 		}
 		fmt.Printf("  %v\n", time.Since(began).Round(time.Second))

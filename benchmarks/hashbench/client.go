@@ -8,6 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -27,7 +28,7 @@ type client struct {
 	size   int
 	image  uint32
 	read   uint32
-	spare  memory.Addr // a block that no slot points to; 0: none
+	spare  layout.Addr // a block that no slot points to; 0: none
 	id     uint32
 	seq    uint64
 	key    [8]byte
@@ -120,7 +121,8 @@ func (k *client) find() (found index.Candidate, value uint64, ok bool, err error
 	}
 	for i, x := range k.query.Candidates[:n] {
 		img := record.Image(k.c.Thread().Bytes(k.read+uint32(i)*record.LineSize, record.LineSize))
-		if _, err := img.Check(x.Addr); err == nil && img.Meta().State() == record.Live && bytes.Equal(img.Key(), k.key[:]) {
+		if _, err := img.Check(x.Addr); err == nil && img.Meta().State() == record.Live &&
+			bytes.Equal(img.Key(), k.key[:]) {
 			return x, binary.LittleEndian.Uint64(img.Value()), true, nil
 		}
 	}

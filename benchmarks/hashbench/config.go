@@ -105,15 +105,19 @@ func (c Config) Validate() error {
 	c.defaults()
 	var bad validate.Faults
 	bad.Check(c.Mix.Updates >= 0 && c.Mix.Updates <= 100, "%d %% updates", c.Mix.Updates)
-	bad.Check(c.Theta >= 0 && c.Theta <= 0.99, "Theta, the parameter of Zipf's distribution, is %v: from 0 to 0.99 are possible", c.Theta)
+	bad.Check(c.Theta >= 0 && c.Theta <= 0.99,
+		"Theta, the parameter of Zipf's distribution, is %v: from 0 to 0.99 are possible", c.Theta)
 	bad.Check(c.Keys > 0 && c.Keys <= maxKeys, "Keys is %d: from 1 to %d are possible", c.Keys, maxKeys)
 	bad.Check(c.Drawn <= maxKeys, "Drawn is %d: at most %d are possible", c.Drawn, maxKeys)
-	bad.Check(c.Compute > 0 && c.Compute <= c.Threads, "Compute is %d: from 1 to Threads (%d) are possible", c.Compute, c.Threads)
-	bad.Check(c.Threads > 0 && c.Threads <= maxThreads, "Threads is %d: from 1 to %d are possible", c.Threads, maxThreads)
+	bad.Check(c.Compute > 0 && c.Compute <= c.Threads, "Compute is %d: from 1 to Threads (%d) are possible",
+		c.Compute, c.Threads)
+	bad.Check(c.Threads > 0 && c.Threads <= maxThreads, "Threads is %d: from 1 to %d are possible",
+		c.Threads, maxThreads)
 	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "Coroutines is %d: from 1 to 64 are possible", c.Coroutines)
 	bad.Check(c.Blades > 0 && c.Blades <= 64, "Blades is %d: from 1 to 64 are possible", c.Blades)
 	bad.Check(c.Warmup > 0 && c.Window > 0, "Warmup is %v, and Window %v: they must be positive", c.Warmup, c.Window)
-	bad.Check(c.Limit >= agreeing*c.Window, "Limit is %v: %d windows of %v are needed at least", c.Limit, agreeing, c.Window)
+	bad.Check(c.Limit >= agreeing*c.Window, "Limit is %v: %d windows of %v are needed at least",
+		c.Limit, agreeing, c.Window)
 	bad.Check(c.Idle >= 0 && c.Idle <= time.Second, "Idle is %v: from 0 to 1s are possible", c.Idle)
 	return errors.Join(c.Profile.Validate(), bad.Err(ErrConfig))
 }

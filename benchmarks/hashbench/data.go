@@ -10,6 +10,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -22,7 +23,7 @@ type Data struct {
 	blades  int
 	images  []*sim.Image
 	catalog *catalog.Mem
-	root    memory.Addr
+	root    layout.Addr
 }
 
 // The table, and the sizes of what each thread has.
@@ -36,7 +37,7 @@ const (
 )
 
 // recordClass is the class of every block: one line.
-var recordClass = func() memory.Class {
+var recordClass = func() layout.Class {
 	class, ok := record.ClassFor(8, 8)
 	if !ok || class.Size() != record.LineSize {
 		panic("hashbench: a record of 8 and 8 bytes is not a line")
@@ -165,7 +166,10 @@ func (w *world) run(c *Config, threads, coroutines int, fn func(k *client) error
 		if i%perBlade == 0 {
 			tuner = rdma.NewTuner(c.Tuner)
 		}
-		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{Index: i, Techniques: c.Techniques, Tuner: tuner, Backoff: rdma.BackoffOptions{Doublings: c.backoff().Doublings}, Policy: policy, Arena: arena})
+		t, err := rdma.NewThread(w.fabric, rdma.ThreadOptions{
+			Index: i, Techniques: c.Techniques, Tuner: tuner,
+			Backoff: rdma.BackoffOptions{Doublings: c.backoff().Doublings}, Policy: policy, Arena: arena,
+		})
 		if err != nil {
 			return err
 		}

@@ -29,10 +29,10 @@
 // need no memory; a reader that comes by it late finds another key or a broken
 // checksum, and looks the key up again.
 //
-// An update is an operation of conflict avoidance (rdma.Coro.BeginOp): a CAS that
-// fails is a retry, and is followed by the backoff. With [Config].LikeSMART its constants are those
-// of SMART's program (rdma.SMARTBackoff: epochs of 20 ms, no limit in the curve "+Backoff" of figure
-// 14), but in the warm-up, where the limits move each millisecond.
+// An update is an operation of conflict avoidance (rdma.Coro.BeginOp): a CAS that fails is a retry,
+// and is followed by the backoff. With [Config].LikeSMART its constants are those of SMART's
+// program (rdma.SMARTBackoff: epochs of 20 ms, no limit in the curve "+Backoff" of figure 14), but
+// in the warm-up, where the limits move each millisecond.
 //
 // # Windows
 //

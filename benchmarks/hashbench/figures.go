@@ -20,7 +20,8 @@ import (
 type Curve struct {
 	Name string `json:"name"`
 	Mix  string `json:"mix"`
-	// Machine tells curves apart that have been measured on several machines; empty if there is one.
+	// Machine tells curves apart that have been measured on several machines; empty if there is
+	// one.
 	Machine string   `json:"machine,omitempty"`
 	Config  []Config `json:"-"`
 	Points  []Point  `json:"points"`
@@ -84,12 +85,15 @@ type Avoidance struct {
 // Avoidances that there are: none; truncated exponential backoff; with the dynamic
 // limit; with coroutine throttling too.
 var Avoidances = []Avoidance{
-	{"none", false, false, false}, {"backoff", true, false, false}, {"dynamic", true, true, false}, {"all", true, true, true},
+	{"none", false, false, false}, {"backoff", true, false, false}, {"dynamic", true, true, false},
+	{"all", true, true, true},
 }
 
 // AvoidanceByName returns one of Avoidances.
 func AvoidanceByName(name string) (Avoidance, error) {
-	return validate.ByName(ErrConfig, "conflict avoidance", name, Avoidances, func(a Avoidance) string { return a.Name })
+	return validate.ByName(ErrConfig, "conflict avoidance", name, Avoidances, func(a Avoidance) string {
+		return a.Name
+	})
 }
 
 // Set sets what t says of conflict avoidance.
@@ -193,7 +197,9 @@ func (c Config) published() (published.HashPoint, bool) {
 		}
 		for i := range curves {
 			if slices.Contains(curves[i].Config, c) {
-				if x, ok := publishedIn(figure, &curves[i], &Point{Threads: c.Threads, Theta: c.Theta, IdleUs: float64(c.Idle) / 1e3}); ok {
+				if x, ok := publishedIn(figure, &curves[i], &Point{
+					Threads: c.Threads, Theta: c.Theta, IdleUs: float64(c.Idle) / 1e3,
+				}); ok {
 					return x, true
 				}
 			}
@@ -255,7 +261,8 @@ func Measure(ctx context.Context, curves []Curve, d *Data, done func(c *Curve, p
 				curve := &curves[next.curve]
 				p, err := Run(ctx, curve.Config[next.point], d)
 				if err != nil {
-					cancel(fmt.Errorf("%s, mix %s, %d threads: %w", curve.Name, curve.Mix, curve.Config[next.point].Threads, err))
+					cancel(fmt.Errorf("%s, mix %s, %d threads: %w",
+						curve.Name, curve.Mix, curve.Config[next.point].Threads, err))
 					return
 				}
 				mu.Lock()
@@ -323,7 +330,8 @@ func Statements(figure string, curves []Curve) []Statement {
 		}
 	case "7":
 		for _, x := range []struct{ name, mix, most, at string }{
-			{raceName, "a", "2.8", "8"}, {smartName, "a", "5.7", "48"}, {raceName, "b", "below 11.4", ""}, {smartName, "b", "21.2", ""},
+			{raceName, "a", "2.8", "8"}, {smartName, "a", "5.7", "48"}, {raceName, "b", "below 11.4", ""},
+			{smartName, "b", "21.2", ""},
 			{raceName, "c", "below 11.4", ""}, {smartName, "c", "23.7", "from 64 on"},
 		} {
 			best := peak(of(x.name, x.mix))

@@ -54,7 +54,8 @@ func TestVerbs(t *testing.T) {
 	}{{Mixes[2], true, 3}, {Mixes[3], true, 5}, {Mixes[2], false, 2}, {Mixes[3], false, 4}} {
 		c.Mix, c.LikeSMART = x.mix, x.like
 		if p := point(t, c, d); p.VerbsPerOp < x.want || p.VerbsPerOp > x.want+0.15 || p.Retries != 0 {
-			t.Errorf("mix %s, like SMART %v: %.2f verbs an operation and %.2f retries, want %v and none", x.mix.Name, x.like, p.VerbsPerOp, p.Retries, x.want)
+			t.Errorf("mix %s, like SMART %v: %.2f verbs an operation and %.2f retries, want %v and none",
+				x.mix.Name, x.like, p.VerbsPerOp, p.Retries, x.want)
 		}
 	}
 }
@@ -87,7 +88,8 @@ func TestDrawn(t *testing.T) {
 	few.Drawn = c.Keys
 	a, b := point(t, c, d), point(t, few, d)
 	if a.Retries <= 0 || a.Retries >= b.Retries {
-		t.Errorf("%.3f retries an update of 2^20 keys, %.3f of %d: the frequent ones are rarer among more", a.Retries, b.Retries, c.Keys)
+		t.Errorf("%.3f retries an update of 2^20 keys, %.3f of %d: the frequent ones are rarer among more",
+			a.Retries, b.Retries, c.Keys)
 	}
 	sum, mean := 0.0, 0.0
 	for i, x := range a.Distribution {
@@ -210,7 +212,8 @@ func TestUpdatesTakeEffect(t *testing.T) {
 func TestConflictAvoidance(t *testing.T) {
 	c := small()
 	c.Mix, c.Threads, c.Coroutines = Mixes[3], 48, 8
-	c.Warmup, c.Window, c.Limit = 16*time.Millisecond, time.Millisecond, 3*time.Millisecond // the limits move once a millisecond
+	// the limits move once a millisecond
+	c.Warmup, c.Window, c.Limit = 16*time.Millisecond, time.Millisecond, 3*time.Millisecond
 	d := load(t, c)
 	var ps []Point
 	for _, a := range Avoidances {
@@ -220,7 +223,8 @@ func TestConflictAvoidance(t *testing.T) {
 	}
 	for i, p := range ps[1:] {
 		if p.Mops < 2*ps[0].Mops || p.Retries > ps[0].Retries/2 {
-			t.Errorf("%s: %.2f Mop/s with %.2f retries, without any %.2f with %.2f", Avoidances[i+1].Name, p.Mops, p.Retries, ps[0].Mops, ps[0].Retries)
+			t.Errorf("%s: %.2f Mop/s with %.2f retries, without any %.2f with %.2f", Avoidances[i+1].Name, p.Mops,
+				p.Retries, ps[0].Mops, ps[0].Retries)
 		}
 	}
 	for i, p := range ps {
@@ -241,7 +245,9 @@ func TestConfig(t *testing.T) {
 	if !errors.Is(err, ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
-	for _, part := range []string{"Theta, the parameter of Zipf's distribution, is 1:", "Threads is 5000", "Coroutines is 65", "101 % updates"} {
+	for _, part := range []string{
+		"Theta, the parameter of Zipf's distribution, is 1:", "Threads is 5000", "Coroutines is 65", "101 % updates",
+	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}
@@ -305,7 +311,8 @@ func TestFigures(t *testing.T) {
 // A run that is of no figure has beside it what was published of the same configuration,
 // and nothing if anything differs.
 func TestPublished(t *testing.T) {
-	of := func(mix string, threads int, theta float64, like bool, techniques rdma.Techniques, more func(*Config)) float64 {
+	of := func(mix string, threads int, theta float64, like bool, techniques rdma.Techniques,
+		more func(*Config)) float64 {
 		c := Config{Theta: theta, Threads: threads, LikeSMART: like, Techniques: techniques, Tuner: rdma.TunerSMART}
 		var err error
 		if c.Mix, err = MixByName(mix); err != nil {
@@ -334,7 +341,10 @@ func TestPublished(t *testing.T) {
 		{of("c", 48, 0.99, false, rdma.AllTechniques, nil), 0, "ours"},
 		{of("c", 47, 0.99, true, rdma.Techniques{}, nil), 0, "47 threads"},
 		{of("c", 48, 0.9, true, rdma.Techniques{}, nil), 0, "another distribution"},
-		{of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Profile = sim.RoCE25() }), 0, "another machine"},
+		{
+			of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Profile = sim.RoCE25() }),
+			0, "another machine",
+		},
 		{of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Blades = 3 }), 0, "three blades"},
 		{of("c", 48, 0.99, true, rdma.Techniques{}, func(c *Config) { c.Drawn = 1000 }), 0, "fewer keys"},
 	} {

@@ -18,7 +18,8 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 	if r.Figure != "" {
 		out.Title += fmt.Sprintf(": figure %s of the SMART paper", r.Figure)
 	}
-	out.Text = []string{fmt.Sprintf("Solid lines: the index on the simulator, machine %s, with %d keys, drawn as if there were %d. Dashed lines: published measurements (SMART), with 100 million keys, on %s.",
+	out.Text = []string{fmt.Sprintf("Solid lines: the index on the simulator, machine %s, with %d keys, drawn as if "+
+		"there were %d. Dashed lines: published measurements (SMART), with 100 million keys, on %s.",
 		p.Name, r.Keys, r.Drawn, published.Hardware)}
 	var all []*Curve
 	var groups []string // in order; each has figures of its own
@@ -42,7 +43,9 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 	}
 	out.Constants = page.Constants(p, programs...)
 	if median, largest, n := r.Errors(all...); n > 0 {
-		out.Text = append(out.Text, fmt.Sprintf("Absolute error of the throughput over %d points: median %.0f %%, largest %.0f %%.", n, 100*median, 100*largest))
+		out.Text = append(out.Text,
+			fmt.Sprintf("Absolute error of the throughput over %d points: median %.0f %%, largest %.0f %%.",
+				n, 100*median, 100*largest))
 	}
 	below := "threads"
 	if byTheta {
@@ -55,10 +58,22 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 			ours    func(*Point) float64
 			theirs  func(published.HashPoint) float64
 		}{
-			{"million operations per second", false, func(p *Point) float64 { return p.Mops }, func(p published.HashPoint) float64 { return p.Mops }},
-			{"median latency, us", false, func(p *Point) float64 { return p.P50us }, func(p published.HashPoint) float64 { return known(p.P50us) }},
-			{"99th percentile of latency, us", false, func(p *Point) float64 { return p.P99us }, func(p published.HashPoint) float64 { return known(p.P99us) }},
-			{"retries of an update", true, func(p *Point) float64 { return p.Retries }, func(p published.HashPoint) float64 { return known(p.Attempts) - 1 }},
+			{
+				"million operations per second", false, func(p *Point) float64 { return p.Mops },
+				func(p published.HashPoint) float64 { return p.Mops },
+			},
+			{
+				"median latency, us", false, func(p *Point) float64 { return p.P50us },
+				func(p published.HashPoint) float64 { return known(p.P50us) },
+			},
+			{
+				"99th percentile of latency, us", false, func(p *Point) float64 { return p.P99us },
+				func(p published.HashPoint) float64 { return known(p.P99us) },
+			},
+			{
+				"retries of an update", true, func(p *Point) float64 { return p.Retries },
+				func(p published.HashPoint) float64 { return known(p.Attempts) - 1 },
+			},
 		} {
 			fig := page.Figure{Title: fmt.Sprintf("%s: %s", sentence(group), f.title), Below: below}
 			for _, c := range all {
@@ -85,7 +100,9 @@ func (r *Report) WriteHTML(w io.Writer, p sim.Profile) error {
 	}
 	for _, c := range all {
 		head, rows, last := r.cells(c)
-		out.Tables = append(out.Tables, page.Table{Title: c.Name + ", " + c.group(), Head: head, Rows: rows, Note: "The last columns: " + last + "."})
+		out.Tables = append(out.Tables, page.Table{
+			Title: c.Name + ", " + c.group(), Head: head, Rows: rows, Note: "The last columns: " + last + ".",
+		})
 	}
 	if len(r.Statements) > 0 {
 		t := page.Table{Title: "What the paper says of figure " + r.Figure, Head: []string{"", "published", "model"}}

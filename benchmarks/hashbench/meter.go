@@ -65,7 +65,8 @@ func (m *meter) close() {
 	m.from += m.window
 	m.past = append(m.past, m.present)
 	m.present = tally{}
-	if takes := m.takes(&m.past[len(m.past)-1]); queueTurns*takes > float64(m.window) && m.from+2*agreeing*m.window <= m.last {
+	if takes := m.takes(&m.past[len(m.past)-1]); queueTurns*takes > float64(m.window) &&
+		m.from+2*agreeing*m.window <= m.last {
 		m.window *= 2
 		m.past = m.past[:0] // they were of another length
 		return
@@ -132,7 +133,8 @@ func (m *meter) fill(p *Point) error {
 	}
 	window := time.Duration(m.window)
 	if t.ops == 0 {
-		return fmt.Errorf("%w: no operation has ended in %d windows of %v: make Limit %v at least", ErrConfig, len(m.past), window, 2*time.Duration(m.last-m.begun))
+		return fmt.Errorf("%w: no operation has ended in %d windows of %v: make Limit %v at least",
+			ErrConfig, len(m.past), window, 2*time.Duration(m.last-m.begun))
 	}
 	p.Settled, p.WindowMs, p.TotalMs = m.settled, window.Seconds()*1e3, float64(m.from-m.begun)/1e6
 	p.Ops, p.Updates = t.ops, t.updates

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// feed lets operations end at the given intervals, until the meter has enough; it returns the point.
+// feed lets operations end at the given intervals, until the meter has enough; it
+// returns the point.
 func feed(t *testing.T, c Config, every func(at int64) int64) (Point, error) {
 	t.Helper()
 	c.defaults()
@@ -25,13 +26,16 @@ func feed(t *testing.T, c Config, every func(at int64) int64) (Point, error) {
 }
 
 func windowed() Config {
-	return Config{Threads: 1, Coroutines: 1, Warmup: time.Millisecond, Window: time.Millisecond, Limit: 20 * time.Millisecond}
+	return Config{
+		Threads: 1, Coroutines: 1, Warmup: time.Millisecond, Window: time.Millisecond, Limit: 20 * time.Millisecond,
+	}
 }
 
 // A throughput that does not change settles in three windows behind the warm-up.
 func TestSettles(t *testing.T) {
 	p, err := feed(t, windowed(), func(int64) int64 { return 1000 })
-	if err != nil || !p.Settled || p.WindowMs != 1 || p.TotalMs != 3 || p.Mops < 0.999 || p.Mops > 1.001 || p.VerbsPerOp != 3 {
+	if err != nil || !p.Settled || p.WindowMs != 1 || p.TotalMs != 3 || p.Mops < 0.999 || p.Mops > 1.001 ||
+		p.VerbsPerOp != 3 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

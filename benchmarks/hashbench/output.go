@@ -29,7 +29,10 @@ type Report struct {
 // NewReport returns the report of measured curves; figure is empty when they are of none.
 func NewReport(figure string, c Config, curves []Curve) *Report {
 	c.defaults()
-	return &Report{Figure: figure, Keys: c.Keys, Drawn: max(c.Keys, c.Drawn), Curves: curves, Statements: Statements(figure, curves)}
+	return &Report{
+		Figure: figure, Keys: c.Keys, Drawn: max(c.Keys, c.Drawn), Curves: curves,
+		Statements: Statements(figure, curves),
+	}
 }
 
 // published returns what was published of a point of a curve: in the figure that the
@@ -94,13 +97,18 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, s := range r.Statements {
 		t.AppendRow(table.Row{s.What, s.Published, fmt.Sprintf("%.4g %s", s.Model, s.Unit)})
 	}
-	_, err := fmt.Fprintf(w, "%s\nThe published table has 100 million keys; this one has %d, drawn as if there were %d.\n", t.Render(), r.Keys, r.Drawn)
+	_, err := fmt.Fprintf(w,
+		"%s\nThe published table has 100 million keys; this one has %d, drawn as if there were %d.\n",
+		t.Render(), r.Keys, r.Drawn)
 	return err
 }
 
 // cells is the table of a curve, and what its last columns are.
 func (r *Report) cells(c *Curve) (head []string, rows [][]string, last string) {
-	head = []string{"threads", "theta", "idle us", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op", "retries/update", "most"}
+	head = []string{
+		"threads", "theta", "idle us", "M op/s", "published", "error", "p50 us", "p99 us", "verbs/op",
+		"retries/update", "most",
+	}
 	for _, b := range bands {
 		head = append(head, b.name)
 	}
@@ -111,7 +119,8 @@ func (r *Report) cells(c *Curve) (head []string, rows [][]string, last string) {
 			was, off = fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.0f %%", 100*(p.Mops/x.Mops-1))
 		}
 		row := []string{
-			strconv.Itoa(p.Threads), fmt.Sprint(p.Theta), fmt.Sprint(p.IdleUs), fmt.Sprintf("%.3f%s", p.Mops, p.mark()), was, off,
+			strconv.Itoa(p.Threads), fmt.Sprint(p.Theta), fmt.Sprint(p.IdleUs), fmt.Sprintf("%.3f%s", p.Mops, p.mark()),
+			was, off,
 			fmt.Sprintf("%.1f", p.P50us), fmt.Sprintf("%.1f", p.P99us), fmt.Sprintf("%.2f", p.VerbsPerOp), "-", "-",
 		}
 		if p.Updates > 0 {
@@ -128,7 +137,8 @@ func (r *Report) cells(c *Curve) (head []string, rows [][]string, last string) {
 	}
 	last = "updates by their retries"
 	if len(c.Config) > 0 && c.Config[0].LikeSMART {
-		last = "updates by what their thread had retried since its last one ended, as SMART's program counts; mean and most are their own"
+		last = "updates by what their thread had retried since its last one ended, as SMART's program counts; mean " +
+			"and most are their own"
 	}
 	return head, rows, last
 }
@@ -177,7 +187,10 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteCSV writes a line for each point.
 func (r *Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	head := []string{"curve", "mix", "threads", "theta", "idle_us", "mops", "published_mops", "p50_us", "p99_us", "verbs_per_op", "retries_per_update", "most_retries", "settled", "window_ms", "total_ms"}
+	head := []string{
+		"curve", "mix", "threads", "theta", "idle_us", "mops", "published_mops", "p50_us", "p99_us",
+		"verbs_per_op", "retries_per_update", "most_retries", "settled", "window_ms", "total_ms",
+	}
 	for i := range distribution {
 		head = append(head, "share_"+strconv.Itoa(i))
 	}
@@ -191,7 +204,11 @@ func (r *Report) WriteCSV(w io.Writer) error {
 			if x, ok := r.published(c, j); ok {
 				was = f(x.Mops)
 			}
-			row := []string{c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.IdleUs), f(p.Mops), was, f(p.P50us), f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries), strconv.FormatBool(p.Settled), f(p.WindowMs), f(p.TotalMs)}
+			row := []string{
+				c.Name, c.Mix, strconv.Itoa(p.Threads), f(p.Theta), f(p.IdleUs), f(p.Mops), was, f(p.P50us),
+				f(p.P99us), f(p.VerbsPerOp), f(p.Retries), strconv.Itoa(p.MostRetries), strconv.FormatBool(p.Settled),
+				f(p.WindowMs), f(p.TotalMs),
+			}
 			for k := range distribution {
 				row = append(row, f(p.share(k, k)))
 			}
@@ -260,7 +277,9 @@ func (r *Report) summary() string {
 		}
 	}
 	if unsettled > 0 {
-		fmt.Fprintf(&out, "* %d of %d points have not settled: their last windows differ by more than %.0f %%. A longer --limit may help.\n", unsettled, points, 100*agreeWithin)
+		fmt.Fprintf(&out,
+			"* %d of %d points have not settled: their last windows differ by more than %.0f %%. A longer "+
+				"--limit may help.\n", unsettled, points, 100*agreeWithin)
 	}
 	return out.String()
 }
@@ -268,8 +287,9 @@ func (r *Report) summary() string {
 // sentence begins with a capital letter.
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// WriteMarkdown writes the tables of the pages docs/simulator-*.md about the hash table: throughput
-// of the curves of each mix and machine, then what else was measured of the last point of each curve.
+// WriteMarkdown writes the tables of the pages docs/simulator-*.md about the hash table:
+// throughput of the curves of each mix and machine, then what else was measured of the last
+// point of each curve.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	name, at := r.axis()
 	tables := map[string][2]*mdtable.Table{}

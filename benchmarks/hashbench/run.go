@@ -25,9 +25,9 @@ type Point struct {
 	MostRetries  int       `json:"most_retries"`
 	Distribution []float64 `json:"retry_distribution,omitempty"`
 	VerbsPerOp   float64   `json:"verbs_per_op"`
-	// Settled says that the throughputs of the last three windows, of which the point is, are within
-	// 5 % of one another. If they are not, the run has come to Config.Limit, and the point is of a
-	// system that still changes.
+	// Settled says that the throughputs of the last three windows, of which the point is, are
+	// within 5 % of one another. If they are not, the run has come to Config.Limit, and the point
+	// is of a system that still changes.
 	Settled  bool    `json:"settled"`
 	WindowMs float64 `json:"window_ms"` // virtual time of one window
 	TotalMs  float64 `json:"total_ms"`  // of all, those before the last three included
@@ -56,7 +56,8 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 		}
 	}
 	if d.keys != c.Keys || d.blades != c.Blades {
-		return Point{}, fmt.Errorf("%w: the data loaded is %d keys on %d blades, not %d on %d", ErrConfig, d.keys, d.blades, c.Keys, c.Blades)
+		return Point{}, fmt.Errorf("%w: the data loaded is %d keys on %d blades, not %d on %d",
+			ErrConfig, d.keys, d.blades, c.Keys, c.Blades)
 	}
 	w, err := c.open(d)
 	if err != nil {
@@ -66,7 +67,10 @@ func Run(ctx context.Context, c Config, d *Data) (Point, error) {
 	z := workload.NewZipf(max(c.Drawn, c.Keys), c.Theta)
 	err = w.run(&c, c.Threads, c.Coroutines, func(k *client) error { return m.loop(ctx, &c, &z, k) })
 	s := w.fabric.Stats()
-	p := Point{Threads: c.Threads, Theta: c.Theta, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, AllVerbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
+	p := Point{
+		Threads: c.Threads, Theta: c.Theta, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, AllVerbs: s.Verbs,
+		Events: s.Events, TraceHash: w.fabric.TraceHash(),
+	}
 	if err := errors.Join(err, w.close()); err != nil {
 		return Point{}, err
 	}

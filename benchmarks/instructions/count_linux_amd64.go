@@ -24,7 +24,8 @@ type counts map[uint64]uint64
 // child, and killed when count returns. progress is told how many of the n are done. stop
 // ends it early, with what has been counted since the last marker left out; done says how
 // many there were.
-func count(pid, tid int, marker uint64, n int, stop <-chan struct{}, progress func(done int)) (_ counts, done int, _ error) {
+func count(pid, tid int, marker uint64, n int, stop <-chan struct{}, progress func(done int)) (_ counts,
+	done int, _ error) {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	tids, err := halt(pid, tid)

@@ -161,7 +161,9 @@ func TestCountTransactions(t *testing.T) {
 		t.Run(o.workload, func(t *testing.T) {
 			var out, notes strings.Builder
 			mayTrace(t, o.count(&out, &notes, 2, 40, ""))
-			for _, part := range []string{"instructions a transaction, of 2", "txnode/occ\n", "txnode/rdma/region.exec", "txnode/occ.(*Tx).Begin"} {
+			for _, part := range []string{
+				"instructions a transaction, of 2", "txnode/occ\n", "txnode/rdma/region.exec", "txnode/occ.(*Tx).Begin",
+			} {
 				if !strings.Contains(out.String(), part) {
 					t.Errorf("no %q in the report:\n%s%s", part, &out, &notes)
 				}

@@ -175,7 +175,8 @@ func (o *options) countOnce(out, notes io.Writer, n, top int, lines string) erro
 	}
 	runtime.LockOSThread() // the child ends with the thread that starts it
 	defer runtime.UnlockOSThread()
-	cmd := exec.Command(self, "--child", "--workload", o.workload, "--policy", o.policy, "--type", o.typ, "--warm", fmt.Sprint(o.warm))
+	cmd := exec.Command(self, "--child", "--workload", o.workload, "--policy", o.policy, "--type", o.typ,
+		"--warm", fmt.Sprint(o.warm))
 	cmd.Stderr = notes
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

@@ -34,7 +34,8 @@ func openBadger(context.Context, *options) (workload.Store, error) {
 func (s *badgerStore) Name() string { return "badger" }
 
 // Run implements workload.Store.
-func (s *badgerStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *badgerStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &badgerWorker{db: s.db} }, fn)
 }
 
@@ -131,7 +132,8 @@ func (w *badgerWorker) Delete(table int, key uint64) error {
 	return w.txn.Delete(w.key(table, key))
 }
 
-// Range implements workload.Ranger. badger's conflict detection notes the keys that an iterator passes.
+// Range implements workload.Ranger. badger's conflict detection notes the keys that an iterator
+// passes.
 func (w *badgerWorker) Range(table int, r workload.Range, do func(key uint64, value []byte) bool) error {
 	it := w.txn.NewIterator(badger.IteratorOptions{Reverse: r.Descending, Prefix: append(w.arena.take(1), byte(table))})
 	defer it.Close()

@@ -9,7 +9,8 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// treeStore is a B-tree for each table in Go's heap, under one lock: readers share it, an update has it alone.
+// treeStore is a B-tree for each table in Go's heap, under one lock: readers share it, an
+// update has it alone.
 type treeStore struct {
 	clock
 	mu     sync.RWMutex
@@ -33,14 +34,16 @@ func (s *treeStore) Tables(_ context.Context, tables []workload.Table) (bool, er
 }
 
 // Run implements workload.Store.
-func (s *treeStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *treeStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &treeWorker{s: s} }, fn)
 }
 
 // Close implements workload.Store.
 func (s *treeStore) Close(context.Context) error { return nil }
 
-// treeWorker is a worker and its transaction. Values in the tree are never written to, only replaced.
+// treeWorker is a worker and its transaction. Values in the tree are never written to, only
+// replaced.
 type treeWorker struct {
 	oneByOne
 	s    *treeStore

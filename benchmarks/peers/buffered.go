@@ -7,7 +7,8 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// buffered is a transaction on a server: keys that are staged are fetched together, and writes are kept until the end.
+// buffered is a transaction on a server: keys that are staged are fetched together, and writes are
+// kept until the end.
 type buffered struct {
 	ctx     context.Context
 	fetch   func(ctx context.Context) error // fetches the rows that are not fetched

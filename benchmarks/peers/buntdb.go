@@ -29,7 +29,8 @@ func openBuntDB(context.Context, *options) (workload.Store, error) {
 func (s *buntStore) Name() string { return "buntdb" }
 
 // Run implements workload.Store.
-func (s *buntStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *buntStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker {
 		w := &buntWorker{db: s.db}
 		w.bound = w.call

@@ -23,7 +23,8 @@ type contender struct {
 	open func(ctx context.Context, o *options) (workload.Store, error)
 	// coroutines is the number of workers per thread; 0 stands for the option.
 	coroutines int
-	// workers are numbers of workers per thread of which the best is taken, unless the option says one.
+	// workers are numbers of workers per thread of which the best is taken, unless the option says
+	// one.
 	workers []int
 	// server: it is, or has, processes of its own, and takes part if it is asked for.
 	server bool
@@ -46,7 +47,8 @@ var contenders = []contender{
 	{name: "postgres", open: openPostgres, workers: []int{2, 4, 8, 16}, server: true},
 }
 
-// openBlades opens a database on two blades in processes of their own, with one backup of everything. They are this program, as txnode.
+// openBlades opens a database on two blades in processes of their own, with one backup of
+// everything. They are this program, as txnode.
 func openBlades(fabric string) func(ctx context.Context, o *options) (workload.Store, error) {
 	return func(ctx context.Context, _ *options) (workload.Store, error) {
 		w := command.System()

@@ -132,7 +132,8 @@ func compete(ctx context.Context, o *options, c *contest, stderr io.Writer) (_ [
 				}
 				last := len(e.rounds) - 1
 				e.rounds[last] = append(e.rounds[last], r)
-				fmt.Fprintf(stderr, "%s: %d threads: round %d of %d: %s: %.0f committed/s\n", h.label(e.driver), h.threads, n, o.rounds, e.name, r.rate())
+				fmt.Fprintf(stderr, "%s: %d threads: round %d of %d: %s: %.0f committed/s\n",
+					h.label(e.driver), h.threads, n, o.rounds, e.name, r.rate())
 			}
 		}
 	}
@@ -163,12 +164,14 @@ func enter(ctx context.Context, o *options, c *contest, of contender, size int, 
 	start := time.Now()
 	loaded, err := driver.Load(ctx, store, nil)
 	if err == nil {
-		fmt.Fprintf(stderr, "%s: %s: %s, loaded in %v\n", c.name, e.name, loaded.Summary, time.Since(start).Round(time.Millisecond))
+		fmt.Fprintf(stderr, "%s: %s: %s, loaded in %v\n", c.name, e.name, loaded.Summary,
+			time.Since(start).Round(time.Millisecond))
 	}
 	return e, err
 }
 
-// choose takes the number of workers per thread with which the store is fastest, if it has several to choose from.
+// choose takes the number of workers per thread with which the store is fastest, if it has
+// several to choose from.
 func (e *entrant) choose(ctx context.Context, o *options, c *contest, stderr io.Writer) error {
 	if o.coroutines > 0 || e.workers == nil {
 		return nil
@@ -182,7 +185,8 @@ func (e *entrant) choose(ctx context.Context, o *options, c *contest, stderr io.
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stderr, "%s: %s: with %d workers a thread %.0f committed/s\n", c.name, e.name, e.coroutines, r.rate())
+		fmt.Fprintf(stderr, "%s: %s: with %d workers a thread %.0f committed/s\n",
+			c.name, e.name, e.coroutines, r.rate())
 		if r.rate() > best {
 			best, chosen = r.rate(), e.coroutines
 		}
@@ -254,7 +258,8 @@ func (e *entrant) measure(ctx context.Context, o *options, h heat, n uint64) (ro
 	return total, err
 }
 
-// profile begins to write a profile into a file, if it has a name, and returns what ends that. It may be called again.
+// profile begins to write a profile into a file, if it has a name, and returns what ends that. It
+// may be called again.
 func profile(name string) (stop func(), err error) {
 	if name == "" {
 		return func() {}, nil

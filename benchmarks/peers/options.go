@@ -39,8 +39,8 @@ type options struct {
 // contest is a workload that stores are compared by.
 type contest struct {
 	name string
-	// driver makes the workload, each time a new one: a driver keeps the books of one store. size is one of
-	// options.rows.
+	// driver makes the workload, each time a new one: a driver keeps the books of one store. size
+	// is one of options.rows.
 	driver func(o *options, size int) (workload.Driver, error)
 	sized  bool // there is a store for each size
 	each   bool // each type of transaction is measured by itself, else their mix
@@ -116,20 +116,29 @@ func parse(args []string, all []contender, stderr io.Writer) (*options, error) {
 	o := &options{threads: []int{2}, rows: []int{1_000_000}}
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	workloads := fs.String("workload", "smallbank,tatp", "`names` of workloads, separated by commas: smallbank, tatp, tpcc, rows")
-	stores := fs.String("stores", nameList(inProcess(all)), "`names` of stores, separated by commas, of "+nameList(all)+";\nthe first is compared with the others")
-	fs.Var((*numbers)(&o.threads), "threads", "threads of each store, and GOMAXPROCS; of several `numbers` each is measured")
-	fs.IntVar(&o.coroutines, "coroutines", 0, "workers per thread, of stores that are faster with several; 0: 8, but 1 for tpcc and rows, and of servers the best of some numbers")
+	workloads := fs.String("workload", "smallbank,tatp",
+		"`names` of workloads, separated by commas: smallbank, tatp, tpcc, rows")
+	stores := fs.String("stores", nameList(inProcess(all)), "`names` of stores, separated by commas, of "+nameList(all)+
+		";\nthe first is compared with the others")
+	fs.Var((*numbers)(&o.threads), "threads",
+		"threads of each store, and GOMAXPROCS; of several `numbers` each is measured")
+	fs.IntVar(&o.coroutines, "coroutines", 0,
+		"workers per thread, of stores that are faster with several; 0: 8, but 1 for tpcc and rows, and of servers "+
+			"the best of some numbers")
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds that count")
 	fs.DurationVar(&o.duration, "duration", 2*time.Second, "of each store's run in a round")
-	fs.DurationVar(&o.settle, "settle", 200*time.Millisecond, "before each run: work that stores do in the background may end")
+	fs.DurationVar(&o.settle, "settle", 200*time.Millisecond,
+		"before each run: work that stores do in the background may end")
 	fs.Uint64Var(&o.seed, "seed", 1, "of the transactions drawn")
 	fs.IntVar(&o.accounts, "accounts", 100_000, "SmallBank accounts, of which 4 % are hot")
 	fs.IntVar(&o.subscribers, "subscribers", 100_000, "TATP subscribers")
 	fs.IntVar(&o.warehouses, "warehouses", 2, "TPC-C warehouses")
-	fs.Var((*numbers)(&o.rows), "rows", "rows of the rows workload; with several `numbers`, stores of each size are compared with the first")
-	fs.BoolVar(&o.shuffle, "shuffle", false, "load the rows of the rows workload in an order that is drawn, not in that of keys")
-	types := fs.String("types", "", "`names` of types of the rows workload, separated by commas; only these are measured")
+	fs.Var((*numbers)(&o.rows), "rows",
+		"rows of the rows workload; with several `numbers`, stores of each size are compared with the first")
+	fs.BoolVar(&o.shuffle, "shuffle", false,
+		"load the rows of the rows workload in an order that is drawn, not in that of keys")
+	types := fs.String("types", "",
+		"`names` of types of the rows workload, separated by commas; only these are measured")
 	fs.StringVar(&o.profile, "cpuprofile", "", "`file` for a profile of the processors in all rounds")
 	output := fs.String("output", "table", "`format` of the results: table or json")
 	fs.StringVar(output, "o", "table", "short for --output")
@@ -154,7 +163,8 @@ func parse(args []string, all []contender, stderr io.Writer) (*options, error) {
 		o.types = strings.Split(*types, ",")
 	}
 	for _, name := range o.types {
-		fault(!slices.Contains(rowTypes[:], name), "--types has %q; there are %s", name, strings.Join(rowTypes[:], ", "))
+		fault(!slices.Contains(rowTypes[:], name), "--types has %q; there are %s",
+			name, strings.Join(rowTypes[:], ", "))
 	}
 	o.workloads = strings.Split(*workloads, ",")
 	for i, name := range o.workloads {

@@ -15,8 +15,9 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// pebbleStore is pebble on a file system in memory, without a log. Pebble has batches and snapshots, but no transactions: an
-// update has an indexed batch and is alone; readers have snapshots.
+// pebbleStore is pebble on a file system in memory, without a log. Pebble has batches
+// and snapshots, but no transactions: an update has an indexed batch and is alone;
+// readers have snapshots.
 type pebbleStore struct {
 	keySpace
 	db *pebble.DB
@@ -49,7 +50,8 @@ func (quietPebble) Errorf(string, ...any) {}
 func (s *pebbleStore) Name() string { return "pebble" }
 
 // Run implements workload.Store.
-func (s *pebbleStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *pebbleStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &pebbleWorker{s: s} }, fn)
 }
 

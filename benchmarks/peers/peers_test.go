@@ -45,17 +45,20 @@ func TestContenders(t *testing.T) {
 	}
 }
 
-var short = []string{"--rounds", "2", "--duration", "20ms", "--settle", "0", "--accounts", "200", "--subscribers", "200"}
+var short = []string{
+	"--rounds", "2", "--duration", "20ms", "--settle", "0", "--accounts", "200", "--subscribers", "200",
+}
 
-// TestServers: servers run SmallBank, each with the best of some numbers of workers, keep its books, and leave no directory. One that is
-// not installed is left out.
+// TestServers: servers run SmallBank, each with the best of some numbers of workers, keep its
+// books, and leave no directory. One that is not installed is left out.
 func TestServers(t *testing.T) {
-	tmp, err := os.MkdirTemp("", "p") //nolint:usetesting // t.TempDir is too long for a socket, and closed to other users
+	// t.TempDir is too long for a socket, and closed to other users.
+	tmp, err := os.MkdirTemp("", "p") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // PostgreSQL does not run as root
+	if err := os.Chmod(tmp, 0o755); err != nil { // PostgreSQL does not run as root
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", tmp)
@@ -75,7 +78,8 @@ func TestServers(t *testing.T) {
 		if strings.Contains(said, c.name+" is left out: opening: not installed") {
 			continue
 		}
-		if n := strings.Count(out.String(), "  "+c.name+"  "); n != 1 || strings.Count(said, ": "+c.name+": with ") != len(c.workers) {
+		if n := strings.Count(out.String(), "  "+c.name+"  "); n != 1 ||
+			strings.Count(said, ": "+c.name+": with ") != len(c.workers) {
 			t.Errorf("%s: %d lines in\n%s%s", c.name, n, &out, said)
 		}
 	}
@@ -87,7 +91,9 @@ func TestServers(t *testing.T) {
 	t.Setenv("PATH", "")
 	progress.Reset()
 	args = append([]string{"--workload", "smallbank", "--stores", "sharded-map,redis"}, short...)
-	if code := run(t.Context(), args, contenders, &out, &progress); code != 0 || !strings.Contains(progress.String(), "smallbank: redis is left out: opening: not installed: there is no redis-server") {
+	if code := run(t.Context(), args, contenders, &out, &progress); code != 0 ||
+		!strings.Contains(progress.String(),
+			"smallbank: redis is left out: opening: not installed: there is no redis-server") {
 		t.Errorf("exit code %d: %s", code, &progress)
 	}
 }
@@ -104,7 +110,9 @@ func TestTable(t *testing.T) {
 	}
 	for i, line := range lines[3:] {
 		f := strings.Fields(line)
-		want := []string{[...]string{"smallbank", "tatp"}[i/len(contenders)], "", "-", "2", contenders[i%len(contenders)].name}
+		want := []string{
+			[...]string{"smallbank", "tatp"}[i/len(contenders)], "", "-", "2", contenders[i%len(contenders)].name,
+		}
 		if want[1] = want[0]; !slices.Equal(f[:5], want) {
 			t.Errorf("line %d is about %v, not %v", i, f[:5], want)
 		}
@@ -119,7 +127,8 @@ func TestTable(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	var out, progress bytes.Buffer
-	args := append([]string{"--workload", "tatp", "--stores", "buntdb,sharded-map", "--threads", "1", "-o", "json"}, short...)
+	args := append([]string{"--workload", "tatp", "--stores", "buntdb,sharded-map", "--threads", "1", "-o", "json"},
+		short...)
 	if code := run(t.Context(), args, contenders, &out, &progress); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &progress)
 	}
@@ -131,7 +140,8 @@ func TestJSON(t *testing.T) {
 		t.Fatalf("%d results: %s", len(results), &out)
 	}
 	r := results[0]
-	if r.Workload != "tatp" || r.Store != "buntdb" || r.Threads != 1 || r.Coroutines != 1 || r.Ratio != 1 || len(r.Rates) != 2 {
+	if r.Workload != "tatp" || r.Store != "buntdb" || r.Threads != 1 || r.Coroutines != 1 || r.Ratio != 1 ||
+		len(r.Rates) != 2 {
 		t.Errorf("the first result is %+v", r)
 	}
 	for _, r := range results {
@@ -146,7 +156,8 @@ func TestRows(t *testing.T) {
 	contenders := inProcess(contenders)
 	for _, order := range []string{"--shuffle=false", "--shuffle"} {
 		var out, progress bytes.Buffer
-		args := append(slices.Clone(short), "--workload", "rows", "--rows", "1000,3000", "--threads", "2,1", "-o", "json", "--rounds", "1", "--duration", "2ms", order)
+		args := append(slices.Clone(short), "--workload", "rows", "--rows", "1000,3000", "--threads", "2,1", "-o",
+			"json", "--rounds", "1", "--duration", "2ms", order)
 		if code := run(t.Context(), args, contenders, &out, &progress); code != 0 {
 			t.Fatalf("exit code %d: %s", code, &progress)
 		}
@@ -161,8 +172,10 @@ func TestRows(t *testing.T) {
 					for _, c := range contenders {
 						r := results[i]
 						i++
-						if r.Workload != "rows" || r.Types != typ || r.Rows != size || r.Store != c.name || r.Threads != threads {
-							t.Errorf("result %+v, want %s of %d rows on %s with %d threads", r, typ, size, c.name, threads)
+						if r.Workload != "rows" || r.Types != typ || r.Rows != size || r.Store != c.name ||
+							r.Threads != threads {
+							t.Errorf("result %+v, want %s of %d rows on %s with %d threads",
+								r, typ, size, c.name, threads)
 						}
 						if !(r.Lowest > 0) || !(r.Ratio > 0) || r.NotDone != 0 {
 							t.Errorf("result %+v", r)
@@ -196,17 +209,20 @@ func TestWrongRows(t *testing.T) {
 			return storetest.Verdict{}
 		}},
 	} {
-		all := []contender{{name: "wrong", coroutines: 1, open: func(context.Context, *options) (workload.Store, error) {
-			return storetest.Intercept(reference.Open(reference.Options{}), func(n int, op storetest.Op) storetest.Verdict {
-				if op.Kind != storetest.Insert {
-					return storetest.Verdict{}
-				}
-				return test.verdict(n, op)
-			}), nil
+		all := []contender{{name: "wrong", coroutines: 1, open: func(context.Context,
+			*options) (workload.Store, error) {
+			return storetest.Intercept(reference.Open(reference.Options{}),
+				func(n int, op storetest.Op) storetest.Verdict {
+					if op.Kind != storetest.Insert {
+						return storetest.Verdict{}
+					}
+					return test.verdict(n, op)
+				}), nil
 		}}}
 		var out, progress bytes.Buffer
 		args := append([]string{"--workload", "rows", "--rows", "1000", "--threads", "1"}, short...)
-		if code := run(t.Context(), args, all, &out, &progress); code != 1 || !strings.Contains(progress.String(), test.text) {
+		if code := run(t.Context(), args, all, &out, &progress); code != 1 ||
+			!strings.Contains(progress.String(), test.text) {
 			t.Errorf("a store that %s: exit code %d:\n%s", test.name, code, &progress)
 		}
 	}
@@ -268,7 +284,8 @@ func TestBooksAreChecked(t *testing.T) {
 	}}}
 	var out, progress bytes.Buffer
 	args := append([]string{"--workload", "smallbank", "--threads", "1"}, short...)
-	if code := run(t.Context(), args, all, &out, &progress); code != 1 || !strings.Contains(progress.String(), "money is conserved") {
+	if code := run(t.Context(), args, all, &out, &progress); code != 1 ||
+		!strings.Contains(progress.String(), "money is conserved") {
 		t.Errorf("exit code %d:\n%s", code, &progress)
 	}
 	if out.Len() > 0 {
@@ -295,7 +312,10 @@ func TestFlags(t *testing.T) {
 		{"--workload rows --types scan", 2, "--types has \"scan\""},
 		{"--workload tpcc --warehouses 0", 2, "Warehouses is 0"},
 		{"--workload tatp,tatp", 2, "named twice"},
-		{"--stores badger,leveldb", 2, `no store "leveldb"; there are txnode,sharded-map,badger,buntdb,pebble,btree,sqlite`},
+		{
+			"--stores badger,leveldb", 2,
+			`no store "leveldb"; there are txnode,sharded-map,badger,buntdb,pebble,btree,sqlite`,
+		},
 		{"--stores badger,badger", 2, "named twice"},
 		{"--accounts 1", 2, "Accounts is 1"},
 		{"--subscribers 0", 2, "Subscribers is 0"},
@@ -321,11 +341,15 @@ func TestRatiosAreTakenWithinRounds(t *testing.T) {
 	enter := func(name string, rates ...uint64) *entrant {
 		e := &entrant{contender: contender{name: name}, rounds: make([][]round, 1), driver: &rowsDriver{}}
 		for _, n := range rates {
-			e.rounds[0] = append(e.rounds[0], round{seconds: 2, outcomes: [workload.NumOutcomes]uint64{workload.Committed: 2 * n, workload.RolledBack: n}, aborts: 3 * n, mallocs: 6 * n})
+			e.rounds[0] = append(e.rounds[0],
+				round{seconds: 2, outcomes: [workload.NumOutcomes]uint64{
+					workload.Committed: 2 * n, workload.RolledBack: n,
+				}, aborts: 3 * n, mallocs: 6 * n})
 		}
 		return e
 	}
-	got := rowsOf(&options{threads: []int{1}}, &contest{name: "w"}, []*entrant{enter("a", 100, 10, 60), enter("b", 50, 5, 10)})
+	got := rowsOf(&options{threads: []int{1}}, &contest{name: "w"},
+		[]*entrant{enter("a", 100, 10, 60), enter("b", 50, 5, 10)})
 	if got[0].Median != 60 || got[1].Median != 10 || got[1].Lowest != 5 || got[1].Highest != 50 {
 		t.Errorf("throughput: %+v", got)
 	}

@@ -15,8 +15,9 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// postgresStore is a PostgreSQL on a unix socket, with a connection for each worker. Transactions are SERIALIZABLE, and do not wait for
-// the log. Statements are prepared. A transaction of the workload has two round trips: it begins and reads, then writes and commits.
+// postgresStore is a PostgreSQL on a unix socket, with a connection for each worker. Transactions
+// are SERIALIZABLE, and do not wait for the log. Statements are prepared. A transaction of the
+// workload has two round trips: it begins and reads, then writes and commits.
 type postgresStore struct {
 	clock
 	server *server
@@ -52,7 +53,8 @@ func openPostgres(ctx context.Context, _ *options) (_ workload.Store, err error)
 		}
 	}()
 	data := s.server.dir + "/data"
-	if out, err := s.server.command(as, initdb, "-D", data, "-U", "peers", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
+	if out, err := s.server.command(as, initdb, "-D", data, "-U", "peers", "-A", "trust", "-E", "UTF8", "--locale=C",
+		"--no-sync").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	args := []string{"-D", data}
@@ -88,7 +90,8 @@ func (s *postgresStore) Tables(ctx context.Context, tables []workload.Table) (bo
 	}
 	for i := range tables {
 		// Room in each page lets an update stay in it, so that the index does not change.
-		_, err := s.admin.Exec(ctx, fmt.Sprintf("CREATE TABLE t%d (k bigint PRIMARY KEY, v bytea NOT NULL) WITH (fillfactor = 50)", i))
+		_, err := s.admin.Exec(ctx,
+			fmt.Sprintf("CREATE TABLE t%d (k bigint PRIMARY KEY, v bytea NOT NULL) WITH (fillfactor = 50)", i))
 		if err != nil {
 			return false, err
 		}
@@ -98,7 +101,8 @@ func (s *postgresStore) Tables(ctx context.Context, tables []workload.Table) (bo
 }
 
 // Run implements workload.Store.
-func (s *postgresStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *postgresStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	for len(s.free) < threads*coroutines {
 		c, err := pgx.ConnectConfig(ctx, s.config)
 		if err != nil {
@@ -126,7 +130,10 @@ func (s *postgresStore) Run(ctx context.Context, threads, coroutines int, fn fun
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker {
 		w := &postgresWorker{conn: <-conns}
 		for i := range s.tables {
-			w.names = append(w.names, statements{fmt.Sprint("get", i), fmt.Sprint("lock", i), fmt.Sprint("update", i), fmt.Sprint("insert", i), fmt.Sprint("delete", i)})
+			w.names = append(w.names, statements{
+				fmt.Sprint("get", i), fmt.Sprint("lock", i), fmt.Sprint("update", i),
+				fmt.Sprint("insert", i), fmt.Sprint("delete", i),
+			})
 		}
 		w.fetch = w.fetchRows
 		return w
@@ -166,7 +173,8 @@ func (*postgresWorker) Prepare(uses []workload.Use) workload.Plan { return workl
 // again turns the server's refusal of a transaction that conflicts into errAgain.
 func again(err error) error {
 	var e *pgconn.PgError
-	if errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01" || e.Code == "23505") { // serialization, deadlock, two inserts
+	// serialization, deadlock, two inserts
+	if errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01" || e.Code == "23505") {
 		return errAgain
 	}
 	return err
@@ -197,7 +205,7 @@ func (w *postgresWorker) fetchRows(ctx context.Context) (err error) {
 		if r.update && !w.readOnly {
 			name = w.names[r.table].lock
 		}
-		w.batch.Queue(name, int64(r.key)) //nolint:gosec // the same bits
+		w.batch.Queue(name, int64(r.key)) // the same bits
 	}
 	results := w.conn.SendBatch(ctx, &w.batch)
 	defer func() {
@@ -259,7 +267,7 @@ func (w *postgresWorker) commit(ctx context.Context) error {
 		for i := range w.rows[:w.fetched] {
 			r := &w.rows[i]
 			names := &w.names[r.table]
-			switch key := int64(r.key); { //nolint:gosec // the same bits
+			switch key := int64(r.key); { // the same bits
 			case !r.dirty || r.was == nil && r.now == nil:
 			case r.now == nil:
 				w.batch.Queue(names.remove, key)

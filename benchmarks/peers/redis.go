@@ -13,8 +13,9 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// redisStore is a Redis in memory, on a unix socket. A transaction of SmallBank is one script on the server. Others read what they need,
-// and one script writes if that is unchanged. Commands of concurrent workers share a connection, and one write.
+// redisStore is a Redis in memory, on a unix socket. A transaction of SmallBank is one script on
+// the server. Others read what they need, and one script writes if that is unchanged. Commands of
+// concurrent workers share a connection, and one write.
 type redisStore struct {
 	keySpace
 	server *server
@@ -33,7 +34,8 @@ func openRedis(ctx context.Context, _ *options) (_ workload.Store, err error) {
 	socket := filepath.Join(s.server.dir, "socket")
 	o := rueidis.MustParseURL("unix://" + socket)
 	o.DisableCache, o.PipelineMultiplex = true, 0 // one processor of the server
-	c := s.server.command(nil, path, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", s.server.dir)
+	c := s.server.command(nil, path, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no",
+		"--dir", s.server.dir)
 	err = s.server.start(ctx, c, func(ctx context.Context) error {
 		if _, err := os.Stat(socket); err != nil {
 			return err
@@ -51,7 +53,8 @@ func openRedis(ctx context.Context, _ *options) (_ workload.Store, err error) {
 func (s *redisStore) Name() string { return "redis" }
 
 // Run implements workload.Store.
-func (s *redisStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *redisStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker {
 		w := &redisWorker{client: s.client}
 		w.fetch = w.fetchRows
@@ -79,11 +82,14 @@ func (w *redisWorker) Counters() workload.Counters { return w.counters }
 // Prepare implements workload.Worker.
 func (*redisWorker) Prepare(uses []workload.Use) workload.Plan { return workload.PlanEach(uses) }
 
-// The scripts of transactions of any kind. Of each key an argument is what it was: "=" and a value, or "-" for none.
+// The scripts of transactions of any kind. Of each key an argument is what it was: "=" and a
+// value, or "-" for none.
 var (
-	// redisRead returns the values of keys, or nil if one for which there is an argument is not what it was.
+	// redisRead returns the values of keys, or nil if one for which there is an argument
+	// is not what it was.
 	redisRead = rueidis.NewLuaScript(redisCompare + `return redis.call('MGET', unpack(KEYS))`)
-	// redisCommit writes what the second half of the arguments says, if keys are what they were: "" for what stays.
+	// redisCommit writes what the second half of the arguments says, if keys are what they were:
+	// "" for what stays.
 	redisCommit = rueidis.NewLuaScript(redisCompare + `
 for i, key in ipairs(KEYS) do
 	local v = ARGV[#KEYS + i]
@@ -190,7 +196,8 @@ func (w *redisWorker) commit(ctx context.Context) error {
 	return nil
 }
 
-// The transactions of SmallBank. They return 1, 0 for lack of funds, or 2 for a check that was not covered.
+// The transactions of SmallBank. They return 1, 0 for lack of funds, or 2 for a check
+// that was not covered.
 const redisBank = `
 local function get(i) return (struct.unpack('<i8', redis.call('GET', KEYS[i]))) end
 local function set(i, v) redis.call('SET', KEYS[i], struct.pack('<i8', v)) end
@@ -233,13 +240,15 @@ return 1`),
 }
 
 // Transact implements smallbank.Teller.
-func (w *redisWorker) Transact(ctx context.Context, t smallbank.Transaction, a *smallbank.Amounts) (overdrawn bool, err error) {
+func (w *redisWorker) Transact(ctx context.Context, t smallbank.Transaction, a *smallbank.Amounts) (overdrawn bool,
+	err error) {
 	w.keys, w.args = w.keys[:0], w.args[:0]
 	for _, u := range smallbank.Uses(t.Type) {
 		w.keys = append(w.keys, string(appendKey(nil, u.Table, t.Customer(u))))
 	}
 	amount := [smallbank.NumTypes]smallbank.Money{
-		smallbank.DepositChecking: a.Deposit, smallbank.SendPayment: a.Payment, smallbank.TransactSaving: a.Savings, smallbank.WriteCheck: a.Check,
+		smallbank.DepositChecking: a.Deposit, smallbank.SendPayment: a.Payment, smallbank.TransactSaving: a.Savings,
+		smallbank.WriteCheck: a.Check,
 	}[t.Type]
 	w.args = append(w.args, strconv.FormatInt(int64(amount), 10), strconv.FormatInt(int64(a.Penalty), 10))
 	n, err := redisBanks[t.Type].Exec(ctx, w.client, w.keys, w.args).AsInt64()

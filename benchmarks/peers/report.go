@@ -88,7 +88,9 @@ func write(w io.Writer, o *options, results []row) error {
 	first := o.stores[0].name
 	fmt.Fprintf(w, "medians of %d rounds of %v\n\n", o.rounds, o.duration)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "workload\ttransactions\trows\tthreads\tstore\tworkers/thread\tcommitted/s\tlowest\thighest\tNewOrder/min\tnot committed\tconflicts\tallocs\t%s is\t\n", first)
+	fmt.Fprintf(t,
+		"workload\ttransactions\trows\tthreads\tstore\tworkers/thread\tcommitted/s\tlowest\thighest\t"+
+			"NewOrder/min\tnot committed\tconflicts\tallocs\t%s is\t\n", first)
 	for i := range results {
 		r := &results[i]
 		rows, orders := "-", "-"
@@ -99,7 +101,8 @@ func write(w io.Writer, o *options, results []row) error {
 			orders = fmt.Sprintf("%.0f", r.Orders)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%s\t%.1f %%\t%.2f %%\t%.2f\t%.2f x\t\n",
-			r.Workload, r.Types, rows, r.Threads, r.Store, r.Coroutines, r.Median, r.Lowest, r.Highest, orders, 100*r.NotDone, 100*r.Conflicts, r.Mallocs, r.Ratio)
+			r.Workload, r.Types, rows, r.Threads, r.Store, r.Coroutines, r.Median, r.Lowest, r.Highest, orders,
+			100*r.NotDone, 100*r.Conflicts, r.Mallocs, r.Ratio)
 	}
 	return t.Flush()
 }

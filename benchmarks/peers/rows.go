@@ -31,8 +31,9 @@ var rowTypes = [numRowTypes]string{"get", "scan-10", "scan-100", "scan-1000", "i
 // scanned is how many rows a type of transaction scans.
 var scanned = [numRowTypes]int{rowScan10: 10, rowScan100: 100, rowScan1000: 1000}
 
-// rowsDriver is one ordered table with values of 100 bytes, and transactions of one operation: read a row, scan some,
-// append one. Keys are the numbers from 0 on, without gaps, also where rows are appended: all workers share one counter.
+// rowsDriver is one ordered table with values of 100 bytes, and transactions of one operation: read
+// a row, scan some, append one. Keys are the numbers from 0 on, without gaps, also where rows are
+// appended: all workers share one counter.
 type rowsDriver struct {
 	rows    int // loaded
 	shuffle bool
@@ -72,7 +73,8 @@ func (d *rowsDriver) Mix() []float64 { return []float64{20, 20, 20, 20, 20} }
 const rowsPerLoad = 100
 
 // Load implements workload.Driver: in the order of keys, or in one that is drawn.
-func (d *rowsDriver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *rowsDriver) Load(ctx context.Context, store workload.Store, progress func(done,
+	total int)) (workload.LoadReport, error) {
 	existed, err := store.Tables(ctx, d.Schema())
 	if err == nil && existed {
 		err = errors.New("rows: the store must be a new one")
@@ -88,7 +90,8 @@ func (d *rowsDriver) Load(ctx context.Context, store workload.Store, progress fu
 		}
 		rand.New(rand.NewPCG(1, 1)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	}
-	err = workload.Scan(ctx, store, d.rows, rowsPerLoad, progress, func(w workload.Worker) func(context.Context, int, int) error {
+	err = workload.Scan(ctx, store, d.rows, rowsPerLoad, progress, func(w workload.Worker) func(context.Context, int,
+		int) error {
 		var value []byte
 		return func(ctx context.Context, lo, hi int) error {
 			return w.Update(ctx, func(tx workload.Tx) error {
@@ -110,7 +113,8 @@ func (d *rowsDriver) Load(ctx context.Context, store workload.Store, progress fu
 	return workload.LoadReport{Records: d.rows, Summary: fmt.Sprintf("%d rows of %d bytes", d.rows, rowBytes)}, err
 }
 
-// Verify implements workload.Driver: the table has the rows that were loaded and appended, and no others.
+// Verify implements workload.Driver: the table has the rows that were loaded and
+// appended, and no others.
 func (d *rowsDriver) Verify(ctx context.Context, store workload.Store) (r workload.VerifyReport, err error) {
 	want := d.next.Load()
 	wrong, first := 0, ""
@@ -126,7 +130,9 @@ func (d *rowsDriver) Verify(ctx context.Context, store workload.Store) (r worklo
 					return err
 				}
 				keys, broken = keys[:0], broken[:0] // of this attempt
-				return rt.Range(0, workload.Range{From: next, To: math.MaxUint64, Limit: 1000}, func(key uint64, v []byte) bool {
+				return rt.Range(0, workload.Range{
+					From: next, To: math.MaxUint64, Limit: 1000,
+				}, func(key uint64, v []byte) bool {
 					value = appendRow(value[:0], key)
 					keys, broken = append(keys, key), append(broken, !slices.Equal(v, value))
 					return true
@@ -152,7 +158,8 @@ func (d *rowsDriver) Verify(ctx context.Context, store workload.Store) (r worklo
 		return r, err
 	}
 	r.Add("rows have the values of their keys, without gaps", wrong == 0, "%d are wrong, the first: %s", wrong, first)
-	r.Add("there are the rows that were loaded and appended", uint64(r.Records) == want, "%d, and there are %d", want, r.Records)
+	r.Add("there are the rows that were loaded and appended", uint64(r.Records) == want,
+		"%d, and there are %d", want, r.Records)
 	err = r.Err()
 	return r, err
 }

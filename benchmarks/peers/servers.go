@@ -29,7 +29,8 @@ func find(program, debian string) (string, error) {
 	return "", fmt.Errorf("%w: there is no %s in PATH (Debian: apt-get install %s)", errNotInstalled, program, debian)
 }
 
-// server is a private process, with a directory for its data and its sockets, which ends with the store.
+// server is a private process, with a directory for its data and its sockets, which ends with the
+// store.
 type server struct {
 	name string
 	dir  string
@@ -47,11 +48,12 @@ func newServer(name, owner string) (s *server, as *syscall.Credential, err error
 	if owner != "" && os.Geteuid() == 0 {
 		u, err := user.Lookup(owner)
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("%w: %s refuses root, and there is no user %s", errNotInstalled, name, owner), s.close())
+			return nil, nil, errors.Join(fmt.Errorf("%w: %s refuses root, and there is no user %s",
+				errNotInstalled, name, owner), s.close())
 		}
 		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		err = errors.Join(err1, err2, os.Chown(s.dir, int(uid), int(gid))) //nolint:gosec // 32 bits
+		err = errors.Join(err1, err2, os.Chown(s.dir, int(uid), int(gid))) // 32 bits
 		if err != nil {
 			return nil, nil, errors.Join(err, s.close())
 		}

@@ -13,9 +13,10 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// sqliteStore is SQLite in memory, translated to Go. All workers share one connection, whose pages are then the
-// database itself, and take turns: connections of their own would lock it all the same, and drop their caches after each
-// update of another one. It is used below database/sql, with statements that are prepared once.
+// sqliteStore is SQLite in memory, translated to Go. All workers share one connection, whose pages
+// are then the database itself, and take turns: connections of their own would lock it all the
+// same, and drop their caches after each update of another one. It is used below database/sql, with
+// statements that are prepared once.
 type sqliteStore struct {
 	clock
 	mu                      sync.Mutex // held by the transaction that runs
@@ -66,7 +67,8 @@ func (s *sqliteStore) Tables(_ context.Context, tables []workload.Table) (bool, 
 	s.tables = make([]sqliteTable, len(tables))
 	for i := range tables {
 		var create driver.Stmt
-		err := s.prepare([]statement{{&create, fmt.Sprintf("CREATE TABLE t%d (k INTEGER PRIMARY KEY, v BLOB NOT NULL)", i)}})
+		err := s.prepare([]statement{{&create, fmt.Sprintf("CREATE TABLE t%d (k INTEGER PRIMARY KEY, v BLOB NOT NULL)",
+			i)}})
 		if err != nil {
 			return false, err
 		}
@@ -126,7 +128,8 @@ func query(x driver.Stmt, columns []driver.Value, do func() bool, args ...driver
 }
 
 // Run implements workload.Store.
-func (s *sqliteStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *sqliteStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return runWorkers(ctx, threads*coroutines, func() workload.Worker { return &sqliteWorker{s: s} }, fn)
 }
 

@@ -36,7 +36,8 @@ func newClock() clock { return clock{time.Now()} }
 // Now implements workload.Store.
 func (c clock) Now() int64 { return int64(time.Since(c.start)) }
 
-// keySpace is what stores with one key space have in common. A table is the first byte of a key, so there is nothing to create.
+// keySpace is what stores with one key space have in common. A table is the first byte of a key, so
+// there is nothing to create.
 type keySpace struct {
 	clock
 	existed bool
@@ -53,7 +54,8 @@ func (s *keySpace) Tables(context.Context, []workload.Table) (bool, error) {
 	return existed, nil
 }
 
-// oneByOne is what workers have in common that read and write keys one by one, so that it does not help to be told of them before.
+// oneByOne is what workers have in common that read and write keys one by one, so that it does not
+// help to be told of them before.
 type oneByOne struct{ counters workload.Counters }
 
 // Counters implements workload.Worker.

@@ -23,7 +23,9 @@ func main() {
 	txns := flag.Int("txns", 100_000, "transactions of one round")
 	many := flag.Int("accounts", 10_000_000, "accounts of the large table; 0: leave that part out")
 	warm := flag.Int("warm", 2_000_000, "transactions on the large table before its first round")
-	profile := flag.String("cpuprofile", "", "only run SmallBank on the engine, `rounds` times txns, and then its bare verbs, and write a CPU profile to this file")
+	profile := flag.String("cpuprofile", "",
+		"only run SmallBank on the engine, `rounds` times txns, and then its bare verbs, and write a CPU profile "+
+			"to this file")
 	coroutines := flag.Int("coroutines", 8, "coroutines of the one thread, for the comparison of table sizes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -78,9 +80,11 @@ func run(ctx context.Context, rounds, txns, many, warm, coroutines int) error {
 		return err
 	}
 	if a, b := median(verbs), median(rawVerbs); math.Abs(a-b) > a/100 {
-		return fmt.Errorf("the engine posts %.2f verbs a transaction, and what is to be its bare verbs %.2f: they are not those of the same transactions", a, b)
+		return fmt.Errorf("the engine posts %.2f verbs a transaction, and what is to be its bare verbs %.2f: they "+
+			"are not those of the same transactions", a, b)
 	}
-	fmt.Printf("SmallBank, 1 thread, 100,000 accounts %6.1f ns on the engine   %7.1f ns its bare verbs     %4.0f %% of the verbs' rate (%.2f and %.2f verbs each)\n",
+	fmt.Printf("SmallBank, 1 thread, 100,000 accounts %6.1f ns on the engine   %7.1f ns its bare verbs     %4.0f %% "+
+		"of the verbs' rate (%.2f and %.2f verbs each)\n",
 		median(eng), median(raw), 100*paired(raw, eng), median(verbs), median(rawVerbs))
 
 	if many > 0 {

@@ -6,8 +6,8 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// keySet is the keys of an ordered table, in order: short runs, so that an insert moves few of them.
-// The lock of the table guards it.
+// keySet is the keys of an ordered table, in order: short runs, so that an insert moves few of
+// them. The lock of the table guards it.
 type keySet struct {
 	runs [][]uint64 // none is empty; each is below the next
 }

@@ -64,7 +64,8 @@ func (s *Store) Name() string { return "sharded map" }
 func (s *Store) Tables(_ context.Context, tables []workload.Table) (existed bool, err error) {
 	if s.schema != nil {
 		if !slices.Equal(s.schema, tables) {
-			return true, fmt.Errorf("reference: the store was opened with tables %v, not %v; open another one", s.schema, tables)
+			return true, fmt.Errorf("reference: the store was opened with tables %v, not %v; open another one",
+				s.schema, tables)
 		}
 		return true, nil
 	}
@@ -96,7 +97,8 @@ func (s *Store) lock(table int, key uint64) lockID {
 }
 
 // Run runs fn in threads × coroutines goroutines.
-func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	var (
 		wg    sync.WaitGroup
 		once  sync.Once

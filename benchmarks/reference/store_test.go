@@ -16,7 +16,9 @@ import (
 func TestStore(t *testing.T) {
 	for _, shards := range []int{0, 1, 4} {
 		t.Run(fmt.Sprintf("shards=%d", shards), func(t *testing.T) {
-			storetest.Test(t, func(*testing.T) workload.Store { return reference.Open(reference.Options{Shards: shards}) })
+			storetest.Test(t, func(*testing.T) workload.Store {
+				return reference.Open(reference.Options{Shards: shards})
+			})
 		})
 	}
 }
@@ -60,7 +62,9 @@ func TestViewCannotWrite(t *testing.T) {
 // lock is taken, and then has both in order.
 func TestConflictIsRetried(t *testing.T) {
 	s := reference.Open(reference.Options{})
-	if _, err := s.Tables(t.Context(), []workload.Table{{Name: "low", MaxValue: 8}, {Name: "high", MaxValue: 8}}); err != nil {
+	if _, err := s.Tables(t.Context(), []workload.Table{
+		{Name: "low", MaxValue: 8}, {Name: "high", MaxValue: 8},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	holding, attempted := make(chan bool), make(chan bool)

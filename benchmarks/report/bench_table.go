@@ -127,7 +127,8 @@ func (st *Store) String() string {
 	if st.BladeBytes > 0 {
 		s += " of " + bytesSize(st.BladeBytes)
 	}
-	s += fmt.Sprintf(", %s per record, policy %s, techniques %s", plural(int64(st.Replicas), "backup"), st.Policy, techniques)
+	s += fmt.Sprintf(", %s per record, policy %s, techniques %s", plural(int64(st.Replicas), "backup"),
+		st.Policy, techniques)
 	if st.ReadBackups {
 		s += ", reads from backups"
 	}
@@ -173,7 +174,8 @@ func (r *Result) outcomeTable(theme Theme) string {
 			reasons = append(reasons, reason)
 		}
 	}
-	rolled, absent, conflicted := all.RolledBackPercent.Max > 0, all.RowAbsentPercent.Max > 0, all.ConflictPercent.Max > 0
+	rolled, absent, conflicted := all.RolledBackPercent.Max > 0, all.RowAbsentPercent.Max > 0,
+		all.ConflictPercent.Max > 0
 	build := func(outcomes bool, reasons []workload.AbortReason) *grid {
 		const ended, conflicts = "ended, %", "attempts in conflict, %"
 		g := &grid{theme: theme}
@@ -203,7 +205,8 @@ func (r *Result) outcomeTable(theme Theme) string {
 			s := &r.Summary[i]
 			cells := []string{s.Name}
 			if outcomes {
-				cells = append(cells, exact(s.SharePercent), whole(s.CommittedPerS.Median), percent(s.CommittedPercent.Median, 1))
+				cells = append(cells, exact(s.SharePercent), whole(s.CommittedPerS.Median),
+					percent(s.CommittedPercent.Median, 1))
 				if rolled {
 					cells = append(cells, percent(s.RolledBackPercent.Median, 1))
 				}
@@ -244,7 +247,8 @@ func (r *Result) costTable(theme Theme) string {
 		s := &r.Summary[i]
 		r.appendRow(&g, i, []string{
 			s.Name,
-			micros(s.P50Ns.Median), micros(s.P90Ns.Median), micros(s.P99Ns.Median), micros(s.P999Ns.Median), micros(s.MaxNs.Median),
+			micros(s.P50Ns.Median), micros(s.P90Ns.Median), micros(s.P99Ns.Median), micros(s.P999Ns.Median),
+			micros(s.MaxNs.Median),
 			dotZero(s.Verbs.Median, cents), dotZero(s.RoundTrips.Median, cents),
 			dotZero(s.BytesRead.Median, whole), dotZero(s.BytesWritten.Median, whole),
 			dotZero(s.VerbsAttempt.Median, cents),
@@ -282,7 +286,8 @@ func (r *Result) runTable(theme Theme) string {
 			name += " (cut short)"
 		}
 		g.row(name, fmt.Sprint(x.Seed), duration(x.ElapsedNs), whole(x.All.CommittedPerS),
-			micros(float64(x.All.LatencyNs.P50)), micros(float64(x.All.LatencyNs.P99)), micros(float64(x.All.LatencyNs.Max)),
+			micros(float64(x.All.LatencyNs.P50)), micros(float64(x.All.LatencyNs.P99)),
+			micros(float64(x.All.LatencyNs.Max)),
 			percent(100*ratio(float64(x.All.Conflicts.Total()), float64(x.All.Attempts)), 2))
 	}
 	s := r.All()
@@ -371,7 +376,8 @@ func (r *Result) notes(theme Theme) []string {
 		say("the history was not recorded; --verify does that, and checks that it is strictly serializable")
 	}
 	if len(r.Summary) > 0 && r.Drive.LatencySample > 1 {
-		say(fmt.Sprintf("latency: one transaction in %d was measured; max is the largest of those", r.Drive.LatencySample))
+		say(fmt.Sprintf("latency: one transaction in %d was measured; max is the largest of those",
+			r.Drive.LatencySample))
 	}
 	if r.Drive.RatePerS > 0 {
 		out = append(out, r.openLoopNote(theme))
@@ -405,7 +411,8 @@ func (r *Result) verifiedHistory() string {
 	s := fmt.Sprintf("strictly serializable: %s with %s, %s in the dependency graph, no cycle (%s)",
 		plural(txns, "transaction"), plural(ops, "operation"), plural(edges, "edge"), plural(windows, "window"))
 	if ambiguous > 0 {
-		s += fmt.Sprintf("; %s could not be ordered, so the verdict is not exact", plural(ambiguous, "observation of an absent key"))
+		s += fmt.Sprintf("; %s could not be ordered, so the verdict is not exact",
+			plural(ambiguous, "observation of an absent key"))
 	}
 	return s
 }
@@ -425,7 +432,8 @@ func (r *Result) openLoopNote(theme Theme) string {
 		return wrap(fmt.Sprintf("open loop: %s, %s; latency is from the intended start", served, waiting), "  ", "  ")
 	}
 	return theme.bad("✗") + wrap(fmt.Sprintf(
-		"OVERLOAD: %s of %s were still waiting at the end, %s %%; the latencies are those of the others, and lower bounds",
+		"OVERLOAD: %s of %s were still waiting at the end, %s %%; the latencies are those of the others, and "+
+			"lower bounds",
 		groups(backlog), served, percent(100*ratio(float64(backlog), float64(arrivals)), 1)), " ", "  ")
 }
 

@@ -50,13 +50,17 @@ type Compare struct {
 	color               int     // on a page; 0 if published
 }
 
-const caveat = "These are different machines and different networks: throughput and latency compare a protocol, an implementation and a " +
-	"machine all at once, and say nothing about which protocol is faster. Verbs per attempt do not depend on the machine and compare directly. " +
+const caveat = "These are different machines and different networks: throughput and latency compare a protocol, an " +
+	"implementation and a " +
+	"machine all at once, and say nothing about which protocol is faster. Verbs per attempt do not depend on the " +
+	"machine and compare directly. " +
 	"Published latency is of single attempts that committed; ours is of transactions, with the retries after conflicts."
 
 // NewComparison compares results, of any workloads, with what was published.
 func NewComparison(results []*Result) *Comparison {
-	c := &Comparison{Schema: ComparisonSchema, SchemaVersion: ComparisonVersion, Workloads: []ComparedWorkloads{}, Caveat: caveat}
+	c := &Comparison{
+		Schema: ComparisonSchema, SchemaVersion: ComparisonVersion, Workloads: []ComparedWorkloads{}, Caveat: caveat,
+	}
 	for k, r := range results {
 		i := slices.IndexFunc(c.Workloads, func(w ComparedWorkloads) bool { return w.Workload == r.Workload })
 		if i < 0 {
@@ -188,7 +192,8 @@ func (c *ComparedWorkloads) write(b *strings.Builder, theme Theme) {
 		}
 		g.row(r.System, which, fmt.Sprintf("%d × %d", r.Threads, r.Coroutines),
 			fmt.Sprintf("%.3f", r.CommittedPerS/1e6), whole(ratio(r.CommittedPerS, float64(r.Threads))),
-			micros(r.P50Ns), micros(r.P99Ns), percent(r.NotCommittedPercent, 1), dotZero(r.VerbsPerAttempt, cents), place(r))
+			micros(r.P50Ns), micros(r.P99Ns), percent(r.NotCommittedPercent, 1), dotZero(r.VerbsPerAttempt, cents),
+			place(r))
 		if !r.Published {
 			g.embolden()
 		}

@@ -10,7 +10,8 @@ import (
 func ExampleNewComparison() {
 	c := report.NewComparison([]*report.Result{{Workload: "smallbank"}})
 	for _, row := range c.Workloads[0].Rows {
-		fmt.Printf("%-9s %2d threads  %.2f M/s  %.1f verbs per attempt\n", row.System, row.Threads, row.CommittedPerS/1e6, row.VerbsPerAttempt)
+		fmt.Printf("%-9s %2d threads  %.2f M/s  %.1f verbs per attempt\n",
+			row.System, row.Threads, row.CommittedPerS/1e6, row.VerbsPerAttempt)
 	}
 	// Output:
 	// FORD+      1 threads  0.21 M/s  13.1 verbs per attempt

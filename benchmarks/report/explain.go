@@ -97,9 +97,12 @@ func NewExplanation(name string, store Store, x *runner.Explanation) *Explanatio
 	for i := range x.Types {
 		t := explainedType(&x.Types[i], x.Phased)
 		if p, ok := published.Lookup(name, t.Name); ok {
-			t.FORD = publishedCost(p, func(x published.Transaction) published.Cost { return published.Sum(x.FORD(layout)) })
+			t.FORD = publishedCost(p, func(x published.Transaction) published.Cost {
+				return published.Sum(x.FORD(layout))
+			})
 			for ph, c := range p.FORD(layout) {
-				t.FORD.Phases = append(t.FORD.Phases, PhaseCost{fordPhases[ph].String(), Cost{Verbs: c.Verbs, RoundTrips: c.RoundTrips}})
+				t.FORD.Phases = append(t.FORD.Phases,
+					PhaseCost{fordPhases[ph].String(), Cost{Verbs: c.Verbs, RoundTrips: c.RoundTrips}})
 			}
 			t.Bound = publishedCost(p, func(x published.Transaction) published.Cost { return x.Bound(layout) })
 		}
@@ -193,7 +196,8 @@ func (e *Explanation) WriteTable(w io.Writer, theme Theme) error {
 	var b strings.Builder
 	b.WriteString(theme.bold("what "+e.Workload+" transactions cost on "+e.Store.Name) + "\n")
 	b.WriteString(labelled(theme, "counted", fmt.Sprintf(
-		"by running %s of each type with one worker: no conflicts, addresses cached", plural(int64(e.Samples), "transaction"))))
+		"by running %s of each type with one worker: no conflicts, addresses cached",
+		plural(int64(e.Samples), "transaction"))))
 	b.WriteString(labelled(theme, "store", e.Store.String()))
 	if p := parameters(e.Parameters); p != "" {
 		b.WriteString(labelled(theme, "options", p))
@@ -237,7 +241,8 @@ func (e *Explanation) totals(theme Theme) string {
 	mix := func(name string, m *ExplainedMix) {
 		opt := func(x float64) string { return dotZero(x, exact) }
 		g.row(name, "", exact(m.Verbs), opt(m.FORDVerbs), opt(m.BoundVerbs),
-			exact(m.RoundTrips), opt(m.FORDRoundTrips), opt(m.BoundRoundTrips), whole(m.BytesRead), whole(m.BytesWritten))
+			exact(m.RoundTrips), opt(m.FORDRoundTrips), opt(m.BoundRoundTrips), whole(m.BytesRead),
+			whole(m.BytesWritten))
 		g.embolden()
 	}
 	mix("mix, committed", &e.MixCommitted)
@@ -252,7 +257,9 @@ func (e *Explanation) phases(theme Theme) string {
 	g.column("", "")
 	phases := workload.NumPhases
 	other := workload.PhaseOther
-	if !slices.ContainsFunc(e.Types, func(t ExplainedType) bool { return t.Phases[other].Verbs > 0 || t.Phases[other].RoundTrips > 0 }) {
+	if !slices.ContainsFunc(e.Types, func(t ExplainedType) bool {
+		return t.Phases[other].Verbs > 0 || t.Phases[other].RoundTrips > 0
+	}) {
 		phases = other // nothing of it: no column
 	}
 	for p := range phases {
@@ -289,13 +296,16 @@ func (e *Explanation) phases(theme Theme) string {
 
 func (e *Explanation) notes() []string {
 	notes := []string{
-		fmt.Sprintf("FORD: counted in its code, with %s and %s: 2r + 2n + M + 3n(f+1) + f verbs for r records read and n written (f backups, M blades).",
+		fmt.Sprintf("FORD: counted in its code, with %s and %s: 2r + 2n + M + 3n(f+1) + f verbs for r records read "+
+			"and n written (f backups, M blades).",
 			plural(int64(e.Store.Replicas), "backup"), plural(int64(e.Store.Blades), "blade")),
 		"bound: the most that the default policy may need by design, 2r + 2n + (f+1) + n(f+1) + n verbs.",
 		"A round trip is waited for before the client may say committed; releasing is not.",
 	}
 	if e.MixAttempts.FORDVerbs > 0 {
-		notes = append(notes, "All attempts: those that end for lack of funds, or of a row, are counted, too; FORD's as measured at one thread, figure 10 of SMART.")
+		notes = append(notes,
+			"All attempts: those that end for lack of funds, or of a row, are counted, too; FORD's as measured at "+
+				"one thread, figure 10 of SMART.")
 	}
 	if slices.ContainsFunc(e.Types, func(t ExplainedType) bool { return t.Phases != nil && t.FORD != nil }) {
 		notes = append(notes, "A round trip that phases share is counted in the later one.")

@@ -65,8 +65,9 @@ func failoverOf(t *runner.Timeline) *Failover {
 	const around = 2 * time.Second
 	gap, at := t.Gap()
 	end := time.Duration(len(t.Commits)) * t.Bucket
-	f := &Failover{EndNs: int64(end), GapNs: int64(gap), GapAtNs: int64(at), IntervalNs: int64(failoverInterval), Committed: t.Each(failoverInterval),
-		Events: []Event{}, Outages: []Outage{}, EndPerS: t.PerSecond(max(end-around, 0), end)}
+	f := &Failover{EndNs: int64(end), GapNs: int64(gap), GapAtNs: int64(at), IntervalNs: int64(failoverInterval),
+		Committed: t.Each(failoverInterval),
+		Events:    []Event{}, Outages: []Outage{}, EndPerS: t.PerSecond(max(end-around, 0), end)}
 	for _, e := range t.Events {
 		x := Event{Name: e.Name, AtNs: int64(e.At), TookNs: int64(e.Took)}
 		if e.Err != nil {
@@ -115,10 +116,13 @@ func (f *Failover) lines() []string {
 	}
 	out = append(out, fmt.Sprintf("no commit for %s, at %s%s; longest time without one in the whole run: %s, at %s",
 		duration(f.EventGapNs), at(f.EventGapAt), lasts, duration(f.GapNs), at(f.GapAtNs)),
-		fmt.Sprintf("committed per second: %s before, %s with a blade missing, %s at the end", groups(int64(f.BeforePerS)), groups(int64(f.DegradedPerS)), groups(int64(f.EndPerS))))
+		fmt.Sprintf("committed per second: %s before, %s with a blade missing, %s at the end",
+			groups(int64(f.BeforePerS)), groups(int64(f.DegradedPerS)), groups(int64(f.EndPerS))))
 	for _, o := range f.Outages {
-		out = append(out, fmt.Sprintf("blade %d: backups promoted %s after the first failed verb, transactions decided (%d finished, %d undone) after %s",
-			o.Blade, since(o.PromotedNs, o.LostNs), o.Finished, o.Undone, since(o.DecidedNs, o.LostNs)))
+		out = append(out,
+			fmt.Sprintf("blade %d: backups promoted %s after the first failed verb, transactions decided (%d "+
+				"finished, %d undone) after %s",
+				o.Blade, since(o.PromotedNs, o.LostNs), o.Finished, o.Undone, since(o.DecidedNs, o.LostNs)))
 		s := fmt.Sprintf("blade %d: all copies there again %s after that", o.Blade, since(o.WholeNs, o.LostNs))
 		if o.WholeNs < 0 {
 			s = fmt.Sprintf("blade %d: not all copies were there again by the end", o.Blade)

@@ -17,7 +17,9 @@ func TestGaps(t *testing.T) {
 	}
 	clear(commits[20_003:20_050]) // the loss
 	clear(commits[34_000:46_000]) // something else
-	line := &runner.Timeline{Bucket: bucket, Commits: commits, Events: []runner.Happened{{Name: "blade 0 stopped", At: 2 * time.Second}}}
+	line := &runner.Timeline{
+		Bucket: bucket, Commits: commits, Events: []runner.Happened{{Name: "blade 0 stopped", At: 2 * time.Second}},
+	}
 	f := failoverOf(line)
 	if f.GapNs != int64(1200*time.Millisecond) || f.GapAtNs != int64(3400*time.Millisecond) {
 		t.Errorf("longest gap %d at %d", f.GapNs, f.GapAtNs)
@@ -29,7 +31,8 @@ func TestGaps(t *testing.T) {
 		t.Errorf("%v, %v per second", f.BeforePerS, f.EndPerS)
 	}
 	text := strings.Join(f.lines(), "\n")
-	if want := "no commit for 4.7 ms, at 2.000 s; longest time without one in the whole run: 1.2 s, at 3.400 s"; !strings.Contains(text, want) {
+	if want := "no commit for 4.7 ms, at 2.000 s; longest time without one in the whole run: 1.2 " +
+		"s, at 3.400 s"; !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
 
@@ -39,10 +42,13 @@ func TestGaps(t *testing.T) {
 	}
 	clear(commits[20_003:]) // one that is not over
 	f = failoverOf(line)
-	if f.EventGapNs != int64(5999700*time.Microsecond) || f.GapNs != f.EventGapNs || f.DegradedPerS != 0 || f.EndPerS != 0 {
-		t.Errorf("gap of a loss that lasts until the end: %d, in the whole run %d; %v, %v per second", f.EventGapNs, f.GapNs, f.DegradedPerS, f.EndPerS)
+	if f.EventGapNs != int64(5999700*time.Microsecond) || f.GapNs != f.EventGapNs || f.DegradedPerS != 0 ||
+		f.EndPerS != 0 {
+		t.Errorf("gap of a loss that lasts until the end: %d, in the whole run %d; %v, %v per second",
+			f.EventGapNs, f.GapNs, f.DegradedPerS, f.EndPerS)
 	}
-	if text, want := strings.Join(f.lines(), "\n"), "no commit for 6 s, at 2.000 s, until the end; longest"; !strings.Contains(text, want) {
+	if text, want := strings.Join(f.lines(), "\n"),
+		"no commit for 6 s, at 2.000 s, until the end; longest"; !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
 	f.EndNs = 0 // of a result that was saved when nobody noted that

@@ -285,7 +285,8 @@ func (h HistoryFile) wrap(err error) error {
 		err, hint = errors.New("in use by another program"), "try again, or "+hint
 	case errors.Is(err, errDamaged):
 		hint = "remove it, or " + hint
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
+		errors.Is(err, berrors.ErrVersionMismatch):
 		err, hint = errors.New("is no history, or damaged"), "remove it, or "+hint
 	case errors.As(err, &path):
 		err = path.Err

@@ -12,12 +12,16 @@ import (
 // WriteList prints a line per result, for people.
 func WriteList(w io.Writer, theme Theme, results []*Result) error {
 	g := grid{theme: theme, left: 4}
-	for _, h := range []string{"id", "ended (UTC)", "name", "workload", "threads", "runs", "committed/s", "spread", "p99 µs", "verbs", "verified"} {
+	for _, h := range []string{
+		"id", "ended (UTC)", "name", "workload", "threads", "runs", "committed/s", "spread",
+		"p99 µs", "verbs", "verified",
+	} {
 		g.column("", h)
 	}
 	for _, r := range results {
 		cells := []string{
-			fmt.Sprintf("#%d", r.ID), r.Time.UTC().Format("2006-01-02 15:04"), r.Name, r.Workload + "/" + r.Store.Policy,
+			fmt.Sprintf("#%d", r.ID), r.Time.UTC().Format("2006-01-02 15:04"), r.Name,
+			r.Workload + "/" + r.Store.Policy,
 			fmt.Sprintf("%d × %d", r.Drive.Threads, r.Drive.Coroutines), strconv.Itoa(len(r.Runs)),
 		}
 		if s := r.All(); s != nil {
@@ -25,7 +29,8 @@ func WriteList(w io.Writer, theme Theme, results []*Result) error {
 			if len(r.Runs) > 1 {
 				spread = percent(100*s.CommittedPerS.Spread(), 1) + " %"
 			}
-			cells = append(cells, whole(s.CommittedPerS.Median), spread, micros(s.P99Ns.Median), dotZero(s.Verbs.Median, cents))
+			cells = append(cells, whole(s.CommittedPerS.Median), spread, micros(s.P99Ns.Median),
+				dotZero(s.Verbs.Median, cents))
 		} else {
 			cells = append(cells, none, none, none, none)
 		}
@@ -55,8 +60,9 @@ func (r *Result) verdict(theme Theme) string {
 // WriteListCSV writes a line per result.
 func WriteListCSV(w io.Writer, results []*Result) error {
 	c := csv.NewWriter(w)
-	_ = c.Write(strings.Split("id,time,name,workload,policy,threads,coroutines,runs,committed_per_s,min_committed_per_s,max_committed_per_s,"+
-		"p50_ns,p99_ns,verbs_per_committed,verified,interrupted,error", ",")) // reported by Error
+	_ = c.Write(strings.Split("id,time,name,workload,policy,threads,coroutines,runs,committed_per_s,"+
+		// reported by Error
+		"min_committed_per_s,max_committed_per_s,p50_ns,p99_ns,verbs_per_committed,verified,interrupted,error", ","))
 	for _, r := range results {
 		var s Summary
 		if all := r.All(); all != nil {

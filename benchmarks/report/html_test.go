@@ -14,20 +14,27 @@ import (
 	"txnode/benchmarks/runner/runnertest"
 )
 
-// Colors of what was published, and of the first run, on white and on dark ground; the ground itself.
+// Colors of what was published, and of the first run, on white and on dark ground; the ground
+// itself.
 var (
 	light = map[string]string{"published": "#c0392b", "ours": "#2471a3", "paper": "#ffffff"}
 	dark  = map[string]string{"published": "#ff6f60", "ours": "#5dade2", "paper": "#16181c"}
 )
 
-// stalled is a result in which nothing commits from 0.5 s to 0.7 s, and most transactions take some 2 µs, but few of them
-// half a second.
+// stalled is a result in which nothing commits from 0.5 s to 0.7 s, and most transactions take some
+// 2 µs, but few of them half a second.
 func stalled(t *testing.T) *report.Result {
-	r := measured(t, "smallbank", runnertest.Options{TxnNs: 2000, ConflictEvery: 50}, runner.Config{Duration: 10 * time.Millisecond})
+	r := measured(t, "smallbank", runnertest.Options{TxnNs: 2000, ConflictEvery: 50},
+		runner.Config{Duration: 10 * time.Millisecond})
 	run := &r.Runs[0]
-	run.Throughput = &report.Throughput{IntervalNs: 1e8, Committed: []uint64{100, 100, 100, 100, 100, 0, 0, 100, 100, 100, 50}}
+	run.Throughput = &report.Throughput{IntervalNs: 1e8, Committed: []uint64{
+		100, 100, 100, 100, 100, 0, 0, 100, 100, 100, 50,
+	}}
 	run.Histogram = &report.Histogram{UpToNs: []int64{1000, 2000, 4000, 1e6, 5e8}, Count: []uint64{10, 70, 15, 0, 5}}
-	run.Percentiles = []report.Percentile{{Percent: 0, Ns: 1000}, {Percent: 50, Ns: 2000}, {Percent: 90, Ns: 4000}, {Percent: 99, Ns: 1e6}, {Percent: 99.9, Ns: 5e8}, {Percent: 100, Ns: 6e8}}
+	run.Percentiles = []report.Percentile{
+		{Percent: 0, Ns: 1000}, {Percent: 50, Ns: 2000}, {Percent: 90, Ns: 4000},
+		{Percent: 99, Ns: 1e6}, {Percent: 99.9, Ns: 5e8}, {Percent: 100, Ns: 6e8},
+	}
 	return r
 }
 
@@ -53,8 +60,8 @@ const (
 // near reports whether a pixel is within three of where it should be.
 func near(got int, want float64) bool { return got >= 0 && math.Abs(float64(got)-want) <= 3 }
 
-// TestPageIsDrawn looks at the plots of a result's page as a browser draws them: every plot has its data where that
-// belongs, on white and on dark ground.
+// TestPageIsDrawn looks at the plots of a result's page as a browser draws them: every plot has its
+// data where that belongs, on white and on dark ground.
 func TestPageIsDrawn(t *testing.T) {
 	r := stalled(t)
 	var b bytes.Buffer
@@ -77,8 +84,10 @@ func TestPageIsDrawn(t *testing.T) {
 			for i, n := range run.Committed {
 				x := left + (float64(i)+0.5)/(float64(len(run.Committed))-0.5)*(right-left)
 				y := bottom - float64(n)/100*(bottom-top)
-				if up, down := drawn[throughputAt].Rows(int(math.Round(x)), ours); !near((up+down)/2, y) || down-up > 12 {
-					t.Errorf("throughput of interval %d is drawn in rows %d to %d of column %.0f instead of %.0f", i, up, down, x, y)
+				if up, down := drawn[throughputAt].Rows(int(math.Round(x)), ours); !near((up+down)/2, y) ||
+					down-up > 12 {
+					t.Errorf("throughput of interval %d is drawn in rows %d to %d of column %.0f instead of %.0f",
+						i, up, down, x, y)
 				}
 			}
 
@@ -86,7 +95,8 @@ func TestPageIsDrawn(t *testing.T) {
 			for i, percent := range []float64{10, 70, 15, 0, 5} {
 				x := int(left + (float64(i)+0.5)/5*(right-left))
 				up, down := drawn[latencyAt].Rows(x, ours)
-				if percent == 0 && up >= 0 || percent > 0 && (!near(up, bottom-percent/80*(bottom-top)) || !near(down, bottom-1)) {
+				if percent == 0 && up >= 0 || percent > 0 && (!near(up, bottom-percent/80*(bottom-top)) ||
+					!near(down, bottom-1)) {
 					t.Errorf("bar %d of the histogram is in rows %d to %d", i, up, down)
 				}
 			}
@@ -96,7 +106,8 @@ func TestPageIsDrawn(t *testing.T) {
 				x := left + math.Log10(p.in)/3*(right-left)
 				y := bottom - math.Log10(p.micros)/6*(bottom-top)
 				if up, down := drawn[percentilesAt].Rows(int(math.Round(x)), ours); !near((up+down)/2, y) {
-					t.Errorf("percentile %d is drawn in rows %d to %d of column %.0f instead of %.0f", i, up, down, x, y)
+					t.Errorf("percentile %d is drawn in rows %d to %d of column %.0f instead of %.0f",
+						i, up, down, x, y)
 				}
 			}
 
@@ -122,7 +133,8 @@ func TestPageIsDrawn(t *testing.T) {
 	}
 }
 
-// bars checks that a plot has a bar for each value that is large enough, and that their heights are as the values are.
+// bars checks that a plot has a bar for each value that is large enough, and that their heights are
+// as the values are.
 func bars(t *testing.T, what string, f pagetest.Figure, of string, values []float64) {
 	t.Helper()
 	most := slices.Max(values)
@@ -148,7 +160,8 @@ func bars(t *testing.T, what string, f pagetest.Figure, of string, values []floa
 	}
 }
 
-// TestPages: what pages say of results and comparisons, in words; they load nothing and have no script.
+// TestPages: what pages say of results and comparisons, in words; they load nothing and have no
+// script.
 func TestPages(t *testing.T) {
 	r := stalled(t)
 	r.ID, r.Name, r.Command = 7, "a <b>", []string{"txnode bench smallbank", "--runs=1"}
@@ -162,12 +175,18 @@ func TestPages(t *testing.T) {
 		says  []string
 	}{
 		"result": {func(b *bytes.Buffer) error { return r.WriteHTML(b) }, []string{
-			"txnode bench smallbank", "Imaginary 9000", "run 1", "published", "Amalgamate", "read-locked", "read+lock", "FORD+", "SMART-DTX", "--accounts", "figure 10 of the SMART paper", "--runs=1",
+			"txnode bench smallbank", "Imaginary 9000", "run 1", "published", "Amalgamate", "read-locked", "read+lock",
+			"FORD+", "SMART-DTX", "--accounts", "figure 10 of the SMART paper", "--runs=1",
 		}},
 		"without plots": {func(b *bytes.Buffer) error { return old.WriteHTML(b) }, []string{"GetSubscriberData"}},
-		"nothing":       {func(b *bytes.Buffer) error { return empty.WriteHTML(b) }, []string{"FAILED, or was not reached"}},
-		"comparison": {func(b *bytes.Buffer) error { return report.NewComparison(results).WriteHTML(b, results) }, []string{
-			"#7 smallbank a &lt;b&gt;", "smallbank beside", "tatp beside", "do not depend on the machine", "Environment of #7",
+		"nothing": {
+			func(b *bytes.Buffer) error { return empty.WriteHTML(b) }, []string{"FAILED, or was not reached"},
+		},
+		"comparison": {func(b *bytes.Buffer) error {
+			return report.NewComparison(results).WriteHTML(b, results)
+		}, []string{
+			"#7 smallbank a &lt;b&gt;", "smallbank beside", "tatp beside", "do not depend on the machine",
+			"Environment of #7",
 		}},
 	} {
 		var b bytes.Buffer
@@ -180,17 +199,21 @@ func TestPages(t *testing.T) {
 			}
 		}
 		for _, not := range []string{"http:", "https:", "src=", "<script", "NaN", "Inf", "<b>"} {
-			if not != "<b>" && strings.Contains(b.String(), not) || not == "<b>" && strings.Contains(b.String(), "a <b>") {
+			if not != "<b>" && strings.Contains(b.String(), not) || not == "<b>" &&
+				strings.Contains(b.String(), "a <b>") {
 				t.Errorf("%s has %q", name, not)
 			}
 		}
 	}
 }
 
-// TestThroughputOfLongRuns: the intervals of a long run are put together, and a stall of one of them stays visible.
+// TestThroughputOfLongRuns: the intervals of a long run are put together, and a stall of one of
+// them stays visible.
 func TestThroughputOfLongRuns(t *testing.T) {
 	const stall = int64(time.Second) + int64(90*time.Second)
-	r := measured(t, "smallbank", runnertest.Options{TxnNs: 10_000_000, StallAt: stall, StallNs: int64(150 * time.Millisecond)}, runner.Config{Duration: 180 * time.Second})
+	r := measured(t, "smallbank", runnertest.Options{
+		TxnNs: 10_000_000, StallAt: stall, StallNs: int64(150 * time.Millisecond),
+	}, runner.Config{Duration: 180 * time.Second})
 	x := r.Runs[0].Throughput
 	if x == nil || len(x.Committed) != 600 || x.IntervalNs != 3e8 || x.LeastNs != 1e8 || len(x.Least) != 600 {
 		t.Fatalf("%+v", x)
@@ -209,7 +232,8 @@ func TestThroughputOfLongRuns(t *testing.T) {
 
 // TestLatencyHistogram: the bars hold all latencies, within their bounds.
 func TestLatencyHistogram(t *testing.T) {
-	r := measured(t, "smallbank", runnertest.Options{TxnNs: 3000, ConflictEvery: 3, StallAt: 1e9 + 5e6, StallNs: 1e6}, runner.Config{Duration: 20 * time.Millisecond, LatencySample: 1})
+	r := measured(t, "smallbank", runnertest.Options{TxnNs: 3000, ConflictEvery: 3, StallAt: 1e9 + 5e6, StallNs: 1e6},
+		runner.Config{Duration: 20 * time.Millisecond, LatencySample: 1})
 	run := &r.Runs[0]
 	h, l := run.Histogram, &run.All.LatencyNs
 	sum, last := uint64(0), int64(0)
@@ -220,7 +244,8 @@ func TestLatencyHistogram(t *testing.T) {
 		sum, last = sum+n, h.UpToNs[i]
 	}
 	n := len(h.Count)
-	if sum != uint64(l.Samples) || h.Count[0] == 0 || h.Count[n-1] == 0 || last < l.Max || h.UpToNs[n-2] >= l.Max || float64(h.UpToNs[0]) > 1.2*float64(l.Min) {
+	if sum != uint64(l.Samples) || h.Count[0] == 0 || h.Count[n-1] == 0 || last < l.Max || h.UpToNs[n-2] >= l.Max ||
+		float64(h.UpToNs[0]) > 1.2*float64(l.Min) {
 		t.Errorf("%d in bars of %+v, %+v", sum, h, l)
 	}
 	p := run.Percentiles

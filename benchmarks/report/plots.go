@@ -13,14 +13,15 @@ import (
 type Throughput struct {
 	IntervalNs int64    `json:"interval_ns"`
 	Committed  []uint64 `json:"committed"`
-	// Least, of a long run, whose intervals have been put together from shorter ones of LeastNs, is the least number of
-	// commits in one of these: a stall stays visible.
+	// Least, of a long run, whose intervals have been put together from shorter ones of LeastNs, is
+	// the least number of commits in one of these: a stall stays visible.
 	LeastNs int64    `json:"least_ns,omitempty"`
 	Least   []uint64 `json:"least,omitempty"`
 }
 
-// Histogram is how many committed transactions took how long: Count[i] at most UpToNs[i], and longer than the one
-// before. Bounds are a quarter of an octave apart; those at the ends that nothing has come to are left out.
+// Histogram is how many committed transactions took how long: Count[i] at most UpToNs[i], and
+// longer than the one before. Bounds are a quarter of an octave apart; those at the ends that
+// nothing has come to are left out.
 type Histogram struct {
 	UpToNs []int64  `json:"up_to_ns"`
 	Count  []uint64 `json:"count"`
@@ -38,7 +39,8 @@ type MeasuredPhase struct {
 	Cost
 }
 
-// maxIntervals is how many intervals a Throughput has at most: more would not be told apart on a page.
+// maxIntervals is how many intervals a Throughput has at most: more would not be told apart on a
+// page.
 const maxIntervals = 600
 
 // throughput converts a series.
@@ -96,7 +98,8 @@ func percentilesOf(h *hdrhistogram.Histogram) (out []Percentile) {
 	return out
 }
 
-// phaseCosts are what the phases have cost for each committed transaction, rolled back ones and conflicts included.
+// phaseCosts are what the phases have cost for each committed transaction, rolled back ones and
+// conflicts included.
 func phaseCosts(phases *[workload.NumPhases]workload.PhaseCounters, committed uint64) (out []MeasuredPhase) {
 	if phases == nil || committed == 0 {
 		return nil

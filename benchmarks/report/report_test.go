@@ -82,7 +82,8 @@ func measured(t *testing.T, name string, o runnertest.Options, c runner.Config) 
 // TestTranscripts runs workloads on the virtual store and prints what comes
 // out, in all formats. See testdata; -rewrite writes it again.
 func TestTranscripts(t *testing.T) {
-	// As many threads load as there are processors, and the virtual time that loading takes is printed.
+	// As many threads load as there are processors, and the virtual time that loading takes is
+	// printed.
 	processors := runtime.GOMAXPROCS(2)
 	defer runtime.GOMAXPROCS(processors)
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -359,7 +360,11 @@ func TestHistoryFileThatIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err }); err != nil {
+	if err := db.Update(func(tx *bbolt.Tx) error {
+		_,
+			err := tx.CreateBucket([]byte("theirs"))
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {
@@ -407,7 +412,8 @@ func TestHistoryFileThatIsNone(t *testing.T) {
 			if what == "all" && errors.Is(err, fs.ErrNotExist) {
 				continue // nothing there to read is no error
 			}
-			if !errors.As(err, &he) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "--history-file") {
+			if !errors.As(err, &he) || strings.Contains(err.Error(), "\n") ||
+				!strings.Contains(err.Error(), "--history-file") {
 				t.Errorf("%s, %s: error %v", name, what, err)
 			}
 		}

@@ -34,8 +34,8 @@ type Result struct {
 	Interrupted   bool        `json:"interrupted"`
 	// LostBlades are those of the engine that were lost though nobody had asked for it.
 	LostBlades []LostBlade `json:"lost_blades,omitempty"`
-	// Copies of segments that are missing at the end, although their data is there; and segments without any, and with copies only on
-	// blades that are away.
+	// Copies of segments that are missing at the end, although their data is there; and segments
+	// without any, and with copies only on blades that are away.
 	CopiesMissing       int `json:"copies_missing,omitempty"`
 	SegmentsLost        int `json:"segments_lost,omitempty"`
 	SegmentsUnavailable int `json:"segments_unavailable,omitempty"`
@@ -331,7 +331,8 @@ func DecodeResult(b []byte) (*Result, error) {
 		return nil, fmt.Errorf("%w: not a result: %w", ErrSchema, err)
 	}
 	if r.Schema != ResultSchema || r.SchemaVersion < 1 {
-		return nil, fmt.Errorf("%w %q, version %d; want %q, version 1 to %d", ErrSchema, r.Schema, r.SchemaVersion, ResultSchema, ResultVersion)
+		return nil, fmt.Errorf("%w %q, version %d; want %q, version 1 to %d", ErrSchema, r.Schema, r.SchemaVersion,
+			ResultSchema, ResultVersion)
 	}
 	if r.SchemaVersion > ResultVersion {
 		return nil, fmt.Errorf("%w: version %d of %q was written by a newer txnode, this one knows version %d; update",

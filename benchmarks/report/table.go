@@ -89,7 +89,8 @@ func (g *grid) String() string {
 	return strings.Join(parts, "\n")
 }
 
-// groupStart is where the group begins that a column goes on with; the column's own number if that begins one.
+// groupStart is where the group begins that a column goes on with; the column's own number
+// if that begins one.
 func (g *grid) groupStart(at int) int {
 	start := at
 	for start > 0 && start < len(g.groups) && g.groups[start] != "" && g.groups[start-1] == g.groups[start] {
@@ -104,7 +105,9 @@ func (g *grid) part(first, from, to int) *grid {
 		out := append([]string(nil), cells[:min(first, len(cells))]...)
 		return append(out, cells[min(from, len(cells)):min(to, len(cells))]...)
 	}
-	p := &grid{theme: g.theme, groups: pick(g.groups), heads: pick(g.heads), left: g.left, rules: g.rules, strong: g.strong}
+	p := &grid{
+		theme: g.theme, groups: pick(g.groups), heads: pick(g.heads), left: g.left, rules: g.rules, strong: g.strong,
+	}
 	for _, r := range g.rows {
 		p.rows = append(p.rows, pick(r))
 	}

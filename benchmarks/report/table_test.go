@@ -8,8 +8,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// A table that is wider than the terminal becomes several: no line is too long, each begins with the names of the
-// rows, and no cell is missing.
+// A table that is wider than the terminal becomes several: no line is too long, each begins with
+// the names of the rows, and no cell is missing.
 func TestNarrowTerminal(t *testing.T) {
 	g := &grid{left: 1}
 	g.column("", "transaction")
@@ -41,7 +41,8 @@ func TestNarrowTerminal(t *testing.T) {
 		}
 		for r := range 3 {
 			for i := range 9 {
-				if cell := fmt.Sprintf("cell%d-%d", r, i); strings.Count(out, cell) != 1 || !strings.Contains(out, fmt.Sprint("head", i)) {
+				if cell := fmt.Sprintf("cell%d-%d", r, i); strings.Count(out, cell) != 1 ||
+					!strings.Contains(out, fmt.Sprint("head", i)) {
 					t.Errorf("%d columns: %s is there %d times", width, cell, strings.Count(out, cell))
 				}
 			}

@@ -74,8 +74,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Coroutines == 0 {
 		c.Coroutines = 1
 	}
-	if c.Threads < 0 || c.Coroutines < 0 || c.Threads > maxWorkers || c.Coroutines > maxWorkers || c.Threads*c.Coroutines > maxWorkers {
-		fault("Threads is %d and Coroutines %d; both must be positive, and their product at most %d", c.Threads, c.Coroutines, maxWorkers)
+	if c.Threads < 0 || c.Coroutines < 0 || c.Threads > maxWorkers || c.Coroutines > maxWorkers ||
+		c.Threads*c.Coroutines > maxWorkers {
+		fault("Threads is %d and Coroutines %d; both must be positive, and their product at most %d",
+			c.Threads, c.Coroutines, maxWorkers)
 	}
 	if c.Warmup < 0 {
 		fault("Warmup is %v; it must not be negative", c.Warmup)

@@ -101,7 +101,9 @@ type timeline struct {
 }
 
 func newTimeline(events []Event, d time.Duration) *timeline {
-	return &timeline{due: append([]Event(nil), events...), commits: make([]atomic.Uint32, int((d+time.Second)/timelineBucket))}
+	return &timeline{
+		due: append([]Event(nil), events...), commits: make([]atomic.Uint32, int((d+time.Second)/timelineBucket)),
+	}
 }
 
 // result is what was collected, of a run that has measured for so long: a store that does not
@@ -176,7 +178,10 @@ func (rd *round) playEvents() (stop func()) {
 			if at := int64(rd.elapsedBefore) + now - rd.warmEnd(); at >= int64(t.due[0].At) {
 				e := t.due[0]
 				err := e.Do()
-				t.events = append(t.events, Happened{Name: e.Name, At: time.Duration(at), Took: time.Duration(rd.store.Now() - now), Clock: now, Err: err})
+				t.events = append(t.events, Happened{
+					Name: e.Name, At: time.Duration(at),
+					Took: time.Duration(rd.store.Now() - now), Clock: now, Err: err,
+				})
 				t.due = t.due[1:]
 			}
 		}

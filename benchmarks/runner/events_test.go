@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestTimelineToItsEnd: a store that does not commit any more, or only when the time is over, is seen.
+// TestTimelineToItsEnd: a store that does not commit any more, or only when the time is over, is
+// seen.
 func TestTimelineToItsEnd(t *testing.T) {
 	rd := &round{run: &run{timeline: newTimeline([]Event{{Name: "e"}}, time.Second)}}
 	rd.base.Store(0)

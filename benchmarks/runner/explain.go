@@ -62,7 +62,8 @@ const (
 // conflicts, what the transactions of each type cost. The error is the store's,
 // ctx's when it was cancelled, or wraps ErrVerification when the books do not
 // balance afterwards.
-func Explain(ctx context.Context, store workload.Store, driver workload.Driver, cfg ExplainConfig) (*Explanation, error) {
+func Explain(ctx context.Context, store workload.Store, driver workload.Driver, cfg ExplainConfig) (*Explanation,
+	error) {
 	if cfg.Warmup == 0 {
 		cfg.Warmup = DefaultExplainWarmup
 	}
@@ -70,7 +71,11 @@ func Explain(ctx context.Context, store workload.Store, driver workload.Driver, 
 		cfg.Samples = DefaultExplainSamples
 	}
 	if cfg.Warmup < 0 || cfg.Samples < 0 {
-		return nil, &workload.OptionsError{Of: "runner", Faults: []string{fmt.Sprintf("%d transactions of each type after %d; both must be positive", cfg.Samples, cfg.Warmup)}}
+		return nil, &workload.OptionsError{
+			Of: "runner",
+			Faults: []string{fmt.Sprintf("%d transactions of each type after %d; both must be positive",
+				cfg.Samples, cfg.Warmup)},
+		}
 	}
 	b := &bench{store: store, driver: driver, cfg: Config{Progress: cfg.Progress, Runs: 1}, res: &Result{}}
 	if err := b.load(ctx); err != nil {
@@ -193,7 +198,9 @@ func (x *explainer) pause(ctx context.Context) error {
 		return nil
 	}
 	if x.cfg.Progress != nil {
-		x.cfg.Progress(Progress{Stage: Measuring, Run: 1, Runs: 1, Done: int64(min(x.done, x.total())), Total: int64(x.total())})
+		x.cfg.Progress(Progress{
+			Stage: Measuring, Run: 1, Runs: 1, Done: int64(min(x.done, x.total())), Total: int64(x.total()),
+		})
 	}
 	return ctx.Err()
 }

@@ -34,8 +34,8 @@ func newHistoryCheck() *historyCheck {
 	return &historyCheck{keys: make(map[history.Key]span)}
 }
 
-// window checks the transactions since the last window, and those that have failed meanwhile. The error, if not
-// nil, is History.Err.
+// window checks the transactions since the last window, and those that have failed meanwhile. The
+// error, if not nil, is History.Err.
 func (h *historyCheck) window(txns, failed []history.Txn) error {
 	start := time.Now()
 	h.found.Windows++

@@ -8,8 +8,8 @@ import (
 	"txnode/history"
 )
 
-// A window knows the rows that earlier windows have left: a range read that misses one is a violation,
-// and one that misses a row which was deleted is none.
+// A window knows the rows that earlier windows have left: a range read that misses one is a
+// violation, and one that misses a row which was deleted is none.
 func TestRangesBetweenWindows(t *testing.T) {
 	txn := func(at int64, ops []history.Op, ranges ...history.Range) history.Txn {
 		return history.Txn{ID: uint64(at), Start: at, End: at + 1, Outcome: history.Committed, Ops: ops, Ranges: ranges}

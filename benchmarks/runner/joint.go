@@ -12,10 +12,10 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// Several processes make a run together: one leads, and drives no worker; the others are members, and drive what
-// Config says each. All have the same data open, and a driver of their own.
+// Several processes make a run together: one leads, and drives no worker; the others are members,
+// and drive what Config says each. All have the same data open, and a driver of their own.
 //
-//	leader   load    begin run n ─┐            add the books of all, and verify    begin run n+1 ...
+//	leader   load    begin run n ─┐            add the books of all, verify    begin run n+1 ...
 //	member   load                 └─ measure ──┘ Part
 
 // Part is what a member has measured of a run. It keeps its value in JSON.
@@ -36,10 +36,12 @@ type PartType struct {
 	Latency  *hdrhistogram.Snapshot
 }
 
-// Member makes runs of one process among several: it loads, calls next, which returns when the run of a number is to
-// begin, or false when there are no more, and gives what it has measured to measured. Errors are those of Bench, and of the
-// functions. The books are not checked: the leader does that.
-func Member(ctx context.Context, store workload.Store, driver workload.Bookkeeper, cfg Config, next func() (run int, more bool, err error), measured func(Part) error) error {
+// Member makes runs of one process among several: it loads, calls next, which returns when
+// the run of a number is to begin, or false when there are no more, and gives what it has
+// measured to measured. Errors are those of Bench, and of the functions. The books are not
+// checked: the leader does that.
+func Member(ctx context.Context, store workload.Store, driver workload.Bookkeeper, cfg Config, next func() (run int,
+	more bool, err error), measured func(Part) error) error {
 	b, disarm, err := begin(ctx, store, driver, cfg)
 	defer disarm()
 	for err == nil && !b.res.Interrupted {
@@ -57,7 +59,10 @@ func Member(ctx context.Context, store workload.Store, driver workload.Bookkeepe
 
 // part is what the run has measured.
 func (r *run) part(driver workload.Bookkeeper) Part {
-	p := Part{Elapsed: r.elapsed, Arrivals: r.arrivals, Backlog: r.backlog, Interrupted: r.stop.Load(), Phases: r.phases, Books: driver.Books()}
+	p := Part{
+		Elapsed: r.elapsed, Arrivals: r.arrivals, Backlog: r.backlog, Interrupted: r.stop.Load(),
+		Phases: r.phases, Books: driver.Books(),
+	}
 	for i := range r.types {
 		t := &r.types[i]
 		p.Types = append(p.Types, PartType{t.Outcomes, t.Cost, t.Latency.Export()})
@@ -71,9 +76,10 @@ type Partner interface {
 	Run(n int) (Part, error)
 }
 
-// Lead is Bench for a run of several processes. The data is there when partners is called, which starts the members. When ctx is
-// canceled they must end their runs by themselves.
-func Lead(ctx context.Context, store workload.Store, driver workload.Bookkeeper, cfg Config, partners func() ([]Partner, error)) (*Result, error) {
+// Lead is Bench for a run of several processes. The data is there when partners is called, which
+// starts the members. When ctx is canceled they must end their runs by themselves.
+func Lead(ctx context.Context, store workload.Store, driver workload.Bookkeeper, cfg Config, partners func() ([]Partner,
+	error)) (*Result, error) {
 	if cfg.Verify || len(cfg.Events) > 0 {
 		return &Result{Config: cfg}, errors.New("runner: several processes record no history, and have no events")
 	}
@@ -143,7 +149,8 @@ func (b *bench) together(n int, all []Partner, books [][]int64) error {
 // add adds what a member has measured.
 func (r *Run) add(p *Part) error {
 	if len(p.Types) != len(r.Types) {
-		return fmt.Errorf("runner: a member has measured %d types of transactions, and there are %d", len(p.Types), len(r.Types))
+		return fmt.Errorf("runner: a member has measured %d types of transactions, and there are %d",
+			len(p.Types), len(r.Types))
 	}
 	r.Elapsed = max(r.Elapsed, p.Elapsed)
 	r.Arrivals, r.Backlog = r.Arrivals+p.Arrivals, r.Backlog+p.Backlog

@@ -62,8 +62,8 @@ func (p *partner) Run(n int) (part runner.Part, err error) {
 	return part, err
 }
 
-// TestJoint: the numbers and latencies of all members are added, and the books are over all. A member whose books are not whole, or which
-// has measured something else, is found.
+// TestJoint: the numbers and latencies of all members are added, and the books are over all. A
+// member whose books are not whole, or which has measured something else, is found.
 func TestJoint(t *testing.T) {
 	cfg := runner.Config{Threads: 1, Coroutines: 2, Txns: 200, Runs: 2, LatencySample: 1}
 	for name, x := range map[string]struct {
@@ -110,13 +110,16 @@ func TestJoint(t *testing.T) {
 			}
 			for _, r := range res.Runs {
 				sum := r.Total()
-				if n := sum.Ended(); n != 3*200 || sum.Latency.TotalCount() != int64(sum.Outcomes[workload.Committed]) || r.Elapsed <= 0 || len(r.Books.Checks) != 4 {
+				if n := sum.Ended(); n != 3*200 ||
+					sum.Latency.TotalCount() != int64(sum.Outcomes[workload.Committed]) || r.Elapsed <= 0 ||
+					len(r.Books.Checks) != 4 {
 					t.Errorf("%d transactions, %d latencies, %v, %+v", n, sum.Latency.TotalCount(), r.Elapsed, r.Books)
 				}
 			}
 		})
 	}
-	if _, err := runner.Lead(t.Context(), reference.Open(reference.Options{}), bank(t), runner.Config{Verify: true}, nil); err == nil {
+	if _, err := runner.Lead(t.Context(), reference.Open(reference.Options{}), bank(t),
+		runner.Config{Verify: true}, nil); err == nil {
 		t.Error("a history of several processes")
 	}
 }

@@ -20,7 +20,9 @@ const (
 
 // String returns the stage in the words that reports use.
 func (s Stage) String() string {
-	return [...]string{"loading", "waiting for the load", "warm-up", "measuring", "checking history", "checking books"}[s]
+	return [...]string{
+		"loading", "waiting for the load", "warm-up", "measuring", "checking history", "checking books",
+	}[s]
 }
 
 // Progress is how far a Bench is.

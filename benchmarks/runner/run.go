@@ -215,7 +215,8 @@ func (rd *round) collect(w *worker) {
 	}
 }
 
-// addPhases adds what a worker's phases have cost since it began to measure. The caller holds the lock.
+// addPhases adds what a worker's phases have cost since it began to measure. The caller holds the
+// lock.
 func (rd *round) addPhases(w *worker) {
 	p, ok := w.sw.(workload.PhaseCounter)
 	if !ok {

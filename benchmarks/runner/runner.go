@@ -40,7 +40,8 @@ func Bench(ctx context.Context, store workload.Store, driver workload.Driver, cf
 }
 
 // begin loads the workload. After it, b.stop and b.ctx follow ctx until disarm is called.
-func begin(ctx context.Context, store workload.Store, driver workload.Driver, cfg Config) (b *bench, disarm func(), err error) {
+func begin(ctx context.Context, store workload.Store, driver workload.Driver, cfg Config) (b *bench, disarm func(),
+	err error) {
 	cfg, err = cfg.withDefaults()
 	b = &bench{store: store, driver: driver, cfg: cfg, res: &Result{Config: cfg}}
 	if err != nil {
@@ -49,7 +50,8 @@ func begin(ctx context.Context, store workload.Store, driver workload.Driver, cf
 	if cfg.Verify {
 		rec, ok := store.(workload.Recorder)
 		if !ok {
-			return b, func() {}, fmt.Errorf("%w (%s); run without verification of the history", ErrCannotRecord, store.Name())
+			return b, func() {}, fmt.Errorf("%w (%s); run without verification of the history",
+				ErrCannotRecord, store.Name())
 		}
 		b.recorder = rec
 	}

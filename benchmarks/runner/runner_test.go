@@ -44,7 +44,8 @@ func (d *counters) NewClient(id int, _ uint64, w workload.Worker) workload.Clien
 	return c
 }
 
-func (d *counters) Load(ctx context.Context, s workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *counters) Load(ctx context.Context, s workload.Store, progress func(done, total int)) (workload.LoadReport,
+	error) {
 	if _, err := s.Tables(ctx, d.Schema()); err != nil {
 		return workload.LoadReport{}, err
 	}
@@ -163,7 +164,8 @@ func TestClosedLoopCountsWhatIsMeasuredOnly(t *testing.T) {
 		t.Run(fmt.Sprint("sample ", sample), func(t *testing.T) {
 			d := &counters{keys: 10}
 			res := bench(t, runnertest.New(runnertest.Options{TxnNs: 1000}), d, runner.Config{
-				Threads: 2, Coroutines: 2, Warmup: 3 * time.Millisecond, Duration: 5 * time.Millisecond, LatencySample: sample,
+				Threads: 2, Coroutines: 2, Warmup: 3 * time.Millisecond, Duration: 5 * time.Millisecond,
+				LatencySample: sample,
 			})
 			run := &res.Runs[0]
 			// The clock is looked at every sample-th transaction: that much is exact.
@@ -187,7 +189,8 @@ func TestClosedLoopCountsWhatIsMeasuredOnly(t *testing.T) {
 			if lat.Min() != 1000 || lat.Max() != 1000 {
 				t.Errorf("latency from %d to %d ns, want 1000", lat.Min(), lat.Max())
 			}
-			if want := int64(run.Types[0].Ended()) / int64(sample); lat.TotalCount() < want/2 || lat.TotalCount() > want*2+4 {
+			if want := int64(run.Types[0].Ended()) / int64(sample); lat.TotalCount() < want/2 ||
+				lat.TotalCount() > want*2+4 {
 				t.Errorf("%d samples of %d, one in %d wanted", lat.TotalCount(), run.Types[0].Ended(), sample)
 			}
 		})
@@ -195,9 +198,10 @@ func TestClosedLoopCountsWhatIsMeasuredOnly(t *testing.T) {
 }
 
 func TestCostsByTypeAndOutcome(t *testing.T) {
-	res := bench(t, runnertest.New(runnertest.Options{TxnNs: 1000, ConflictEvery: 10}), &counters{keys: 10}, runner.Config{
-		Threads: 1, Coroutines: 3, Txns: 3000, Warmup: time.Millisecond,
-	})
+	res := bench(t, runnertest.New(runnertest.Options{TxnNs: 1000, ConflictEvery: 10}),
+		&counters{keys: 10}, runner.Config{
+			Threads: 1, Coroutines: 3, Txns: 3000, Warmup: time.Millisecond,
+		})
 	run := &res.Runs[0]
 	if n := ended(run); n != 3000 {
 		t.Fatalf("%d transactions, want 3000", n)
@@ -212,7 +216,8 @@ func TestCostsByTypeAndOutcome(t *testing.T) {
 		t.Errorf("%d round trips, want %d", cost.RoundTrips, want)
 	}
 	absent := &run.Types[2]
-	if absent.Cost[workload.RowAbsent].Verbs != absent.Ended()+absent.Conflicts() || absent.Cost[workload.Committed].Verbs != 0 {
+	if absent.Cost[workload.RowAbsent].Verbs != absent.Ended()+absent.Conflicts() ||
+		absent.Cost[workload.Committed].Verbs != 0 {
 		t.Errorf("absent rows: costs %+v", absent.Cost)
 	}
 	sum := run.Total()
@@ -229,14 +234,18 @@ func TestCostsByTypeAndOutcome(t *testing.T) {
 
 func TestRunsTxnsAndSeeds(t *testing.T) {
 	d := &counters{keys: 10}
-	res := bench(t, runnertest.New(runnertest.Options{TxnNs: 500}), d, runner.Config{Threads: 3, Coroutines: 5, Txns: 1001, Runs: 3, Seed: 40})
+	res := bench(t, runnertest.New(runnertest.Options{TxnNs: 500}), d, runner.Config{
+		Threads: 3, Coroutines: 5, Txns: 1001, Runs: 3, Seed: 40,
+	})
 	if len(res.Runs) != 3 {
 		t.Fatalf("%d runs", len(res.Runs))
 	}
 	for i := range res.Runs {
 		r := &res.Runs[i]
-		if ended(r) != 1001 || r.Seed != 40+uint64(i) || r.Interrupted || r.BooksErr != nil || len(r.Books.Checks) != 1 {
-			t.Errorf("run %d: %d transactions, seed %d, interrupted %v, books %v (%v)", i, ended(r), r.Seed, r.Interrupted, r.Books, r.BooksErr)
+		if ended(r) != 1001 || r.Seed != 40+uint64(i) || r.Interrupted || r.BooksErr != nil ||
+			len(r.Books.Checks) != 1 {
+			t.Errorf("run %d: %d transactions, seed %d, interrupted %v, books %v (%v)",
+				i, ended(r), r.Seed, r.Interrupted, r.Books, r.BooksErr)
 		}
 	}
 	if d.drawn.Load() != 3003 {
@@ -325,9 +334,13 @@ func TestOpenLoopLasts(t *testing.T) {
 		for _, verify := range []bool{false, true} {
 			s := runnertest.New(runnertest.Options{TxnNs: 1000})
 			begun := s.Now()
-			res := bench(t, s, &counters{keys: 1, types: 1}, runner.Config{Threads: 2, Rate: c.rate, Duration: c.duration, Txns: c.txns, Verify: verify, VerifyWindow: 1000})
+			res := bench(t, s, &counters{keys: 1, types: 1},
+				runner.Config{
+					Threads: 2, Rate: c.rate, Duration: c.duration, Txns: c.txns, Verify: verify, VerifyWindow: 1000,
+				})
 			run := &res.Runs[0]
-			if run.Elapsed < c.lasts || run.Elapsed > c.lasts+time.Millisecond || run.Arrivals != c.arrivals || ended(run) != uint64(c.arrivals) {
+			if run.Elapsed < c.lasts || run.Elapsed > c.lasts+time.Millisecond || run.Arrivals != c.arrivals ||
+				ended(run) != uint64(c.arrivals) {
 				t.Errorf("%+v, verified %v: %v, %d of %d arrivals", c, verify, run.Elapsed, ended(run), run.Arrivals)
 			}
 			if took := time.Duration(s.Now() - begun); took < c.lasts || took > c.lasts+time.Second {
@@ -391,16 +404,19 @@ func TestVerifyWindowsOfADuration(t *testing.T) {
 func TestVerificationFailures(t *testing.T) {
 	lossy := runnertest.Options{TxnNs: 1000, LoseEvery: 500}
 	t.Run("books", func(t *testing.T) {
-		res, err := runner.Bench(context.Background(), runnertest.New(lossy), &counters{keys: 5}, runner.Config{Txns: 3000, Runs: 2})
+		res, err := runner.Bench(context.Background(), runnertest.New(lossy), &counters{keys: 5},
+			runner.Config{Txns: 3000, Runs: 2})
 		if !errors.Is(err, runner.ErrVerification) || !errors.Is(err, workload.ErrInconsistent) {
 			t.Fatalf("error %v", err)
 		}
-		if len(res.Runs) != 1 || res.Runs[0].BooksErr == nil || res.Runs[0].Books.Checks[0].Holds || ended(&res.Runs[0]) != 3000 {
+		if len(res.Runs) != 1 || res.Runs[0].BooksErr == nil || res.Runs[0].Books.Checks[0].Holds ||
+			ended(&res.Runs[0]) != 3000 {
 			t.Errorf("runs %+v", res.Runs)
 		}
 	})
 	t.Run("history", func(t *testing.T) {
-		res, err := runner.Bench(context.Background(), runnertest.New(lossy), &counters{keys: 5}, runner.Config{Txns: 3000, Verify: true})
+		res, err := runner.Bench(context.Background(), runnertest.New(lossy), &counters{keys: 5},
+			runner.Config{Txns: 3000, Verify: true})
 		if !errors.Is(err, runner.ErrVerification) || !errors.Is(err, check.ErrViolation) {
 			t.Fatalf("error %v", err)
 		}
@@ -414,14 +430,16 @@ func TestVerificationFailures(t *testing.T) {
 	t.Run("history between windows", func(t *testing.T) {
 		// One key and windows of one increment: no window by itself shows a
 		// contradiction, only what is carried from one to the next does.
-		_, err := runner.Bench(context.Background(), runnertest.New(runnertest.Options{TxnNs: 1000, LoseEvery: 50}), &counters{keys: 1, types: 1},
+		_, err := runner.Bench(context.Background(), runnertest.New(runnertest.Options{TxnNs: 1000, LoseEvery: 50}),
+			&counters{keys: 1, types: 1},
 			runner.Config{Txns: 300, Verify: true, VerifyWindow: 1})
 		if !errors.Is(err, check.ErrViolation) {
 			t.Fatalf("error %v", err)
 		}
 	})
 	t.Run("store cannot record", func(t *testing.T) {
-		_, err := runner.Bench(context.Background(), reference.Open(reference.Options{}), &counters{keys: 1}, runner.Config{Verify: true})
+		_, err := runner.Bench(context.Background(), reference.Open(reference.Options{}), &counters{keys: 1},
+			runner.Config{Verify: true})
 		if !errors.Is(err, runner.ErrCannotRecord) {
 			t.Fatalf("error %v", err)
 		}
@@ -472,7 +490,9 @@ func (p *panicker) Run(ctx context.Context) (workload.Outcome, error) {
 }
 
 func TestPanicInAWorkerIsAnError(t *testing.T) {
-	for _, s := range []workload.Store{runnertest.New(runnertest.Options{TxnNs: 1}), reference.Open(reference.Options{})} {
+	for _, s := range []workload.Store{
+		runnertest.New(runnertest.Options{TxnNs: 1}), reference.Open(reference.Options{}),
+	} {
 		_, err := runner.Bench(context.Background(), s, panicking{&counters{keys: 5}}, runner.Config{Threads: 2})
 		var p *runner.PanicError
 		if !errors.As(err, &p) || len(p.Stack) == 0 || !strings.Contains(p.Error(), "at the disco") {
@@ -572,7 +592,8 @@ func TestProgress(t *testing.T) {
 			seen[p.Stage]++
 		},
 	})
-	if seen[runner.Loading] == 0 || seen[runner.CheckingBooks] != 1 || seen[runner.WarmingUp]+seen[runner.Measuring] == 0 {
+	if seen[runner.Loading] == 0 || seen[runner.CheckingBooks] != 1 ||
+		seen[runner.WarmingUp]+seen[runner.Measuring] == 0 {
 		t.Errorf("calls by stage: %v", seen)
 	}
 }
@@ -595,10 +616,13 @@ func (d paced) NewClient(id int, seed uint64, w workload.Worker) workload.Client
 
 func (pacedClient) Pause() int64 { return 1_000_000 }
 
-// A closed loop waits for a client that wants it, and no latency has the wait in it. It ends in time.
+// A closed loop waits for a client that wants it, and no latency has the wait in it. It ends in
+// time.
 func TestPacer(t *testing.T) {
 	store := runnertest.New(runnertest.Options{TxnNs: 1000})
-	res, err := runner.Bench(t.Context(), store, paced{&counters{keys: 10}}, runner.Config{Threads: 1, Coroutines: 4, Duration: 50 * time.Millisecond, LatencySample: 1})
+	res, err := runner.Bench(t.Context(), store, paced{&counters{keys: 10}}, runner.Config{
+		Threads: 1, Coroutines: 4, Duration: 50 * time.Millisecond, LatencySample: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

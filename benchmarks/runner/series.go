@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// Series is how many transactions committed in each interval of a run, of the store's clock. A stall shows as intervals
-// with few commits, or none.
+// Series is how many transactions committed in each interval of a run, of the store's clock. A
+// stall shows as intervals with few commits, or none.
 type Series struct {
 	Interval time.Duration
 	Commits  []uint64 // by interval of the time measured
 }
 
-// SeriesInterval is the interval of a Series. Workers say a few transactions later than they commit that they have.
+// SeriesInterval is the interval of a Series. Workers say a few transactions later than they
+// commit that they have.
 const SeriesInterval = 100 * time.Millisecond
 
 // series collects one. Each worker adds what it has committed when an interval is over.
@@ -31,8 +32,8 @@ func (s *series) add(i int64, n uint64) {
 	s.commits[i] += n
 }
 
-// result is what was collected, of a run that has measured for so long. The last interval counts if it is over, or is the
-// only one: a part of one would look like a stall.
+// result is what was collected, of a run that has measured for so long. The last interval counts if
+// it is over, or is the only one: a part of one would look like a stall.
 func (s *series) result(elapsed time.Duration) *Series {
 	out := &Series{Interval: SeriesInterval, Commits: s.commits}
 	n := max(int(elapsed/SeriesInterval), 1)
@@ -49,7 +50,8 @@ type inSeries struct {
 	commits uint64
 }
 
-// inSeries notes that a worker has committed n transactions by a time of the store's clock, after the warm-up.
+// inSeries notes that a worker has committed n transactions by a time of the store's clock,
+// after the warm-up.
 func (w *worker) inSeries(n uint64, now int64) {
 	at := max((int64(w.round.elapsedBefore)+now-w.warmEnd)/int64(SeriesInterval), 0)
 	if at != w.interval.at {

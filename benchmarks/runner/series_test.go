@@ -9,7 +9,8 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// TestSeries: commits are in the intervals in which they happened, whoever asks, and a stall is seen where it was.
+// TestSeries: commits are in the intervals in which they happened, whoever asks, and a stall is
+// seen where it was.
 func TestSeries(t *testing.T) {
 	for _, c := range []runner.Config{
 		{Duration: 2 * time.Second, Threads: 2},

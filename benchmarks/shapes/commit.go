@@ -35,7 +35,8 @@ func (b *bench) commitDurably(ctx context.Context, goroutines, workers int) erro
 		err := together(goroutines, func(g int) error {
 			for time.Since(start) < b.time {
 				i := commits[g]
-				if err := db.Update(ctx, func(tx *txn.Tx) error { return t.Put(tx, key(g, i), [2]uint64{i}) }); err != nil {
+				if err := db.Update(ctx,
+					func(tx *txn.Tx) error { return t.Put(tx, key(g, i), [2]uint64{i}) }); err != nil {
 					return err
 				}
 				commits[g]++
@@ -55,7 +56,8 @@ func (b *bench) commitDurably(ctx context.Context, goroutines, workers int) erro
 		return err
 	})
 	if err == nil {
-		b.line("commit", fmt.Sprintf("%d goroutines, %d workers", goroutines, workers), "%6.0f/s", float64(total)/took.Seconds())
+		b.line("commit", fmt.Sprintf("%d goroutines, %d workers", goroutines, workers), "%6.0f/s",
+			float64(total)/took.Seconds())
 	}
 	return err
 }

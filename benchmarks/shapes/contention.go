@@ -57,8 +57,10 @@ func (b *bench) contention(ctx context.Context) error {
 		}
 		n := len(o.latencies)
 		ms := func(i int) float64 { return float64(o.latencies[i]) / 1e6 }
-		b.line("contention", c.String(), "%8.0f/s, %d to %d by each; p50 %.1f, p99 %.1f, longest %.0f ms; %d ErrConflict",
-			float64(n-o.conflicts)/o.took.Seconds(), o.commits[0], o.commits[len(o.commits)-1], ms(n/2), ms(n*99/100), ms(n-1), o.conflicts)
+		b.line("contention", c.String(),
+			"%8.0f/s, %d to %d by each; p50 %.1f, p99 %.1f, longest %.0f ms; %d ErrConflict",
+			float64(n-o.conflicts)/o.took.Seconds(), o.commits[0], o.commits[len(o.commits)-1], ms(n/2), ms(n*99/100),
+			ms(n-1), o.conflicts)
 	}
 	return errors.Join(b.views(ctx, false), b.views(ctx, true))
 }
@@ -148,7 +150,8 @@ func (c crowd) run(ctx context.Context, d time.Duration) (o outcome, err error) 
 			return err
 		})
 	})
-	o.commits, o.latencies, o.conflicts = slices.Sorted(slices.Values(commits)), slices.Concat(latencies...), int(conflicts.Load())
+	o.commits, o.latencies, o.conflicts = slices.Sorted(slices.Values(commits)), slices.Concat(latencies...),
+		int(conflicts.Load())
 	slices.Sort(o.latencies)
 	return o, err
 }
@@ -202,7 +205,9 @@ func (b *bench) views(ctx context.Context, staged bool) error {
 	if staged {
 		how = "staged"
 	}
-	b.line("contention", fmt.Sprintf("View of %d keys, %s, beside 2 writers", c.keys, how), "%d to %d attempts, %v to %v",
-		slices.Min(attempts), slices.Max(attempts), slices.Min(took).Round(time.Millisecond), slices.Max(took).Round(time.Millisecond))
+	b.line("contention", fmt.Sprintf("View of %d keys, %s, beside 2 writers", c.keys, how),
+		"%d to %d attempts, %v to %v",
+		slices.Min(attempts), slices.Max(attempts), slices.Min(took).Round(time.Millisecond),
+		slices.Max(took).Round(time.Millisecond))
 	return nil
 }

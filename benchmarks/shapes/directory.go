@@ -52,7 +52,8 @@ func (b *bench) killed(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program, "--child", dir, "--keys", strconv.Itoa(b.keys), "--power="+strconv.FormatBool(b.power))
+	cmd := exec.CommandContext(ctx, program, "--child", dir, "--keys", strconv.Itoa(b.keys),
+		"--power="+strconv.FormatBool(b.power))
 	cmd.Stderr = b.progress
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -108,7 +109,8 @@ func (b *bench) reopened(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", before, err)
 		}
-		b.line("directory", fmt.Sprintf("%d keys, durability %v, %s", b.keys, b.inDir(dir).Durability, before), "%.0f MiB; opened in %v, closed in %v",
+		b.line("directory", fmt.Sprintf("%d keys, durability %v, %s", b.keys, b.inDir(dir).Durability, before),
+			"%.0f MiB; opened in %v, closed in %v",
 			size/mib, opening.Round(time.Millisecond), closing.Round(time.Millisecond))
 	}
 	return nil

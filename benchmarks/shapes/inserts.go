@@ -16,7 +16,8 @@ const spread = 0x9E3779B97F4A7C15
 
 // load inserts n keys, the multiples of step, and returns how long each hundredth of
 // them has taken.
-func load(ctx context.Context, db *txn.DB, t *table, n, batch int, step uint64, done *atomic.Int64) (hundredths []time.Duration, err error) {
+func load(ctx context.Context, db *txn.DB, t *table, n, batch int, step uint64,
+	done *atomic.Int64) (hundredths []time.Duration, err error) {
 	start := time.Now()
 	for i := 0; i < n; i += batch {
 		err := db.Update(ctx, func(tx *txn.Tx) error {
@@ -89,8 +90,10 @@ func (b *bench) inserts(ctx context.Context) error {
 		}
 		slices.Sort(hundredths)
 		b.line("inserts", fmt.Sprintf("%d keys %s, %d in a transaction", b.keys, c.order, c.batch),
-			"%.1f us each, %.1f of a processor; slowest hundredth %.1f x the median; %.0f bytes of memory a key; closed in %v",
-			each(took, b.keys), each(busy, b.keys), float64(hundredths[len(hundredths)-1])/float64(hundredths[len(hundredths)/2]),
+			"%.1f us each, %.1f of a processor; slowest hundredth %.1f x the median; %.0f bytes of memory a key; "+
+				"closed in %v",
+			each(took, b.keys), each(busy, b.keys),
+			float64(hundredths[len(hundredths)-1])/float64(hundredths[len(hundredths)/2]),
 			memory/float64(b.keys), closing.Round(time.Millisecond))
 	}
 	return nil

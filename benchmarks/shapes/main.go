@@ -63,13 +63,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	f := flag.NewFlagSet("shapes", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&b.only, "only", "", "`names` of measurements, with commas: "+strings.Join(names, ", ")+"; default: all")
-	f.DurationVar(&b.time, "time", 5*time.Second, "`duration` of each figure of contention and commit; churn takes six times as long")
+	f.StringVar(&b.only, "only", "", "`names` of measurements, with commas: "+strings.Join(names, ", ")+
+		"; default: all")
+	f.DurationVar(&b.time, "time", 5*time.Second,
+		"`duration` of each figure of contention and commit; churn takes six times as long")
 	f.IntVar(&b.goroutines, "goroutines", 1000, "`goroutines` that contend; half as many commit durably")
 	f.IntVar(&b.keys, "keys", 5_000_000, "`keys` that are inserted, and that the directory has")
-	f.IntVar(&b.txKeys, "tx-keys", 16_000, "`keys` of the largest transaction; the others have a quarter, and a sixteenth")
+	f.IntVar(&b.txKeys, "tx-keys", 16_000,
+		"`keys` of the largest transaction; the others have a quarter, and a sixteenth")
 	f.IntVar(&b.tables, "tables", 4000, "`tables` of one database; in a directory a tenth")
-	f.StringVar(&b.dir, "dir", "", "`directory` in which those for databases are made, and removed; default: that for temporary files, often no disk")
+	f.StringVar(&b.dir, "dir", "",
+		"`directory` in which those for databases are made, and removed; default: that for temporary files, "+
+			"often no disk")
 	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	f.StringVar(&b.child, "child", "", "be the process that fills a database in this `directory`, and is killed")
 	f.BoolVar(&b.power, "power", false, "with --child: that is to survive the loss of power")

@@ -28,7 +28,8 @@ func TestShapes(t *testing.T) {
 			dir := t.TempDir()
 			var out, progress strings.Builder
 			code := run(t.Context(), []string{
-				"--only", name, "--time", "5ms", "--goroutines", "20", "--keys", "1000", "--tx-keys", "64", "--tables", "100", "--dir", dir,
+				"--only", name, "--time", "5ms", "--goroutines", "20", "--keys", "1000", "--tx-keys", "64", "--tables",
+				"100", "--dir", dir,
 			}, &out, &progress)
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, progress.String())
@@ -59,8 +60,10 @@ func TestCrowd(t *testing.T) {
 	for _, n := range o.commits {
 		transactions += n
 	}
-	if len(o.commits) != c.goroutines || transactions != len(o.latencies) || transactions < c.goroutines || o.commits[0] > o.commits[len(o.commits)-1] {
-		t.Errorf("%d commits and ErrConflict of %d goroutines, and %d latencies", transactions, len(o.commits), len(o.latencies))
+	if len(o.commits) != c.goroutines || transactions != len(o.latencies) || transactions < c.goroutines ||
+		o.commits[0] > o.commits[len(o.commits)-1] {
+		t.Errorf("%d commits and ErrConflict of %d goroutines, and %d latencies",
+			transactions, len(o.commits), len(o.latencies))
 	}
 }
 
@@ -74,7 +77,8 @@ func TestFlags(t *testing.T) {
 		"--only keys --time 0": 2,
 	} {
 		var out, errs strings.Builder
-		if code := run(t.Context(), strings.Fields(args), &out, &errs); code != want || errs.Len() == 0 || out.Len() > 0 {
+		if code := run(t.Context(), strings.Fields(args), &out, &errs); code != want || errs.Len() == 0 ||
+			out.Len() > 0 {
 			t.Errorf("%s: exit code %d, not %d; %s%s", args, code, want, errs.String(), out.String())
 		}
 	}
@@ -84,7 +88,8 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	var out, errs strings.Builder
-	if code := run(ctx, []string{"--only", "commit", "--time", "1h", "--goroutines", "20", "--dir", t.TempDir()}, &out, &errs); code != 130 {
+	if code := run(ctx, []string{"--only", "commit", "--time", "1h", "--goroutines", "20", "--dir", t.TempDir()}, &out,
+		&errs); code != 130 {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }
@@ -97,7 +102,8 @@ func TestProfile(t *testing.T) {
 			continue
 		}
 		var out, errs strings.Builder
-		if code := run(t.Context(), []string{"--only", "keys", "--tx-keys", "64", "--cpuprofile", file}, &out, &errs); code != want || (errs.Len() == 0) != (want == 0) {
+		if code := run(t.Context(), []string{"--only", "keys", "--tx-keys", "64", "--cpuprofile", file}, &out,
+			&errs); code != want || (errs.Len() == 0) != (want == 0) {
 			t.Errorf("%s: exit code %d, not %d; %s", file, code, want, errs.String())
 		}
 	}

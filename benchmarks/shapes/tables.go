@@ -16,13 +16,18 @@ func (b *bench) manyTables(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	if err := b.makeTables(ctx, "in memory", b.tables, txn.Options{}, func() (float64, error) { return resident(), nil }); err != nil {
+	if err := b.makeTables(ctx, "in memory", b.tables, txn.Options{}, func() (float64, error) {
+		return resident(),
+			nil
+	}); err != nil {
 		return err
 	}
-	return b.makeTables(ctx, "in a directory, IndexGroups 4", b.tables/10, txn.Options{Dir: dir, IndexGroups: 4}, func() (float64, error) { return onDisk(dir) })
+	return b.makeTables(ctx, "in a directory, IndexGroups 4", b.tables/10, txn.Options{Dir: dir, IndexGroups: 4},
+		func() (float64, error) { return onDisk(dir) })
 }
 
-func (b *bench) makeTables(ctx context.Context, where string, n int, o txn.Options, size func() (float64, error)) error {
+func (b *bench) makeTables(ctx context.Context, where string, n int, o txn.Options,
+	size func() (float64, error)) error {
 	_, err := with(ctx, o, func(db *txn.DB, _ *table) error {
 		before, err := size()
 		if err != nil {
@@ -33,7 +38,8 @@ func (b *bench) makeTables(ctx context.Context, where string, n int, o txn.Optio
 		tables, took := make([]*table, n), make([]time.Duration, 10) // of each tenth
 		for i := range tables {
 			start := time.Now()
-			if tables[i], err = txn.CreateTable(db, fmt.Sprintf("table %d", i), txn.Uint64, txn.Plain[[2]uint64]()); err != nil {
+			if tables[i], err = txn.CreateTable(db, fmt.Sprintf("table %d", i), txn.Uint64,
+				txn.Plain[[2]uint64]()); err != nil {
 				return err
 			}
 			took[i*10/n] += time.Since(start)
@@ -62,7 +68,8 @@ func (b *bench) makeTables(ctx context.Context, where string, n int, o txn.Optio
 				return err
 			}
 		}
-		b.line("tables", fmt.Sprintf("%d %s", n, where), "%.2f MiB each; of the first tenth each made in %.2f ms, of the last in %.2f",
+		b.line("tables", fmt.Sprintf("%d %s", n, where),
+			"%.2f MiB each; of the first tenth each made in %.2f ms, of the last in %.2f",
 			(after-before)/float64(n)/mib, each(took[0], n/10)/1e3, each(took[9], n/10)/1e3)
 		return nil
 	})
@@ -86,7 +93,8 @@ func (b *bench) values(ctx context.Context) error {
 					}
 				}
 			}
-			b.line("values", fmt.Sprintf("%d, from 8 bytes to 64 KiB and back, time %d", n, round+1), "process %4.0f MiB", resident()/mib)
+			b.line("values", fmt.Sprintf("%d, from 8 bytes to 64 KiB and back, time %d", n, round+1),
+				"process %4.0f MiB", resident()/mib)
 		}
 		return db.View(ctx, func(tx *txn.Tx) error {
 			for k := range uint64(n) {

@@ -12,7 +12,7 @@ import (
 	"txnode/benchmarks/workload"
 	"txnode/benchmarks/ycsb"
 	"txnode/internal/validate"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/sim"
@@ -31,6 +31,7 @@ type Config struct {
 	Policy     occ.Policy
 	Techniques rdma.Techniques
 	Tuner      rdma.TunerPolicy // of Techniques.Throttle
+	LeafIndex  bool             // see txn.Options
 	// LikeDTX counts and retries as FORD's and SMART's programs do; see the
 	// package documentation.
 	LikeDTX bool
@@ -100,8 +101,10 @@ func (c Config) Runs() sim.Program {
 func (c Config) Validate() error {
 	c.defaults()
 	var bad validate.Faults
-	bad.Check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s", c.Workload, strings.Join(Workloads, ", "))
-	bad.Check(c.Workload != "ycsb" || !c.LikeDTX, "LikeDTX is for smallbank and tatp: FORD's and SMART's programs have no ycsb")
+	bad.Check(slices.Contains(Workloads, c.Workload), "workload %q: there are %s",
+		c.Workload, strings.Join(Workloads, ", "))
+	bad.Check(c.Workload != "ycsb" || !c.LikeDTX,
+		"LikeDTX is for smallbank and tatp: FORD's and SMART's programs have no ycsb")
 	if c.Workload == "ycsb" {
 		var faults *workload.OptionsError
 		if errors.As(c.YCSB.Validate(), &faults) {
@@ -113,8 +116,11 @@ func (c Config) Validate() error {
 	bad.Check(c.Threads > 0 && c.Threads <= 1024, "Threads is %d: from 1 to 1024 are possible", c.Threads)
 	bad.Check(c.Coroutines > 0 && c.Coroutines <= 64, "Coroutines is %d: from 1 to 64 are possible", c.Coroutines)
 	bad.Check(c.Backups >= 0 && c.Backups <= 2, "Backups is %d: 0, 1 and 2 are possible", c.Backups)
-	bad.Check(c.Blades > c.Backups && c.Blades <= memory.MaxBlades, "Blades is %d: more than Backups (%d) are needed, at most %d are possible", c.Blades, c.Backups, memory.MaxBlades)
-	bad.Check(c.Rows >= minRows && c.Rows <= 100_000_000, "Rows is %d: from %d to 100000000 are possible", c.Rows, minRows)
+	bad.Check(c.Blades > c.Backups && c.Blades <= layout.MaxBlades,
+		"Blades is %d: more than Backups (%d) are needed, at most %d are possible",
+		c.Blades, c.Backups, layout.MaxBlades)
+	bad.Check(c.Rows >= minRows && c.Rows <= 100_000_000, "Rows is %d: from %d to 100000000 are possible",
+		c.Rows, minRows)
 	bad.Check(c.Warmup > 0, "Warmup is %v: it must be positive", c.Warmup)
 	bad.Check(c.Idle >= 0 && c.Idle <= time.Second, "Idle is %v: from 0 to 1s are possible", c.Idle)
 	bad.Check(c.Txns > 0, "Txns is %d: it must be positive", c.Txns)

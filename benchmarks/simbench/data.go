@@ -32,9 +32,9 @@ func (c *Config) shape() shape {
 	return shape{c.Workload, c.Rows, c.Blades, c.Backups, c.LikeDTX, c.YCSB}
 }
 
-// Load loads the database of a configuration, on a machine that loses no time.
-// Policy, techniques, threads and seed do not matter to what is loaded. progress is told how many records of how
-// many are; nil: nobody is.
+// Load loads the database of a configuration, on a machine that loses no time. Policy, techniques,
+// threads and seed do not matter to what is loaded. progress is told how many records of how many
+// are; nil: nobody is.
 func Load(ctx context.Context, c Config, progress func(done, total int)) (*Data, error) {
 	c.defaults()
 	if err := c.Validate(); err != nil {

@@ -28,11 +28,14 @@ type driver struct {
 	coros  int         // of a thread
 	spin   func(n int) // says that so many more coroutines of a thread idle
 	work   func()      // what each transaction costs the processor; nil: nothing
-	line   func()      // takes the line that all threads write, as each transaction does at its beginning and when it has committed; nil: there is none
+	// takes the line that all threads write, as each transaction does at its beginning and when it
+	// has committed; nil: there is none
+	line func()
 }
 
 // Load loads.
-func (d *driver) Load(ctx context.Context, s workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *driver) Load(ctx context.Context, s workload.Store, progress func(done, total int)) (workload.LoadReport,
+	error) {
 	b := bulk{s.(*store)}
 	if d.aged {
 		if err := loadAged(ctx, b, d.Schema(), progress); err != nil {
@@ -232,7 +235,8 @@ func loadAged(ctx context.Context, s workload.Store, schema []workload.Table, pr
 	}
 	accounts := schema[smallbank.Savings].Expect
 	const batch = 32
-	return workload.Scan(ctx, s, accounts, batch, progress, func(w workload.Worker) func(context.Context, int, int) error {
+	return workload.Scan(ctx, s, accounts, batch, progress, func(w workload.Worker) func(context.Context, int,
+		int) error {
 		var value [8]byte
 		return func(ctx context.Context, lo, hi int) error {
 			return w.Update(ctx, func(tx workload.Tx) error {

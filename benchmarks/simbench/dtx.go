@@ -101,7 +101,8 @@ func (c *Config) tatpUsage() usage {
 	for _, k := range u.keys {
 		u.found += k.n * k.rate
 	}
-	u.missing = 0.35*(1-there) + 0.10*(1-there+there*active*2*half) + 0.02*(1-there) + 0.02*(1-there+there*half) + 0.02*(1-there*half)
+	u.missing = 0.35*(1-there) + 0.10*(1-there+there*active*2*half) + 0.02*(1-there) + 0.02*(1-there+there*half) +
+		0.02*(1-there*half)
 	const records = 0.02*there*2 + 0.14 + 0.02*there + 0.02*there*half
 	u.bursts = 2*records + u.logs
 	u.written = 2*records*96 + u.logs*(12+96)

@@ -22,22 +22,38 @@ func WriteHTML(w io.Writer, p sim.Profile, curves []Curve, programs ...sim.Progr
 	if len(curves) > 0 {
 		out.Title = curves[0].Workload + " on the simulated RNIC"
 	}
-	out.Text = []string{fmt.Sprintf("Solid lines: the engine on the simulator, machine %s. Dashed lines: published measurements (SMART, %s) on %s; %s.",
+	out.Text = []string{fmt.Sprintf("Solid lines: the engine on the simulator, machine %s. Dashed lines: published "+
+		"measurements (SMART, %s) on %s; %s.",
 		p.Name, source, published.Hardware, published.Setting)}
 	if m := MedianError(curves); !math.IsNaN(m) {
 		e := Errors(curves)
-		out.Text = append(out.Text, fmt.Sprintf("Committed transactions: absolute error over %d points: median %.1f %%, largest %.1f %%.", len(e), 100*m, 100*e[len(e)-1]))
+		out.Text = append(out.Text,
+			fmt.Sprintf("Committed transactions: absolute error over %d points: median %.1f %%, largest %.1f %%.",
+				len(e), 100*m, 100*e[len(e)-1]))
 	}
 	for _, f := range []struct {
 		title  string
 		ours   func(Point) float64
 		theirs func(published.Point) float64
 	}{
-		{"Committed transactions, million per second", func(p Point) float64 { return p.CommittedMps }, func(p published.Point) float64 { return p.CommittedMps }},
-		{"Median latency of committed transactions, us", func(p Point) float64 { return p.P50us }, func(p published.Point) float64 { return p.P50us }},
-		{"99th percentile of latency, us", func(p Point) float64 { return p.P99us }, func(p published.Point) float64 { return p.P99us }},
-		{"Attempts that do not commit, percent", func(p Point) float64 { return 100 * p.NotCommitted }, func(p published.Point) float64 { return 100 * p.NotCommitted }},
-		{"Work requests per attempt", func(p Point) float64 { return p.VerbsCounted }, func(p published.Point) float64 { return p.VerbsPerAttempt }},
+		{
+			"Committed transactions, million per second", func(p Point) float64 { return p.CommittedMps },
+			func(p published.Point) float64 { return p.CommittedMps },
+		},
+		{
+			"Median latency of committed transactions, us", func(p Point) float64 { return p.P50us },
+			func(p published.Point) float64 { return p.P50us },
+		},
+		{"99th percentile of latency, us", func(p Point) float64 { return p.P99us }, func(p published.Point) float64 {
+			return p.P99us
+		}},
+		{
+			"Attempts that do not commit, percent", func(p Point) float64 { return 100 * p.NotCommitted },
+			func(p published.Point) float64 { return 100 * p.NotCommitted },
+		},
+		{"Work requests per attempt", func(p Point) float64 { return p.VerbsCounted }, func(p published.Point) float64 {
+			return p.VerbsPerAttempt
+		}},
 	} {
 		fig := page.Figure{Title: f.title, Below: below, Even: idle}
 		for i := range curves {
@@ -62,7 +78,8 @@ func WriteHTML(w io.Writer, p sim.Profile, curves []Curve, programs ...sim.Progr
 // table is the table of a curve on the page.
 func (c *Curve) table() page.Table {
 	t := page.Table{Title: c.Name, Head: []string{
-		c.Axis(), "M txn/s", "published", "error", "p50 us", "published", "p99 us", "published", "not committed", "published", "verbs/attempt", "published",
+		c.Axis(), "M txn/s", "published", "error", "p50 us", "published", "p99 us", "published", "not committed",
+		"published", "verbs/attempt", "published",
 	}}
 	if c.Published == "" {
 		t.Note = "Beside it, SMART-DTX as published, which counts differently: the errors are not told."

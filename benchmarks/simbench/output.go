@@ -38,7 +38,8 @@ func summary(curves []Curve) string {
 			if !math.IsNaN(c.Error(j)) {
 				was = c.Figure[j].CommittedMps
 			}
-			s.X, s.Published, s.Model = append(s.X, c.At(j)), append(s.Published, was), append(s.Model, c.Points[j].CommittedMps)
+			s.X, s.Published, s.Model = append(s.X, c.At(j)), append(s.Published, was),
+				append(s.Model, c.Points[j].CommittedMps)
 			if points++; !c.Points[j].Settled {
 				unsettled++
 			}
@@ -47,7 +48,8 @@ func summary(curves []Curve) string {
 	}
 	out := published.Compare(series).String()
 	if unsettled > 0 {
-		out += fmt.Sprintf("* %d of %d points have not settled: their thirds differ by more than %.0f %%. More --txns, or a longer --warmup, may help.\n", unsettled, points, 100*agreeWithin)
+		out += fmt.Sprintf("* %d of %d points have not settled: their thirds differ by more than %.0f %%. More "+
+			"--txns, or a longer --warmup, may help.\n", unsettled, points, 100*agreeWithin)
 	}
 	return out
 }
@@ -118,7 +120,10 @@ func writeCurve(w io.Writer, c *Curve) error {
 	t.SetStyle(table.StyleLight)
 	t.Style().Options.SeparateRows = false
 	t.Style().Format.Header = text.FormatDefault
-	t.AppendHeader(table.Row{c.Axis(), "M txn/s", "published", "error", "p50 us", "publ.", "p99 us", "publ.", "not committed", "publ.", "verbs/attempt", "publ."})
+	t.AppendHeader(table.Row{
+		c.Axis(), "M txn/s", "published", "error", "p50 us", "publ.", "p99 us", "publ.",
+		"not committed", "publ.", "verbs/attempt", "publ.",
+	})
 	cell := func(format string, v float64, there bool) string {
 		if !there || math.IsNaN(v) {
 			return "-"
@@ -130,7 +135,8 @@ func writeCurve(w io.Writer, c *Curve) error {
 		has := f.Threads != 0
 		t.AppendRow(table.Row{
 			c.At(i),
-			fmt.Sprintf("%.3f%s", p.CommittedMps, p.mark()), cell("%.3f", f.CommittedMps, has), cell("%+.1f %%", 100*c.Error(i), has),
+			fmt.Sprintf("%.3f%s", p.CommittedMps, p.mark()), cell("%.3f", f.CommittedMps, has),
+			cell("%+.1f %%", 100*c.Error(i), has),
 			fmt.Sprintf("%.1f", p.P50us), cell("%.1f", f.P50us, has),
 			fmt.Sprintf("%.1f", p.P99us), cell("%.1f", f.P99us, has),
 			fmt.Sprintf("%.1f %%", 100*p.NotCommitted), cell("%.1f %%", 100*f.NotCommitted, has),
@@ -172,7 +178,8 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 	out := csv.NewWriter(w)
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	rows := [][]string{{
-		"workload", "system", "published_as", "threads", "idle_us", "attempted_mps", "committed_mps", "p50_us", "p99_us", "not_committed", "conflicts",
+		"workload", "system", "published_as", "threads", "idle_us", "attempted_mps", "committed_mps", "p50_us",
+		"p99_us", "not_committed", "conflicts",
 		"verbs_per_attempt", "verbs_counted", "verbs_mps", "published_committed_mps", "error", "settled", "trace_hash",
 	}}
 	for i := range curves {
@@ -186,8 +193,10 @@ func WriteCSV(w io.Writer, curves []Curve) error {
 				e = num(x)
 			}
 			rows = append(rows, []string{
-				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.IdleUs), num(p.AttemptedMps), num(p.CommittedMps), num(p.P50us), num(p.P99us),
-				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsCounted), num(p.VerbsMps), pub, e, strconv.FormatBool(p.Settled), fmt.Sprintf("%016x", p.TraceHash),
+				c.Workload, c.Name, c.Published, strconv.Itoa(p.Threads), num(p.IdleUs), num(p.AttemptedMps),
+				num(p.CommittedMps), num(p.P50us), num(p.P99us),
+				num(p.NotCommitted), num(p.Conflicts), num(p.VerbsPerAttempt), num(p.VerbsCounted), num(p.VerbsMps),
+				pub, e, strconv.FormatBool(p.Settled), fmt.Sprintf("%016x", p.TraceHash),
 			})
 		}
 	}

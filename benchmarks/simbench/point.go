@@ -95,16 +95,21 @@ func Run(ctx context.Context, c Config, data *Data) (Point, error) {
 		d.line = w.fabric.TakeLine
 	}
 	res, err := runner.Bench(ctx, w.store, d, runner.Config{
-		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: limits.Txns, Duration: limits.Duration, Seed: c.Seed, LatencySample: 1,
+		Threads: c.Threads, Coroutines: c.Coroutines, Warmup: c.Warmup, Txns: limits.Txns, Duration: limits.Duration,
+		Seed: c.Seed, LatencySample: 1,
 	})
 	s := w.fabric.Stats()
-	p := Point{Threads: c.Threads, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, Verbs: s.Verbs, Events: s.Events, TraceHash: w.fabric.TraceHash()}
+	p := Point{
+		Threads: c.Threads, IdleUs: float64(c.Idle.Nanoseconds()) / 1e3, Verbs: s.Verbs, Events: s.Events,
+		TraceHash: w.fabric.TraceHash(),
+	}
 	err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
 	if err == nil && res.Interrupted {
 		err = context.Cause(ctx)
 	}
 	if err == nil && d.meter.open > 0 {
-		err = fmt.Errorf("simbench: after %d s of virtual time %d of %d threads have not ended %d transactions each: measure fewer", quotaTime/1_000_000_000, d.meter.open, c.Threads, d.meter.quota)
+		err = fmt.Errorf("simbench: after %d s of virtual time %d of %d threads have not ended %d transactions each: "+
+			"measure fewer", quotaTime/1_000_000_000, d.meter.open, c.Threads, d.meter.quota)
 	}
 	if err != nil {
 		return Point{}, err

@@ -36,7 +36,8 @@ func TestRecoveryTime(t *testing.T) {
 					took, n := recoverOnSim(t, p, policy, f, time.Duration(at*1000))
 					longest, most = max(longest, took), max(most, n)
 				}
-				t.Logf("%s, %v, f=%d: at most %d transactions to finish or undo, %v after the end of the lease", p.Name, policy, f, most, longest)
+				t.Logf("%s, %v, f=%d: at most %d transactions to finish or undo, %v after the end of the lease",
+					p.Name, policy, f, most, longest)
 				if most < inFlight*2/5 { // the others have come to no log, and left locks alone
 					t.Errorf("%s, %v, f=%d: the logs tell of at most %d transactions", p.Name, policy, f, most)
 				}
@@ -51,7 +52,8 @@ func TestRecoveryTime(t *testing.T) {
 // recoverOnSim returns how long it takes after the end of the lease until the
 // coordinator is gone whose thread stops at a time after all of its transactions have
 // begun to commit, and how many transactions its logs had.
-func recoverOnSim(t *testing.T, p sim.Profile, policy occ.Policy, backups int, at time.Duration) (took time.Duration, logged int) {
+func recoverOnSim(t *testing.T, p sim.Profile, policy occ.Policy, backups int, at time.Duration) (took time.Duration,
+	logged int) {
 	t.Helper()
 	o := sim.Options{Profile: p, Seed: 7, ThreadsPerBlade: 8}
 	for range backups + 1 {

@@ -14,6 +14,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -21,24 +22,31 @@ import (
 )
 
 var (
-	shareCoordinators = flag.Int("share.coordinators", 3, "coordinators of the process that dies, for TestShareRecovery")
-	shareLog          = flag.Int("share.log", 256<<10, "bytes of the log of each that its transaction fills, a power of two of at least 64 KiB")
-	shareValue        = flag.Int("share.value", 900, "bytes of a value")
-	shareRows         = flag.Int("share.rows", 0, "rows of a transaction, so that most of a log is at rest; 0: as many as fill a log")
-	shareAt           = flag.Float64("share.at", 2.5, "when the process dies, in the time that it takes to send all that is under way once")
-	shareProfile      = flag.String("share.profile", "connectx-6", "machine")
+	shareCoordinators = flag.Int("share.coordinators", 3,
+		"coordinators of the process that dies, for TestShareRecovery")
+	shareLog = flag.Int("share.log", 256<<10,
+		"bytes of the log of each that its transaction fills, a power of two of at least 64 KiB")
+	shareValue = flag.Int("share.value", 900, "bytes of a value")
+	shareRows  = flag.Int("share.rows", 0,
+		"rows of a transaction, so that most of a log is at rest; 0: as many as fill a log")
+	shareAt = flag.Float64("share.at", 2.5,
+		"when the process dies, in the time that it takes to send all that is under way once")
+	shareProfile = flag.String("share.profile", "connectx-6", "machine")
 )
 
-// TestShareRecovery: a process dies whose coordinators have each a transaction under way that fills their log, or small ones have filled it
-// before. One other process decides all of them, or two or three do, each a part of the coordinators, in one epoch that was begun before: to
-// share the work cannot cost less. It logs how long it takes, in all and until the last verdicts are in the catalog, which is the part that
-// another process could look through logs for. That all is decided is what it checks.
+// TestShareRecovery: a process dies whose coordinators have each a transaction under way that fills
+// their log, or small ones have filled it before. One other process decides all of them, or two or
+// three do, each a part of the coordinators, in one epoch that was begun before: to share the work
+// cannot cost less. It logs how long it takes, in all and until the last verdicts are in the
+// catalog, which is the part that another process could look through logs for. That all is decided
+// is what it checks.
 func TestShareRecovery(t *testing.T) {
 	p, err := sim.ProfileByName(*shareProfile)
 	must(t, err)
 	for _, survivors := range []int{1, 2, 3} {
 		x := shareRecovery(t, p, survivors)
-		t.Logf("%s, %d coordinators, %d rows of %d bytes each, %d survivors: %d transactions to finish, %v on the network, verdicts after %v, %v of all processors here, %d round trips at least to read logs",
+		t.Logf("%s, %d coordinators, %d rows of %d bytes each, %d survivors: %d transactions to finish, %v on the "+
+			"network, verdicts after %v, %v of all processors here, %d round trips at least to read logs",
 			p.Name, *shareCoordinators, x.rows, *shareValue, survivors, x.finished, x.took, x.decided, x.cpu, x.trips)
 	}
 }
@@ -68,8 +76,8 @@ type verdicts struct {
 }
 
 // Apply makes the changes.
-func (v *verdicts) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
-	if slices.ContainsFunc(changes, func(e memory.Entry) bool { return strings.HasPrefix(e.Key, "verdict/") }) {
+func (v *verdicts) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
+	if slices.ContainsFunc(changes, func(e layout.Entry) bool { return strings.HasPrefix(e.Key, "verdict/") }) {
 		v.at = v.now()
 	}
 	return v.Mem.Apply(rev, changes)
@@ -95,7 +103,9 @@ func shareRecovery(t *testing.T, p sim.Profile, survivors int) (x shared) {
 		_ = f.Close()
 	}()
 	thread := func(compute, i, arena int) *rdma.Thread {
-		th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: compute*n + i, Techniques: rdma.Techniques{Doorbells: true}, Arena: arena})
+		th, err := rdma.NewThread(f, rdma.ThreadOptions{
+			Index: compute*n + i, Techniques: rdma.Techniques{Doorbells: true}, Arena: arena,
+		})
 		must(t, err)
 		all = append(all, th)
 		return th
@@ -108,17 +118,17 @@ func shareRecovery(t *testing.T, p sim.Profile, survivors int) (x shared) {
 		must(t, space.EndAlone())
 		return space, occ.NewEngine(space, occ.Options{CacheBytes: 64 << 20}), th
 	}
-	mo := memory.Options{Backups: 1, SegmentSize: 16 << 20, LogArea: uint32(logBytes), Shared: true} //nolint:gosec // a flag
+	mo := memory.Options{Backups: 1, SegmentSize: 16 << 20, LogArea: uint32(logBytes), Shared: true} // a flag
 	space, eng, ctl := open(most+1, mo)
 	meta, err := space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
 	must(t, err)
 	root, ix, err := race.Create(ctl.Plain(), space, meta.ID, race.Options{Groups: 1023})
 	must(t, err)
-	if !space.BeginMend(uint32(meta.ID)) {
+	if !space.AcquireRight(uint32(meta.ID)) {
 		t.Fatal("no right")
 	}
 	must(t, space.SetTableRoot(meta.ID, root))
-	space.EndMend(uint32(meta.ID))
+	space.ReleaseRight(uint32(meta.ID))
 	table := &occ.Table{ID: meta.ID, Name: "t", Index: ix}
 	var procs []*memory.Space
 	var engines []*occ.Engine
@@ -138,7 +148,8 @@ func shareRecovery(t *testing.T, p sim.Profile, survivors int) (x shared) {
 		at := make([]int, rows)
 		for k := range at {
 			var err error
-			if at[k], err = tx.Stage(table, binary.LittleEndian.AppendUint64(nil, uint64(from+k)), true); err != nil { //nolint:gosec // not negative
+			// not negative
+			if at[k], err = tx.Stage(table, binary.LittleEndian.AppendUint64(nil, uint64(from+k)), true); err != nil {
 				return err
 			}
 		}

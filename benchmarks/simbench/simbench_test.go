@@ -27,7 +27,10 @@ func small(policy occ.Policy, t rdma.Techniques) simbench.Config {
 // Equal configurations give equal points, down to the trace; another seed another.
 func TestRepeatable(t *testing.T) {
 	ctx := context.Background()
-	for _, c := range []simbench.Config{small(occ.PolicyFORD, rdma.Techniques{}), small(occ.PolicyFORD, rdma.AllTechniques), small(occ.PolicyDefault, rdma.AllTechniques)} {
+	for _, c := range []simbench.Config{
+		small(occ.PolicyFORD, rdma.Techniques{}),
+		small(occ.PolicyFORD, rdma.AllTechniques), small(occ.PolicyDefault, rdma.AllTechniques),
+	} {
 		data, err := simbench.Load(ctx, c, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -62,11 +65,13 @@ func TestLikeDTX(t *testing.T) {
 		near     float64   // relative
 		mix      float64   // published, at one thread
 	}{
-		{"smallbank", 20_000, 8000, []float64{27, 4, 11, other, 11, 13}, 0.002, 13.107}, // some addresses are not cached
+		// some addresses are not cached
+		{"smallbank", 20_000, 8000, []float64{27, 4, 11, other, 11, 13}, 0.002, 13.107},
 		{"tatp", 5000, 20_000, []float64{1, 2.33, 1, 13.48, 13, other, 5.63}, 0.1, 3.347},
 	} {
 		cfg := small(occ.PolicyFORD, rdma.Techniques{})
-		cfg.Workload, cfg.Threads, cfg.Coroutines, cfg.Rows, cfg.Txns, cfg.Freedom = c.workload, 1, 1, c.rows, c.txns, sim.FreedomNone
+		cfg.Workload, cfg.Threads, cfg.Coroutines, cfg.Rows, cfg.Txns, cfg.Freedom = c.workload, 1, 1, c.rows,
+			c.txns, sim.FreedomNone
 		p, err := simbench.Run(context.Background(), cfg, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -79,8 +84,10 @@ func TestLikeDTX(t *testing.T) {
 		if c.workload == "smallbank" {
 			// A payment posts 19 requests, or 8 when the account has not enough.
 			pay := p.Types[3]
-			if want := 19 - 11*pay.NotCommitted; math.Abs(pay.VerbsPerAttempt/want-1) > c.near || math.Abs(pay.NotCommitted-0.564) > 0.03 {
-				t.Errorf("%s: %.3f verbs an attempt, want %.3f, and %.3f of them fail, want 0.564", pay.Name, pay.VerbsPerAttempt, want, pay.NotCommitted)
+			if want := 19 - 11*pay.NotCommitted; math.Abs(pay.VerbsPerAttempt/want-1) > c.near ||
+				math.Abs(pay.NotCommitted-0.564) > 0.03 {
+				t.Errorf("%s: %.3f verbs an attempt, want %.3f, and %.3f of them fail, want 0.564",
+					pay.Name, pay.VerbsPerAttempt, want, pay.NotCommitted)
 			}
 		}
 		// Other draws of the mix: three standard deviations of its mean.
@@ -101,11 +108,13 @@ func TestLikeDTX(t *testing.T) {
 func TestYCSB(t *testing.T) {
 	var hashes []uint64
 	for _, change := range []func(o *ycsb.Options){
-		func(*ycsb.Options) {}, func(*ycsb.Options) {}, func(o *ycsb.Options) { o.ValueSize = 300 }, func(o *ycsb.Options) { o.KeyType = ycsb.Text },
+		func(*ycsb.Options) {}, func(*ycsb.Options) {}, func(o *ycsb.Options) { o.ValueSize = 300 },
+		func(o *ycsb.Options) { o.KeyType = ycsb.Text },
 		func(o *ycsb.Options) { o.Workload, o.Table, o.ScanLength = "e", ycsb.Ordered, 10 },
 	} {
 		cfg := small(occ.PolicyDefault, rdma.AllTechniques)
-		cfg.Workload, cfg.Threads, cfg.Rows, cfg.Txns, cfg.Verify, cfg.Warmup = "ycsb", 2, 500, 2000, true, 100*time.Microsecond
+		cfg.Workload, cfg.Threads, cfg.Rows, cfg.Txns, cfg.Verify, cfg.Warmup = "ycsb", 2, 500, 2000, true,
+			100*time.Microsecond
 		cfg.YCSB = ycsb.DefaultOptions()
 		cfg.YCSB.Workload = "d"
 		change(&cfg.YCSB)
@@ -113,7 +122,8 @@ func TestYCSB(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Contains([]string{"Read Insert", "Insert Scan"}, p.Types[0].Name+" "+p.Types[1].Name) || p.Types[0].Attempts == 0 || p.Types[1].Attempts == 0 {
+		if !slices.Contains([]string{"Read Insert", "Insert Scan"}, p.Types[0].Name+" "+p.Types[1].Name) ||
+			p.Types[0].Attempts == 0 || p.Types[1].Attempts == 0 {
 			t.Errorf("types %+v", p.Types)
 		}
 		hashes = append(hashes, p.TraceHash)
@@ -195,8 +205,10 @@ func TestSweepIdle(t *testing.T) {
 			cancel()
 		}
 	})
-	if !errors.Is(err, context.Canceled) || len(curve.Points) == 0 || len(curve.Points) > len(idle) || len(curve.Figure) != len(curve.Points) {
-		t.Errorf("interrupted after the first of six points: %d points, %d published, %v", len(curve.Points), len(curve.Figure), err)
+	if !errors.Is(err, context.Canceled) || len(curve.Points) == 0 || len(curve.Points) > len(idle) ||
+		len(curve.Figure) != len(curve.Points) {
+		t.Errorf("interrupted after the first of six points: %d points, %d published, %v",
+			len(curve.Points), len(curve.Figure), err)
 	}
 }
 
@@ -211,11 +223,13 @@ func TestDTXProgram(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Cold <= last.Cold || p.Cold > 0.3 || p.TxnNs <= last.TxnNs || p.TxnNs > 2000 {
-				t.Errorf("%s with %d threads: %.3f of the records are new, %.0f ns of memory a transaction; before %.3f and %.0f", w, n, p.Cold, p.TxnNs, last.Cold, last.TxnNs)
+				t.Errorf("%s with %d threads: %.3f of the records are new, %.0f ns of memory a transaction; before "+
+					"%.3f and %.0f", w, n, p.Cold, p.TxnNs, last.Cold, last.TxnNs)
 			}
 			last = p
 		}
-		if want := map[string][2]int{"smallbank": {64, 1416}, "tatp": {96, 2120}}[w]; last.Item != want[0] || last.Bucket != want[1] {
+		if want := map[string][2]int{"smallbank": {64, 1416}, "tatp": {96, 2120}}[w]; last.Item != want[0] ||
+			last.Bucket != want[1] {
 			t.Errorf("%s: records of %d and buckets of %d bytes, want %v", w, last.Item, last.Bucket, want)
 		}
 	}
@@ -229,14 +243,27 @@ func TestNames(t *testing.T) {
 		want   string
 		config simbench.Config
 	}{
-		{"FORD+", simbench.Config{Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Tuner: rdma.TunerSMART}},
-		{"SMART-DTX", simbench.Config{Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Techniques: rdma.AllTechniques, Tuner: rdma.TunerSMART}},
-		{"SMART-DTX, tuner thread", simbench.Config{Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Techniques: rdma.AllTechniques}},
+		{"FORD+", simbench.Config{
+			Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Tuner: rdma.TunerSMART,
+		}},
+		{"SMART-DTX", simbench.Config{
+			Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1,
+			Techniques: rdma.AllTechniques, Tuner: rdma.TunerSMART,
+		}},
+		{"SMART-DTX, tuner thread", simbench.Config{
+			Workload: "tatp", Policy: occ.PolicyFORD, LikeDTX: true, Backups: 1, Techniques: rdma.AllTechniques,
+		}},
 		{"policy default, all techniques", simbench.Config{Workload: "ycsb", Techniques: rdma.AllTechniques}},
-		{"policy default, all techniques, tuner smart", simbench.Config{Workload: "ycsb", Techniques: rdma.AllTechniques, Tuner: rdma.TunerSMART}},
+		{
+			"policy default, all techniques, tuner smart",
+			simbench.Config{Workload: "ycsb", Techniques: rdma.AllTechniques, Tuner: rdma.TunerSMART},
+		},
 		{"policy default, no throttle", simbench.Config{Workload: "ycsb", Techniques: unthrottled}},
 		{"policy default, no techniques", simbench.Config{Workload: "ycsb"}},
-		{"policy default, some techniques", simbench.Config{Workload: "ycsb", Techniques: rdma.Techniques{Doorbells: true}}},
+		{
+			"policy default, some techniques",
+			simbench.Config{Workload: "ycsb", Techniques: rdma.Techniques{Doorbells: true}},
+		},
 	} {
 		if got := c.config.Name(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.config, got, c.want)

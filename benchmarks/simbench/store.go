@@ -46,9 +46,11 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 		return nil, err
 	}
 	e, err := engine.Open(ctx, txn.Options{
-		Fabric: f, Catalog: cat, Backups: &c.Backups, Policy: c.Policy, Techniques: &c.Techniques, Tuner: c.Tuner, Seed: c.Seed,
-		Arena: arena, LogArea: logArea, CacheBytes: cacheBytes, Workers: 1, Retries: math.MaxInt32, SingleAttempt: c.LikeDTX,
-		IndexGroups: c.indexGroups(),
+		Fabric: f, Catalog: cat, Backups: &c.Backups, Policy: c.Policy, Techniques: &c.Techniques,
+		Tuner: c.Tuner, Seed: c.Seed,
+		Arena: arena, LogArea: logArea, CacheBytes: cacheBytes, Workers: 1, Retries: math.MaxInt32,
+		SingleAttempt: c.LikeDTX,
+		IndexGroups:   c.indexGroups(), LeafIndex: c.LeafIndex,
 	})
 	if err != nil {
 		return nil, err
@@ -118,7 +120,8 @@ func (p patient) View(ctx context.Context, fn func(workload.Tx) error) error {
 	return p.try(ctx, p.Worker.View, fn)
 }
 
-func (p patient) try(ctx context.Context, do func(context.Context, func(workload.Tx) error) error, fn func(workload.Tx) error) error {
+func (p patient) try(ctx context.Context, do func(context.Context, func(workload.Tx) error) error,
+	fn func(workload.Tx) error) error {
 	for {
 		if err := do(ctx, fn); !errors.Is(err, txn.ErrConflict) || ctx.Err() != nil {
 			return err

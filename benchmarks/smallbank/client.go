@@ -20,7 +20,9 @@ const (
 	NumTypes
 )
 
-var typeNames = [NumTypes]string{"Amalgamate", "Balance", "DepositChecking", "SendPayment", "TransactSaving", "WriteCheck"}
+var typeNames = [NumTypes]string{
+	"Amalgamate", "Balance", "DepositChecking", "SendPayment", "TransactSaving", "WriteCheck",
+}
 
 // Tables, by number.
 const (
@@ -72,7 +74,9 @@ func newClient(d *Driver, l *ledger, draws Draws, w workload.Worker) *client {
 	c := &client{worker: w, driver: d, ledger: l, draws: draws, value: d.newRecord(0)}
 	c.expecter, _ = w.(workload.Expecter)
 	if t, ok := w.(Teller); ok && d.options.RecordPadding == 0 {
-		c.teller, c.amounts = t, Amounts{d.amounts.deposit, d.amounts.payment, d.amounts.savings, d.amounts.check, d.amounts.penalty}
+		c.teller, c.amounts = t, Amounts{
+			d.amounts.deposit, d.amounts.payment, d.amounts.savings, d.amounts.check, d.amounts.penalty,
+		}
 	}
 	for typ, transaction := range [NumTypes]func(c *client, p *plan) func(workload.Tx) error{
 		Amalgamate:      (*client).amalgamate,
@@ -166,8 +170,9 @@ type Amounts struct{ Deposit, Payment, Savings, Check, Penalty Money }
 // Teller is a [workload.Worker] of a store that runs whole transactions, as procedures on a server.
 type Teller interface {
 	workload.Worker
-	// Transact runs a transaction on the records that Uses lists, which are balances of 8 bytes, little-endian. uncovered: it was a
-	// check that the customer's money did not cover. ErrInsufficientFunds: nothing has changed. Other errors are those of Worker.Update.
+	// Transact runs a transaction on the records that Uses lists, which are balances of 8 bytes,
+	// little-endian. uncovered: it was a check that the customer's money did not cover.
+	// ErrInsufficientFunds: nothing has changed. Other errors are those of Worker.Update.
 	Transact(ctx context.Context, t Transaction, a *Amounts) (uncovered bool, err error)
 }
 

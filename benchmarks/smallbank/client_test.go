@@ -62,7 +62,8 @@ func TestNothingIsAllocatedPerTransaction(t *testing.T) {
 // the first is used.
 func TestReadAndWriteSets(t *testing.T) {
 	want := map[int]string{
-		Amalgamate:      "update: savings a U, checking a U, checking b U; Get savings a, checking a, checking b; Put savings a, checking a, checking b",
+		Amalgamate: "update: savings a U, checking a U, checking b U; Get savings a, checking a, checking b; " +
+			"Put savings a, checking a, checking b",
 		Balance:         "view: savings a R, checking a R; Get savings a, checking a; Put ",
 		DepositChecking: "update: checking a U; Get checking a; Put checking a",
 		SendPayment:     "update: checking a U, checking b U; Get checking a, checking b; Put checking a, checking b",
@@ -115,7 +116,8 @@ func TestReadAndWriteSets(t *testing.T) {
 				return fmt.Errorf("%s: %v, %v", typeNames[typ], outcome, err)
 			}
 			list := func(k storetest.OpKind) string { return strings.Join(parts[k], ", ") }
-			got := fmt.Sprintf("%s: %s; Get %s; Put %s", kind, list(storetest.Stage), list(storetest.Get), list(storetest.Put))
+			got := fmt.Sprintf("%s: %s; Get %s; Put %s", kind, list(storetest.Stage), list(storetest.Get),
+				list(storetest.Put))
 			if got != want || parts[storetest.Insert] != nil || parts[storetest.Delete] != nil {
 				t.Errorf("%s:\n got %s\nwant %s", typeNames[typ], got, want)
 			}
@@ -190,7 +192,8 @@ func TestTransactions(t *testing.T) {
 				}
 				if outcome != test.outcome || got[0].String() != test.savingsA || got[1].String() != test.checkA ||
 					got[2] != 0 || got[3].String() != test.checkB {
-					t.Errorf("%s with savings %s and checking %s: %v, then %v", typeNames[test.typ], test.savings, test.checks, outcome, got)
+					t.Errorf("%s with savings %s and checking %s: %v, then %v", typeNames[test.typ], test.savings,
+						test.checks, outcome, got)
 				}
 				if before := c.total; test.typ == Balance && before.String() != "12.5000" {
 					t.Errorf("Balance found %v", before)
@@ -293,7 +296,8 @@ func TestDrawsAreThoseOfClients(t *testing.T) {
 			used = append(used, fmt.Sprint(u.Table, drawn.Customer(u), u.Mode))
 		}
 		if drawn.Type != c.typ || !slices.Equal(used, w.staged) {
-			t.Fatalf("draw %d is of type %d and uses %v; the client runs type %d with %v", i, drawn.Type, used, c.typ, w.staged)
+			t.Fatalf("draw %d is of type %d and uses %v; the client runs type %d with %v",
+				i, drawn.Type, used, c.typ, w.staged)
 		}
 	}
 }
@@ -328,7 +332,8 @@ func TestExpect(t *testing.T) {
 		w.off = i < 3 || i >= 200 && i < 210 // the tables grow; and as if they had shrunk
 		w.told = nil
 		if typ := c.Next(); typ != plain.Next() || c.a != plain.a || c.b != plain.b {
-			t.Fatalf("transaction %d is %v %d %d, another worker gets %v %d %d", i, c.typ, c.a, c.b, plain.typ, plain.a, plain.b)
+			t.Fatalf("transaction %d is %v %d %d, another worker gets %v %d %d",
+				i, c.typ, c.a, c.b, plain.typ, plain.a, plain.b)
 		}
 		w.staged = nil
 		if _, err := c.Run(t.Context()); err != nil {

@@ -47,7 +47,9 @@ func (d *Draws) Of(typ int) Transaction {
 }
 
 // customers is how many customers a transaction has.
-var customers = [NumTypes]uint8{Amalgamate: 2, Balance: 1, DepositChecking: 1, SendPayment: 2, TransactSaving: 1, WriteCheck: 1}
+var customers = [NumTypes]uint8{
+	Amalgamate: 2, Balance: 1, DepositChecking: 1, SendPayment: 2, TransactSaving: 1, WriteCheck: 1,
+}
 
 // Use is a record that the transactions of a type use.
 type Use struct {
@@ -64,7 +66,9 @@ func Uses(typ int) []Use { return uses[typ] }
 const maxUses = 3
 
 var uses = [NumTypes][]Use{
-	Amalgamate:      {{Savings, false, workload.Update}, {Checking, false, workload.Update}, {Checking, true, workload.Update}},
+	Amalgamate: {
+		{Savings, false, workload.Update}, {Checking, false, workload.Update}, {Checking, true, workload.Update},
+	},
 	Balance:         {{Savings, false, workload.Read}, {Checking, false, workload.Read}},
 	DepositChecking: {{Checking, false, workload.Update}},
 	SendPayment:     {{Checking, false, workload.Update}, {Checking, true, workload.Update}},

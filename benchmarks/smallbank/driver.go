@@ -76,7 +76,8 @@ func (d *Driver) batch() int {
 }
 
 // Load implements workload.Driver.
-func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport,
+	error) {
 	existed, err := store.Tables(ctx, d.Schema())
 	if err != nil {
 		return workload.LoadReport{}, fmt.Errorf("smallbank: creating tables: %w", err)
@@ -127,17 +128,22 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	}
 	switch {
 	case a.missing.count > 0:
-		return fmt.Errorf("%w: %d of the %d accounts asked for are not there, or not whole, the first of them account %d; "+
+		return fmt.Errorf("%w: %d of the %d accounts asked for are not there, or not whole, the first of them "+
+			"account %d; "+
 			"the database was loaded with fewer accounts, then ask for as many, "+
-			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.lacking, d.options.Accounts, a.missing.first)
+			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.lacking,
+			d.options.Accounts, a.missing.first)
 	case a.beyond:
-		return fmt.Errorf("%w: it has more accounts than the %d asked for; ask for as many as were loaded, or load an empty database",
+		return fmt.Errorf("%w: it has more accounts than the %d asked for; ask for as many as were loaded, or load "+
+			"an empty database",
 			workload.ErrForeign, d.options.Accounts)
 	case a.misshapen.count > 0:
-		return fmt.Errorf("%w: records: %v; ask for the record padding that was loaded (now %d bytes), or load an empty database",
+		return fmt.Errorf("%w: records: %v; ask for the record padding that was loaded (now %d bytes), or load an "+
+			"empty database",
 			workload.ErrForeign, &a.misshapen, d.options.RecordPadding)
 	case a.total > maxTotal || a.total < -maxTotal:
-		return fmt.Errorf("%w: the accounts hold %s in all, beyond the %s that are counted exactly; load an empty database with less",
+		return fmt.Errorf("%w: the accounts hold %s in all, beyond the %s that are counted exactly; load an empty "+
+			"database with less",
 			workload.ErrForeign, a.total, Money(maxTotal))
 	}
 	d.baseline = a.total
@@ -156,7 +162,8 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 	books, whole := d.sum(store)
 	r.Records = a.records
 	value := d.amounts.values()
-	r.Add("every account has a savings and a checking record", a.missing.count == 0 && !a.beyond, "%d records; %v", a.records, &a.missing)
+	r.Add("every account has a savings and a checking record", a.missing.count == 0 && !a.beyond, "%d records; %v",
+		a.records, &a.missing)
 	r.Add("records have their length and padding", a.misshapen.count == 0, "%v", &a.misshapen)
 	r.Add("no savings balance is negative", a.negative.count == 0, "%v", &a.negative)
 	if whole {

@@ -37,7 +37,8 @@ func TestMoneyIsConserved(t *testing.T) {
 			}
 			for range 2 { // Verify changes nothing, and rounds may follow it
 				out := storetest.Play(t, d, store, 2000).Total()
-				if out[workload.RolledBack] == 0 || out[workload.RowAbsent] != 0 || out[workload.Committed]+out[workload.RolledBack] != 16000 {
+				if out[workload.RolledBack] == 0 || out[workload.RowAbsent] != 0 ||
+					out[workload.Committed]+out[workload.RolledBack] != 16000 {
 					t.Errorf("outcomes %v", out)
 				}
 				r, err := d.Verify(t.Context(), store)
@@ -100,12 +101,15 @@ func TestForeignData(t *testing.T) {
 	}
 }
 
-// TestTooFewAccounts: what is missing is counted in accounts, as it is asked for, and not in the records of two tables.
+// TestTooFewAccounts: what is missing is counted in accounts, as it is asked for, and not in the
+// records of two tables.
 func TestTooFewAccounts(t *testing.T) {
 	store := storetest.AnySchema(reference.Open(reference.Options{}))
 	storetest.Load(t, newDriver(t, small), store)
 	d := newDriver(t, func(o *Options) { small(o); o.Accounts += 50 })
-	if _, err := d.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) || !strings.Contains(err.Error(), "50 of the 350 accounts asked for are not there, or not whole, the first of them account 300;") {
+	if _, err := d.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) ||
+		!strings.Contains(err.Error(),
+			"50 of the 350 accounts asked for are not there, or not whole, the first of them account 300;") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -129,14 +133,16 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 			op.Value[1] ^= 4
 			return storetest.Verdict{}
 		}},
-		{"flipped sign", "no savings balance is negative", TransactSaving, Savings, func(op storetest.Op) storetest.Verdict {
-			op.Value[7] ^= 0x80
-			return storetest.Verdict{}
-		}},
-		{"flipped bit of the padding", "records have their length and padding", TransactSaving, Savings, func(op storetest.Op) storetest.Verdict {
-			op.Value[12] ^= 1
-			return storetest.Verdict{}
-		}},
+		{"flipped sign", "no savings balance is negative",
+			TransactSaving, Savings, func(op storetest.Op) storetest.Verdict {
+				op.Value[7] ^= 0x80
+				return storetest.Verdict{}
+			}},
+		{"flipped bit of the padding", "records have their length and padding",
+			TransactSaving, Savings, func(op storetest.Op) storetest.Verdict {
+				op.Value[12] ^= 1
+				return storetest.Verdict{}
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := newDriver(t, func(o *Options) {
@@ -149,19 +155,21 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 			})
 			var writes atomic.Int64
 			var loaded atomic.Bool
-			store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-				// The first write is broken. Later ones, of the same record too, must
-				// not hide it; but sign and padding are written over, so that those
-				// runs end with the write.
-				if loaded.Load() && op.Kind == storetest.Put && op.Table == test.table && writes.Add(1) == 1 {
-					return test.spoil(op)
-				}
-				return storetest.Verdict{}
-			})
+			store := storetest.Intercept(reference.Open(reference.Options{}),
+				func(_ int, op storetest.Op) storetest.Verdict {
+					// The first write is broken. Later ones, of the same record too, must
+					// not hide it; but sign and padding are written over, so that those
+					// runs end with the write.
+					if loaded.Load() && op.Kind == storetest.Put && op.Table == test.table && writes.Add(1) == 1 {
+						return test.spoil(op)
+					}
+					return storetest.Verdict{}
+				})
 			storetest.Load(t, d, store)
 			loaded.Store(true)
 			rounds := 1000
-			if strings.HasPrefix(test.name, "flipped sign") || strings.HasPrefix(test.name, "flipped bit of the padding") {
+			if strings.HasPrefix(test.name, "flipped sign") ||
+				strings.HasPrefix(test.name, "flipped bit of the padding") {
 				rounds = 0
 				playUntil(t, d, store, &writes, 1)
 			}
@@ -210,7 +218,8 @@ func TestMissingRecord(t *testing.T) {
 		return storetest.Verdict{Drop: op.Kind == storetest.Insert && op.Table == Checking && op.Key == 17}
 	})
 	storetest.Load(t, d, store)
-	if r, err := d.Verify(t.Context(), store); !errors.Is(err, workload.ErrInconsistent) || !strings.Contains(err.Error(), "account 17 in checking") {
+	if r, err := d.Verify(t.Context(), store); !errors.Is(err, workload.ErrInconsistent) ||
+		!strings.Contains(err.Error(), "account 17 in checking") {
 		t.Errorf("Verify: %v, %+v", err, r)
 	}
 	err := store.Run(t.Context(), 1, 1, func(ctx context.Context, id int, w workload.Worker) error {
@@ -221,7 +230,8 @@ func TestMissingRecord(t *testing.T) {
 		return err
 	})
 	var missing *RecordError
-	if !errors.As(err, &missing) || missing.Account != 17 || missing.Table != Checking || !errors.Is(err, workload.ErrInconsistent) {
+	if !errors.As(err, &missing) || missing.Account != 17 || missing.Table != Checking ||
+		!errors.Is(err, workload.ErrInconsistent) {
 		t.Errorf("the transaction returned %v", err)
 	}
 }
@@ -233,23 +243,24 @@ func TestUncertainTransactions(t *testing.T) {
 		d := newDriver(t, small)
 		var loaded atomic.Bool
 		var ends, writes, uncertain atomic.Int64
-		store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-			switch {
-			case !loaded.Load():
-			case op.Kind == storetest.End:
-				switch n := ends.Add(1); {
-				case n%500 == 0:
-					uncertain.Add(1)
-					return storetest.Verdict{Err: workload.ErrUncertain} // it did not
-				case n%500 == 250:
-					uncertain.Add(1)
-					return storetest.Verdict{After: workload.ErrUncertain} // it did
+		store := storetest.Intercept(reference.Open(reference.Options{}),
+			func(_ int, op storetest.Op) storetest.Verdict {
+				switch {
+				case !loaded.Load():
+				case op.Kind == storetest.End:
+					switch n := ends.Add(1); {
+					case n%500 == 0:
+						uncertain.Add(1)
+						return storetest.Verdict{Err: workload.ErrUncertain} // it did not
+					case n%500 == 250:
+						uncertain.Add(1)
+						return storetest.Verdict{After: workload.ErrUncertain} // it did
+					}
+				case lose && op.Kind == storetest.Put && op.Table == Checking && writes.Add(1) == 1000:
+					op.Value[0] ^= 1 // an amount that no transaction moves
 				}
-			case lose && op.Kind == storetest.Put && op.Table == Checking && writes.Add(1) == 1000:
-				op.Value[0] ^= 1 // an amount that no transaction moves
-			}
-			return storetest.Verdict{}
-		})
+				return storetest.Verdict{}
+			})
 		storetest.Load(t, d, store)
 		loaded.Store(true)
 		storetest.Play(t, d, store, 1000)

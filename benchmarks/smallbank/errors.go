@@ -22,9 +22,11 @@ type RecordError struct {
 
 func (e *RecordError) Error() string {
 	if e.Length < 0 {
-		return fmt.Sprintf("smallbank: account %d has no %s record, and no transaction removes one", e.Account, tableNames[e.Table])
+		return fmt.Sprintf("smallbank: account %d has no %s record, and no transaction removes one",
+			e.Account, tableNames[e.Table])
 	}
-	return fmt.Sprintf("smallbank: the %s record of account %d has %d bytes, too few for a balance", tableNames[e.Table], e.Account, e.Length)
+	return fmt.Sprintf("smallbank: the %s record of account %d has %d bytes, too few for a balance",
+		tableNames[e.Table], e.Account, e.Length)
 }
 
 // Unwrap makes errors.Is(e, workload.ErrInconsistent) true.

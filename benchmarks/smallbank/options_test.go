@@ -15,7 +15,9 @@ func TestDefaultOptionsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, _ := o.parse()
-	want := amounts{initial: 10_000_0000, deposit: 1_3000, payment: 5_0000, savings: 20_2000, check: 5_0000, penalty: 1_0000}
+	want := amounts{
+		initial: 10_000_0000, deposit: 1_3000, payment: 5_0000, savings: 20_2000, check: 5_0000, penalty: 1_0000,
+	}
 	if a != want {
 		t.Errorf("amounts are %+v, want %+v", a, want)
 	}
@@ -95,7 +97,8 @@ func TestValidateLimits(t *testing.T) {
 
 func TestParseMoney(t *testing.T) {
 	for text, want := range map[string]Money{
-		"0": 0, "-0": 0, "0.00000": 0, "0e99999": 0, "20.2": 20_2000, "20.20000": 20_2000, "-5": -5_0000, "+1.3": 1_3000,
+		"0": 0, "-0": 0, "0.00000": 0, "0e99999": 0, "20.2": 20_2000, "20.20000": 20_2000,
+		"-5": -5_0000, "+1.3": 1_3000,
 		"1e9": 1_000_000_000_0000, "0.0001": 1, "1E-4": 1, "12300e-3": 12_3000,
 		"922337203685477.5807": math.MaxInt64, "-922337203685477.5808": math.MinInt64,
 	} {
@@ -111,7 +114,9 @@ func TestParseMoney(t *testing.T) {
 			t.Errorf("ParseMoney(%q) = %d; it must fail", text, got)
 		}
 	}
-	for m, want := range map[Money]string{0: "0.0000", 13000: "1.3000", -1: "-0.0001", math.MinInt64: "-922337203685477.5808"} {
+	for m, want := range map[Money]string{
+		0: "0.0000", 13000: "1.3000", -1: "-0.0001", math.MinInt64: "-922337203685477.5808",
+	} {
 		if got := m.String(); got != want {
 			t.Errorf("Money(%d) prints as %s, not %s", int64(m), got, want)
 		}
@@ -120,7 +125,9 @@ func TestParseMoney(t *testing.T) {
 
 // What is printed parses to the same amount; nothing makes ParseMoney panic.
 func FuzzParseMoney(f *testing.F) {
-	for _, text := range []string{"0", "20.2", "-1e3", "1e2147483647", "1e-2147483648", "0.0001", "sNaN5", "999999999999999999999"} {
+	for _, text := range []string{
+		"0", "20.2", "-1e3", "1e2147483647", "1e-2147483648", "0.0001", "sNaN5", "999999999999999999999",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -171,23 +171,50 @@ func TestTransactions(t *testing.T) {
 
 		// From 8 o'clock on, until 10.
 		{GetNewDestination, false, nil, workload.RowAbsent, unchanged, "view, Get sf"},
-		{GetNewDestination, false, setup{facility(0), forwarding(0, 24)}, workload.RowAbsent, unchanged, "view, Get sf"},
+		{
+			GetNewDestination, false, setup{facility(0), forwarding(0, 24)}, workload.RowAbsent,
+			unchanged, "view, Get sf",
+		},
 		{GetNewDestination, false, setup{facility(1)}, workload.RowAbsent, unchanged, newDestination},
-		{GetNewDestination, false, setup{facility(1), forwarding(8, 10)}, workload.RowAbsent, unchanged, newDestination},
-		{GetNewDestination, false, setup{facility(1), forwarding(8, 11)}, workload.Committed, unchanged, newDestination},
-		{GetNewDestination, false, setup{facility(1), forwarding(16, 20)}, workload.RowAbsent, unchanged, newDestination},
+		{
+			GetNewDestination, false, setup{facility(1), forwarding(8, 10)}, workload.RowAbsent,
+			unchanged, newDestination,
+		},
+		{
+			GetNewDestination, false, setup{facility(1), forwarding(8, 11)}, workload.Committed,
+			unchanged, newDestination,
+		},
+		{
+			GetNewDestination, false, setup{facility(1), forwarding(16, 20)}, workload.RowAbsent,
+			unchanged, newDestination,
+		},
 		{GetNewDestination, true, setup{facility(1), forwarding(8, 11)}, workload.RowAbsent, unchanged,
 			"view, Get sf, Stage cf0, Stage cf8, Get cf0"},
-		{GetNewDestination, true, setup{facility(1), forwarding(0, 3), forwarding(8, 11)}, workload.Committed, unchanged, newDestination},
-		{GetNewDestination, true, setup{facility(1), forwarding(0, 3), forwarding(8, 10)}, workload.RowAbsent, unchanged, newDestination},
+		{
+			GetNewDestination, true, setup{facility(1), forwarding(0, 3), forwarding(8, 11)}, workload.Committed,
+			unchanged, newDestination,
+		},
+		{
+			GetNewDestination, true, setup{facility(1), forwarding(0, 3), forwarding(8, 10)}, workload.RowAbsent,
+			unchanged, newDestination,
+		},
 
 		{UpdateSubscriberData, false, setup{facility(1)}, workload.Committed, unchanged,
 			"update, Stage sub!, Stage sf!, Get sub, Get sf, Put sub, Put sf"},
-		{UpdateSubscriberData, false, nil, workload.RowAbsent, unchanged, "update, Stage sub!, Stage sf!, Get sub, Get sf"},
+		{
+			UpdateSubscriberData, false, nil, workload.RowAbsent, unchanged,
+			"update, Stage sub!, Stage sf!, Get sub, Get sf",
+		},
 
-		{UpdateLocation, false, nil, workload.Committed, unchanged, "update, Stage sec, Get sec, Stage sub!, Get sub, Put sub"},
+		{
+			UpdateLocation, false, nil, workload.Committed, unchanged,
+			"update, Stage sec, Get sec, Stage sub!, Get sub, Put sub",
+		},
 
-		{InsertCallForwarding, false, nil, workload.RowAbsent, unchanged, "update, Stage sec, Get sec, Stage sf, Get sf"},
+		{
+			InsertCallForwarding, false, nil, workload.RowAbsent, unchanged,
+			"update, Stage sec, Get sec, Stage sf, Get sf",
+		},
 		{InsertCallForwarding, false, setup{facility(0)}, workload.Committed, inserted,
 			"update, Stage sec, Get sec, Stage sf, Get sf, Stage cf8!, Insert cf8"},
 		{InsertCallForwarding, false, setup{facility(0), forwarding(8, 9)}, workload.RolledBack, unchanged,

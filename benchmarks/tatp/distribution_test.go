@@ -122,7 +122,8 @@ func TestNonUniformA(t *testing.T) {
 			t.Errorf("A is %d for %d subscribers, not %d", got, n, want)
 		}
 	}
-	c := newTestDriver(t, func(o *Options) { o.Subscribers, o.NonUniformA = 10, 0 }).NewClient(1, 1, &trivial{}).(*client)
+	c := newTestDriver(t, func(o *Options) { o.Subscribers, o.NonUniformA = 10, 0 }).NewClient(1, 1,
+		&trivial{}).(*client)
 	var count [10]float64
 	for range 100_000 {
 		count[c.drawSubscriber()]++

@@ -78,7 +78,8 @@ func (d *Driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 const batch = 4
 
 // Load implements workload.Driver.
-func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport,
+	error) {
 	existed, err := store.Tables(ctx, d.Schema())
 	if err != nil {
 		return workload.LoadReport{}, fmt.Errorf("tatp: creating tables: %w", err)
@@ -152,10 +153,13 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	}
 	switch {
 	case a.rows[Subscriber] < d.options.Subscribers:
-		return fmt.Errorf("%w: %d of the %d subscribers asked for are there; the database was loaded with fewer, then ask for as many, "+
-			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.rows[Subscriber], d.options.Subscribers)
+		return fmt.Errorf("%w: %d of the %d subscribers asked for are there; the database was loaded with fewer, "+
+			"then ask for as many, "+
+			"or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.rows[Subscriber],
+			d.options.Subscribers)
 	case a.beyond:
-		return fmt.Errorf("%w: it has more than the %d subscribers asked for; ask for as many as were loaded, or load an empty database",
+		return fmt.Errorf("%w: it has more than the %d subscribers asked for; ask for as many as were loaded, or "+
+			"load an empty database",
 			workload.ErrForeign, d.options.Subscribers)
 	}
 	var r workload.VerifyReport
@@ -185,11 +189,13 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 		r.Add("no "+tables[t].name+" row appears or disappears", a.rows[t] == d.baseline[t],
 			"%d at the start, %d found", d.baseline[t], a.rows[t])
 	}
-	least := d.baseline[CallForwarding] + books.committed[inserted] - books.committed[deleted] - books.uncertain[deleted]
+	least := d.baseline[CallForwarding] +
+		books.committed[inserted] - books.committed[deleted] - books.uncertain[deleted]
 	most := least + books.uncertain[deleted] + books.uncertain[inserted]
 	expected := fmt.Sprintf("%d expected", least)
 	if most != least {
-		expected = fmt.Sprintf("%d to %d expected, because %d transactions have an unknown outcome", least, most, most-least)
+		expected = fmt.Sprintf("%d to %d expected, because %d transactions have an unknown outcome",
+			least, most, most-least)
 	}
 	if whole {
 		r.Add("call_forwarding rows are those at the start plus inserts minus deletes",

@@ -120,8 +120,14 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		{"damaged number", false, storetest.Insert, CallForwarding, forward, flip(cfNumber+7, 0x40)},
 		{"subscriber not loaded", true, storetest.Insert, Subscriber, ruleNames[ruleSubscriber], drop},
 		{"secondary not loaded", true, storetest.Insert, Secondary, ruleNames[ruleSecondary], drop},
-		{"secondary leads elsewhere", true, storetest.Insert, Secondary, ruleNames[ruleSecondary], flip(secSubscriber, 1)},
-		{"access info not loaded", true, storetest.Insert, AccessInfo, "no access_info row appears or disappears", drop},
+		{
+			"secondary leads elsewhere", true, storetest.Insert, Secondary, ruleNames[ruleSecondary],
+			flip(secSubscriber, 1),
+		},
+		{
+			"access info not loaded", true, storetest.Insert, AccessInfo, "no access_info row appears or disappears",
+			drop,
+		},
 		{"access info damaged", true, storetest.Insert, AccessInfo, ruleNames[ruleAccess], flip(aiData4, 0x80)},
 		{"call forwarding not loaded", true, storetest.Insert, CallForwarding, rows, drop},
 		{"facility not loaded", true, storetest.Insert, SpecialFacility, ruleNames[ruleReference], drop},
@@ -130,19 +136,20 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			d := newTestDriver(t, small)
 			var loaded, spoiled atomic.Bool
-			store := storetest.Intercept(reference.Open(reference.Options{}), func(worker int, op storetest.Op) storetest.Verdict {
-				if loaded.Load() == test.loading || op.Kind != test.kind || op.Table != test.table {
+			store := storetest.Intercept(reference.Open(reference.Options{}),
+				func(worker int, op storetest.Op) storetest.Verdict {
+					if loaded.Load() == test.loading || op.Kind != test.kind || op.Table != test.table {
+						return storetest.Verdict{}
+					}
+					// A facility with call forwarding, for the rule of references.
+					if test.rule == ruleNames[ruleReference] && !hasForwarding(op.Key) {
+						return storetest.Verdict{}
+					}
+					if spoiled.CompareAndSwap(false, true) {
+						return test.spoil(op)
+					}
 					return storetest.Verdict{}
-				}
-				// A facility with call forwarding, for the rule of references.
-				if test.rule == ruleNames[ruleReference] && !hasForwarding(op.Key) {
-					return storetest.Verdict{}
-				}
-				if spoiled.CompareAndSwap(false, true) {
-					return test.spoil(op)
-				}
-				return storetest.Verdict{}
-			})
+				})
 			storetest.Load(t, d, store)
 			loaded.Store(true)
 			err := store.Run(t.Context(), 1, 1, func(ctx context.Context, id int, w workload.Worker) error {
@@ -185,7 +192,8 @@ func hasForwarding(facility uint64) bool {
 
 func TestDamagedDatabaseIsNotAdopted(t *testing.T) {
 	store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-		return storetest.Verdict{Drop: op.Kind == storetest.Insert && op.Table == Secondary && op.Key == subscriberNumber(17)}
+		return storetest.Verdict{Drop: op.Kind == storetest.Insert && op.Table == Secondary &&
+			op.Key == subscriberNumber(17)}
 	})
 	storetest.Load(t, newTestDriver(t, small), store)
 	_, err := newTestDriver(t, small).Load(t.Context(), store, nil)
@@ -212,7 +220,8 @@ func TestMissingRow(t *testing.T) {
 			c.s = 7
 			_, err := c.Run(ctx)
 			var missing *RowError
-			if !errors.As(err, &missing) || missing.Table != table || missing.Key != 7 || !errors.Is(err, workload.ErrInconsistent) {
+			if !errors.As(err, &missing) || missing.Table != table || missing.Key != 7 ||
+				!errors.Is(err, workload.ErrInconsistent) {
 				t.Errorf("%s returned %v", typeNames[typ], err)
 			}
 		}
@@ -233,23 +242,24 @@ func TestUncertainTransactions(t *testing.T) {
 		})
 		var loaded atomic.Bool
 		var ends, uncertain, inserts atomic.Int64
-		store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-			switch {
-			case !loaded.Load():
-			case op.Kind == storetest.End:
-				switch n := ends.Add(1); {
-				case n%200 == 0:
-					uncertain.Add(1)
-					return storetest.Verdict{Err: workload.ErrUncertain} // it did not
-				case n%200 == 100:
-					uncertain.Add(1)
-					return storetest.Verdict{After: workload.ErrUncertain} // it did
+		store := storetest.Intercept(reference.Open(reference.Options{}),
+			func(_ int, op storetest.Op) storetest.Verdict {
+				switch {
+				case !loaded.Load():
+				case op.Kind == storetest.End:
+					switch n := ends.Add(1); {
+					case n%200 == 0:
+						uncertain.Add(1)
+						return storetest.Verdict{Err: workload.ErrUncertain} // it did not
+					case n%200 == 100:
+						uncertain.Add(1)
+						return storetest.Verdict{After: workload.ErrUncertain} // it did
+					}
+				case op.Kind == storetest.Delete && inserts.Add(1) <= lost:
+					return storetest.Verdict{Drop: true}
 				}
-			case op.Kind == storetest.Delete && inserts.Add(1) <= lost:
-				return storetest.Verdict{Drop: true}
-			}
-			return storetest.Verdict{}
-		})
+				return storetest.Verdict{}
+			})
 		storetest.Load(t, d, store)
 		loaded.Store(true)
 		storetest.Play(t, d, store, 1000)
@@ -308,7 +318,8 @@ func TestOutcomes(t *testing.T) {
 			{GetNewDestination, workload.RolledBack, 0, 0},
 		} {
 			if got := share(test.typ, test.o); math.Abs(got-test.want) > test.close {
-				t.Errorf("FORD's rules %v: %.1f %% of %s %v, expected %.1f %%", ford, 100*got, typeNames[test.typ], test.o, 100*test.want)
+				t.Errorf("FORD's rules %v: %.1f %% of %s %v, expected %.1f %%", ford, 100*got, typeNames[test.typ],
+					test.o, 100*test.want)
 			}
 		}
 	}

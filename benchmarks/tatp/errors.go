@@ -28,9 +28,11 @@ type RowError struct {
 
 func (e *RowError) Error() string {
 	if e.Length < 0 {
-		return fmt.Sprintf("tatp: the %s table has no row %#x, and no transaction removes one", tables[e.Table].name, e.Key)
+		return fmt.Sprintf("tatp: the %s table has no row %#x, and no transaction removes one",
+			tables[e.Table].name, e.Key)
 	}
-	return fmt.Sprintf("tatp: row %#x of the %s table has %d bytes, not %d", e.Key, tables[e.Table].name, e.Length, tables[e.Table].size)
+	return fmt.Sprintf("tatp: row %#x of the %s table has %d bytes, not %d", e.Key, tables[e.Table].name, e.Length,
+		tables[e.Table].size)
 }
 
 // Unwrap makes errors.Is(e, workload.ErrInconsistent) true.

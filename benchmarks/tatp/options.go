@@ -46,11 +46,13 @@ func DefaultOptions() Options {
 func (o *Options) Validate() error {
 	var faults []string
 	if o.Subscribers < 1 || o.Subscribers > maxSubscribers {
-		faults = append(faults, fmt.Sprintf("Subscribers is %d; it must be from 1 to %d", o.Subscribers, maxSubscribers))
+		faults = append(faults, fmt.Sprintf("Subscribers is %d; it must be from 1 to %d",
+			o.Subscribers, maxSubscribers))
 	}
 	if o.NonUniformA < AutoA || o.NonUniformA > maxA {
-		faults = append(faults, fmt.Sprintf("NonUniformA is %d; it must be from 0 to %d, or %d to choose it by the number of subscribers",
-			o.NonUniformA, maxA, AutoA))
+		faults = append(faults,
+			fmt.Sprintf("NonUniformA is %d; it must be from 0 to %d, or %d to choose it by the number of subscribers",
+				o.NonUniformA, maxA, AutoA))
 	}
 	if err := workload.CheckMix(o.Mix[:]); err != nil {
 		faults = append(faults, fmt.Sprintf("Mix: %v", err))

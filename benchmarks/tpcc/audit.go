@@ -8,8 +8,9 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// rule is one that rows must keep: the consistency conditions of clause 3.3.2, by their numbers, and
-// others behind them. Condition 11 is in Driver.Verify, because it counts what was delivered since.
+// rule is one that rows must keep: the consistency conditions of clause 3.3.2, by their
+// numbers, and others behind them. Condition 11 is in Driver.Verify, because it counts what
+// was delivered since.
 type rule int
 
 const (
@@ -73,8 +74,9 @@ type usage struct{ quantity, orders, remotes uint32 }
 
 func newAudit(o *Options) *audit {
 	return &audit{
-		options: o, history: make([][Districts + 1]cents, o.Warehouses+1), districts: make([][Districts + 1]cents, o.Warehouses+1),
-		used: map[uint64]usage{},
+		options: o, history: make([][Districts + 1]cents, o.Warehouses+1),
+		districts: make([][Districts + 1]cents, o.Warehouses+1),
+		used:      map[uint64]usage{},
 	}
 }
 
@@ -142,7 +144,8 @@ func (d *Driver) audit(ctx context.Context, store workload.Store, progress func(
 	into := sum
 	districts, parts := o.Warehouses*Districts, (o.Items+itemsPerUnit-1)/itemsPerUnit
 	part := func(total int, progress func(done, total int), do func(r *reader, i int) error) error {
-		return workload.Scan(ctx, store, total, 1, progress, func(w workload.Worker) func(context.Context, int, int) error {
+		return workload.Scan(ctx, store, total, 1, progress, func(w workload.Worker) func(context.Context, int,
+			int) error {
 			return func(ctx context.Context, lo, hi int) error {
 				for i := lo; i < hi; i++ {
 					r := &reader{audit: newAudit(o), ctx: ctx, worker: w, used: sum.used}

@@ -23,8 +23,8 @@ const (
 
 var typeNames = [NumTypes]string{"NewOrder", "Payment", "OrderStatus", "Delivery", "StockLevel"}
 
-// client is a workload.Client: a terminal. Its transaction functions are bound once; their parameters
-// are fields.
+// client is a workload.Client: a terminal. Its transaction functions are bound once; their
+// parameters are fields.
 type client struct {
 	codec
 	worker  workload.Worker
@@ -78,7 +78,8 @@ func newClient(d *Driver, l *ledger, id int, r workload.Rand, w workload.Worker)
 		w: uint16(1 + id%o.Warehouses), d: uint8(1 + id/o.Warehouses%Districts),
 	}
 	c.run = [NumTypes]func(workload.Tx) error{
-		NewOrderTxn: c.runNewOrder, Payment: c.runPayment, OrderStatus: c.runOrderStatus, Delivery: c.runDelivery, StockLevel: c.runStockLevel,
+		NewOrderTxn: c.runNewOrder, Payment: c.runPayment, OrderStatus: c.runOrderStatus, Delivery: c.runDelivery,
+		StockLevel: c.runStockLevel,
 	}
 	c.attempt = func(tx workload.Tx) error {
 		if late, ok := tx.(workload.EndValidator); ok {
@@ -122,8 +123,8 @@ var (
 	thinking = [NumTypes]float64{12, 12, 10, 5, 5}
 )
 
-// Pause implements workload.Pacer: the think time after the last transaction, and the keying time before the
-// next one, which it draws.
+// Pause implements workload.Pacer: the think time after the last transaction, and the keying time
+// before the next one, which it draws.
 func (c *client) Pause() int64 {
 	pace := c.driver.options.Pace
 	if pace == 0 {
@@ -180,21 +181,24 @@ func (c *client) drawCustomer(w uint16, d uint8) by {
 	return b
 }
 
-// find returns the number of a customer: among those of a last name, ordered by first name, the one in
-// the middle, rounded up (clause 2.5.2.2).
+// find returns the number of a customer: among those of a last name, ordered by first name, the one
+// in the middle, rounded up (clause 2.5.2.2).
 func (c *client) find(tx workload.Tx, b by) (uint16, error) {
 	if b.name < 0 {
 		return b.id, nil
 	}
 	c.names = c.names[:0]
 	from := nameKeyOf(b.w, b.d, b.name)
-	if err := c.scan(tx, CustomerName, workload.Range{From: from, To: from | (1<<customerBits - 1)}, c.nameStep); err != nil {
+	if err := c.scan(tx, CustomerName, workload.Range{From: from, To: from | (1<<customerBits - 1)},
+		c.nameStep); err != nil {
 		return 0, err
 	}
 	if len(c.names) == 0 {
 		return 0, &RowError{Table: CustomerName, Key: from, Length: -1}
 	}
-	slices.SortFunc(c.names, func(a, b named) int { return cmp.Or(bytes.Compare(a.first[:], b.first[:]), cmp.Compare(a.id, b.id)) })
+	slices.SortFunc(c.names, func(a, b named) int {
+		return cmp.Or(bytes.Compare(a.first[:], b.first[:]), cmp.Compare(a.id, b.id))
+	})
 	return c.names[(len(c.names)-1)/2].id, nil
 }
 

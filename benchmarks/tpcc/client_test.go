@@ -97,14 +97,16 @@ func TestNewOrder(t *testing.T) {
 					return err
 				}
 				was := before[stockKey(l.supply, l.item)]
-				if y.amount != it.price*cents(l.quantity) || y.item != l.item || y.supply != l.supply || y.quantity != l.quantity || y.delivery != 0 || y.info != was.dist[2] {
+				if y.amount != it.price*cents(l.quantity) || y.item != l.item || y.supply != l.supply ||
+					y.quantity != l.quantity || y.delivery != 0 || y.info != was.dist[2] {
 					t.Errorf("line %+v of item %+v", y, it)
 				}
 				left := was.quantity - uint16(l.quantity)
 				if was.quantity < uint16(l.quantity)+10 {
 					left += 91
 				}
-				if s.quantity != left || s.ytd != was.ytd+uint32(l.quantity) || s.orders != was.orders+1 || s.remotes != uint32(l.supply-1) {
+				if s.quantity != left || s.ytd != was.ytd+uint32(l.quantity) || s.orders != was.orders+1 ||
+					s.remotes != uint32(l.supply-1) {
 					t.Errorf("stock %d, %d, %d, %d after %d less", s.quantity, s.ytd, s.orders, s.remotes, l.quantity)
 				}
 				sum += y.amount
@@ -167,7 +169,8 @@ func TestPayment(t *testing.T) {
 				if before.credit == [2]byte{'B', 'C'} {
 					bad++
 					note := strings.Join([]string{itoa(int(id)), "9 2 4 1 123.45|"}, " ")
-					if !strings.HasPrefix(string(y.data[:]), note) || !bytes.Equal(y.data[len(note):], before.data[:500-len(note)]) {
+					if !strings.HasPrefix(string(y.data[:]), note) ||
+						!bytes.Equal(y.data[len(note):], before.data[:500-len(note)]) {
 						t.Errorf("data %q after %q", y.data, before.data)
 					}
 					want.data = y.data
@@ -182,7 +185,8 @@ func TestPayment(t *testing.T) {
 					return err
 				}
 				text := string(trimmed(wh.name[:])) + "    " + string(trimmed(c.district.name[:]))
-				if h.cw != 2 || h.cd != 9 || h.c != id || h.w != 1 || h.d != 4 || h.amount != 12_345 || string(trimmed(h.data[:])) != text {
+				if h.cw != 2 || h.cd != 9 || h.c != id || h.w != 1 || h.d != 4 || h.amount != 12_345 ||
+					string(trimmed(h.data[:])) != text {
 					t.Errorf("history %+v, want %q", h, text)
 				}
 				return nil
@@ -206,37 +210,38 @@ func TestFindByName(t *testing.T) {
 	if testing.Short() {
 		t.Skip("loads a whole warehouse")
 	}
-	play(t, func(o *Options) { small(o); o.Customers = 3000; o.Warehouses = 1 }, func(c *client, view func(func(tx workload.Tx) error)) {
-		var lengths [16]int
-		for name := range 1000 {
-			view(func(tx workload.Tx) error {
-				id, err := c.find(tx, by{w: 1, d: 2, name: name})
-				if err != nil {
-					return err
-				}
-				n, below := len(c.names), 0
-				lengths[min(n, 15)]++
-				var it [16]byte
-				for _, x := range c.names {
-					if x.id == id {
-						it = x.first
+	play(t, func(o *Options) { small(o); o.Customers = 3000; o.Warehouses = 1 },
+		func(c *client, view func(func(tx workload.Tx) error)) {
+			var lengths [16]int
+			for name := range 1000 {
+				view(func(tx workload.Tx) error {
+					id, err := c.find(tx, by{w: 1, d: 2, name: name})
+					if err != nil {
+						return err
 					}
-				}
-				for _, x := range c.names {
-					if bytes.Compare(x.first[:], it[:]) < 0 {
-						below++
+					n, below := len(c.names), 0
+					lengths[min(n, 15)]++
+					var it [16]byte
+					for _, x := range c.names {
+						if x.id == id {
+							it = x.first
+						}
 					}
-				}
-				if want := (n+1)/2 - 1; below != want {
-					t.Errorf("%d of %d are below, want %d", below, n, want)
-				}
-				return nil
-			})
-		}
-		if lengths[0] != 0 || lengths[1] == 0 || lengths[3] == 0 {
-			t.Errorf("customers of a name: %v", lengths)
-		}
-	})
+					for _, x := range c.names {
+						if bytes.Compare(x.first[:], it[:]) < 0 {
+							below++
+						}
+					}
+					if want := (n+1)/2 - 1; below != want {
+						t.Errorf("%d of %d are below, want %d", below, n, want)
+					}
+					return nil
+				})
+			}
+			if lengths[0] != 0 || lengths[1] == 0 || lengths[3] == 0 {
+				t.Errorf("customers of a name: %v", lengths)
+			}
+		})
 }
 
 func TestDeliveryAndOrderStatus(t *testing.T) {
@@ -258,8 +263,10 @@ func TestDeliveryAndOrderStatus(t *testing.T) {
 					}
 					continue
 				}
-				if c.delivery.delivered != 10 || after.deliveries != before.deliveries+1 || after.balance <= before.balance {
-					t.Errorf("round %d delivers %d orders; balance %d, then %d", round, c.delivery.delivered, before.balance, after.balance)
+				if c.delivery.delivered != 10 || after.deliveries != before.deliveries+1 ||
+					after.balance <= before.balance {
+					t.Errorf("round %d delivers %d orders; balance %d, then %d", round, c.delivery.delivered,
+						before.balance, after.balance)
 				}
 				// Order-Status of that customer shows its last order, which this may be.
 				c.Draw(OrderStatus)
@@ -305,7 +312,8 @@ func TestStockLevel(t *testing.T) {
 				return nil
 			})
 			if c.stockLevel.low != low || len(c.stockLevel.items) != len(items) {
-				t.Errorf("threshold %d: %d of %d items, want %d of %d", threshold, c.stockLevel.low, len(c.stockLevel.items), low, len(items))
+				t.Errorf("threshold %d: %d of %d items, want %d of %d", threshold, c.stockLevel.low,
+					len(c.stockLevel.items), low, len(items))
 			}
 		}
 	})
@@ -357,18 +365,22 @@ func TestRows(t *testing.T) {
 
 // Keys are ordered as TPC-C's are, and keep their parts apart.
 func TestKeys(t *testing.T) {
-	if maxWarehouses >= 1<<16 || Districts >= 1<<districtBits || maxCustomers >= 1<<customerBits || maxLines >= 1<<lineBits || numNames > 1<<nameBits || maxItems+1 >= 1<<itemBits {
+	if maxWarehouses >= 1<<16 || Districts >= 1<<districtBits || maxCustomers >= 1<<customerBits ||
+		maxLines >= 1<<lineBits || numNames > 1<<nameBits || maxItems+1 >= 1<<itemBits {
 		t.Error("a part does not fit its bits")
 	}
-	if 16+districtBits+customerBits+orderBits > 64 || 16+districtBits+orderBits+lineBits > 64 || 16+districtBits+nameBits+customerBits > 64 {
+	if 16+districtBits+customerBits+orderBits > 64 || 16+districtBits+orderBits+lineBits > 64 ||
+		16+districtBits+nameBits+customerBits > 64 {
 		t.Error("a key does not fit 64 bits")
 	}
 	k := lineKey(maxWarehouses, 10, 77, 15)
-	if orderNumber(k>>lineBits) != 77 || customerNumber(customerOrderKey(9, 9, 3000, 5)>>orderBits) != 3000 || orderNumber(customerOrderKey(9, 9, 3000, 5)) != 5 ||
+	if orderNumber(k>>lineBits) != 77 || customerNumber(customerOrderKey(9, 9, 3000, 5)>>orderBits) != 3000 ||
+		orderNumber(customerOrderKey(9, 9, 3000, 5)) != 5 ||
 		customerNumber(nameKey(2, 3, 999, 3000)) != 3000 {
 		t.Error("parts do not come back")
 	}
-	if !(lineKey(1, 1, 2, 0) > lineKey(1, 1, 1, 15) && orderKey(1, 2, 0) > orderKey(1, 1, last) && nameKey(1, 1, 5, 1) > nameKey(1, 1, 4, 3000)) {
+	if !(lineKey(1, 1, 2, 0) > lineKey(1, 1, 1, 15) && orderKey(1, 2, 0) > orderKey(1, 1, last) &&
+		nameKey(1, 1, 5, 1) > nameKey(1, 1, 4, 3000)) {
 		t.Error("keys are out of order")
 	}
 }

@@ -2,7 +2,8 @@ package tpcc
 
 import "txnode/benchmarks/workload"
 
-// deliveryClient is Delivery (clause 2.7): the oldest order of each district, all in one transaction.
+// deliveryClient is Delivery (clause 2.7): the oldest order of each district, all in one
+// transaction.
 type deliveryClient struct {
 	carrier   uint8
 	orders    [Districts]uint32 // to deliver; 0: the district has none
@@ -16,7 +17,9 @@ func (c *client) runDelivery(tx workload.Tx) error {
 	x.delivered = 0
 	for i := range x.orders {
 		d := uint8(i + 1)
-		key, found, err := c.one(tx, NewOrder, workload.Range{From: orderKey(w, d, 0), To: orderKey(w, d, 1<<orderBits-1)})
+		key, found, err := c.one(tx, NewOrder, workload.Range{
+			From: orderKey(w, d, 0), To: orderKey(w, d, 1<<orderBits-1),
+		})
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// ledger counts the transactions of one client. The client alone writes it; it is read while no client
-// runs.
+// ledger counts the transactions of one client. The client alone writes it; it is read
+// while no client runs.
 type ledger struct {
 	committed, uncertain effects
 	_                    [128 - 2*24]byte
@@ -82,9 +82,11 @@ func (d *Driver) Schema() []workload.Table {
 	o := &d.options
 	customers := o.Warehouses * Districts * o.Customers
 	expect := [numTables]int{
-		Warehouse: o.Warehouses, District: o.Warehouses * Districts, Customer: customers, CustomerName: customers, History: customers,
-		NewOrder: customers * 3 / 10, Order: customers, CustomerOrder: customers, OrderLine: customers * (minLines + maxLines) / 2,
-		Item: o.Items, Stock: o.Warehouses * o.Items,
+		Warehouse: o.Warehouses, District: o.Warehouses * Districts, Customer: customers,
+		CustomerName: customers, History: customers,
+		NewOrder: customers * 3 / 10, Order: customers, CustomerOrder: customers,
+		OrderLine: customers * (minLines + maxLines) / 2,
+		Item:      o.Items, Stock: o.Warehouses * o.Items,
 	}
 	schema := make([]workload.Table, numTables)
 	for i, t := range tables {
@@ -109,7 +111,8 @@ func (d *Driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 }
 
 // Load implements workload.Driver.
-func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport,
+	error) {
 	existed, err := store.Tables(ctx, d.Schema())
 	if err != nil {
 		return workload.LoadReport{}, fmt.Errorf("tpcc: creating tables: %w", err)
@@ -139,7 +142,8 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 		return fmt.Errorf("tpcc: reading the existing rows: %w", err)
 	}
 	if a.foreign != "" {
-		return fmt.Errorf("%w: %s; ask for the sizes that were loaded, or load an empty database", workload.ErrForeign, a.foreign)
+		return fmt.Errorf("%w: %s; ask for the sizes that were loaded, or load an empty database",
+			workload.ErrForeign, a.foreign)
 	}
 	var r workload.VerifyReport
 	a.report(&r)
@@ -150,12 +154,14 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 	return nil
 }
 
-// unjudge has rules that do not hold count as not judged, beside other processes: rows are read in many transactions, and one of others that
-// commits between two of them breaks rules for a reader of both.
+// unjudge has rules that do not hold count as not judged, beside other processes: rows are
+// read in many transactions, and one of others that commits between two of them breaks rules
+// for a reader of both.
 func unjudge(r *workload.VerifyReport) {
 	for i := range r.Checks {
 		if c := &r.Checks[i]; !c.Holds {
-			c.Holds, c.Detail = true, "not judged, since other processes have changed rows while they were read: "+c.Detail
+			c.Holds, c.Detail = true, "not judged, since other processes have changed rows while they were read: "+
+				c.Detail
 		}
 	}
 }
@@ -192,8 +198,8 @@ func (d *Driver) AddBooks(books []int64) error {
 	return nil
 }
 
-// Verify implements workload.Driver: TPC-C's consistency conditions, and what was done since Load, unless processes have
-// changed the data of which nothing is known.
+// Verify implements workload.Driver: TPC-C's consistency conditions, and what was done since Load,
+// unless processes have changed the data of which nothing is known.
 func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.VerifyReport, error) {
 	var r workload.VerifyReport
 	a, err := d.audit(ctx, store, nil)
@@ -212,10 +218,12 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 		return r, nil
 	}
 	books := func(rule string, at int, done, doubt, found int) {
-		r.Add(rule, at+done <= found && found <= at+done+doubt, "%d at the start, %d since, %d of unknown outcome, %d found", at, done, doubt, found)
+		r.Add(rule, at+done <= found && found <= at+done+doubt,
+			"%d at the start, %d since, %d of unknown outcome, %d found", at, done, doubt, found)
 	}
 	books("orders are those at the start plus New-Orders", d.baseline[Order], done.orders, doubt.orders, a.rows[Order])
-	books("history is that at the start plus Payments", d.baseline[History], done.payments, doubt.payments, a.rows[History])
+	books("history is that at the start plus Payments", d.baseline[History], done.payments,
+		doubt.payments, a.rows[History])
 	books("delivered orders are those at the start plus Deliveries (3.3.2.11)",
 		d.baseline[Order]-d.baseline[NewOrder], done.deliveries, doubt.deliveries, a.rows[Order]-a.rows[NewOrder])
 	err = r.Err()

@@ -43,8 +43,10 @@ func TestConditionsHold(t *testing.T) {
 			store := reference.Open(reference.Options{Shards: 16})
 			r := storetest.Load(t, d, store)
 			w, o := d.options.Warehouses, &d.options
-			if r.Existed || d.baseline[Warehouse] != w || d.baseline[District] != 10*w || d.baseline[Customer] != 300*w || d.baseline[History] != 300*w ||
-				d.baseline[Order] != 300*w || d.baseline[NewOrder] != 90*w || d.baseline[Item] != 100 || d.baseline[Stock] != 100*w {
+			if r.Existed || d.baseline[Warehouse] != w || d.baseline[District] != 10*w ||
+				d.baseline[Customer] != 300*w || d.baseline[History] != 300*w ||
+				d.baseline[Order] != 300*w || d.baseline[NewOrder] != 90*w || d.baseline[Item] != 100 ||
+				d.baseline[Stock] != 100*w {
 				t.Errorf("loading reports %+v, %v", r, d.baseline)
 			}
 			n, rolledBack := 0, uint64(0)
@@ -65,7 +67,8 @@ func TestConditionsHold(t *testing.T) {
 					t.Errorf("report of %d records and %d rules", v.Records, len(v.Checks))
 				}
 			}
-			if want := float64(n) * o.Mix[NewOrderTxn] / 100 * o.Rollback / 100; float64(rolledBack) < want/2 || float64(rolledBack) > 2*want {
+			if want := float64(n) * o.Mix[NewOrderTxn] / 100 * o.Rollback / 100; float64(rolledBack) < want/2 ||
+				float64(rolledBack) > 2*want {
 				t.Errorf("%d New-Orders rolled back, want about %.0f", rolledBack, want)
 			}
 			// What is there is the baseline of the next run.
@@ -95,7 +98,8 @@ func TestForeignData(t *testing.T) {
 			storetest.Play(t, newTestDriver(t, small), store, 1)
 		}
 		d := newTestDriver(t, func(o *Options) { small(o); change(o) })
-		if _, err := d.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) || !strings.Contains(err.Error(), name) {
+		if _, err := d.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrForeign) ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -134,7 +138,10 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		{"amount damaged", false, storetest.Insert, History, []string{"3.3.2.8:"}, flip(History, -30)},
 		{"customer not loaded", true, storetest.Insert, Customer, []string{"every row is whole"}, drop},
 		{"name not loaded", true, storetest.Insert, CustomerName, []string{"the index by last name"}, drop},
-		{"name damaged", true, storetest.Insert, CustomerName, []string{"the index by last name"}, flip(CustomerName, 3)},
+		{
+			"name damaged", true, storetest.Insert, CustomerName, []string{"the index by last name"},
+			flip(CustomerName, 3),
+		},
 		{"history not loaded", true, storetest.Insert, History, []string{"a customer's counters"}, drop},
 		{"item damaged", true, storetest.Insert, Item, []string{"every row is whole"}, flip(Item, 0)},
 		{"line damaged", true, storetest.Insert, OrderLine, []string{"every row is whole"}, flip(OrderLine, 0)},
@@ -143,17 +150,18 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 			d := newTestDriver(t, func(o *Options) { small(o); o.Warehouses, o.Rollback = 1, 0 })
 			var loaded, spoiled atomic.Bool
 			var key atomic.Uint64
-			store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-				if loaded.Load() == test.loading || op.Kind != test.kind || op.Table != test.table {
-					return storetest.Verdict{}
-				}
-				if spoiled.CompareAndSwap(false, true) {
-					key.Store(op.Key)
-				} else if op.Key != key.Load() { // else the transaction has begun again
-					return storetest.Verdict{}
-				}
-				return test.spoil(op)
-			})
+			store := storetest.Intercept(reference.Open(reference.Options{}),
+				func(_ int, op storetest.Op) storetest.Verdict {
+					if loaded.Load() == test.loading || op.Kind != test.kind || op.Table != test.table {
+						return storetest.Verdict{}
+					}
+					if spoiled.CompareAndSwap(false, true) {
+						key.Store(op.Key)
+					} else if op.Key != key.Load() { // else the transaction has begun again
+						return storetest.Verdict{}
+					}
+					return test.spoil(op)
+				})
 			storetest.Load(t, d, store)
 			loaded.Store(true)
 			err := store.Run(t.Context(), 1, 1, func(ctx context.Context, id int, w workload.Worker) error {
@@ -188,8 +196,8 @@ type shared struct{ workload.Store }
 
 func (shared) Others() bool { return true }
 
-// TestBesideOthers: rules that look broken while other processes may change rows are not judged, so that a run can begin and end beside others. The
-// database is called damaged where there are none.
+// TestBesideOthers: rules that look broken while other processes may change rows are not judged, so
+// that a run can begin and end beside others. The database is called damaged where there are none.
 func TestBesideOthers(t *testing.T) {
 	store := storetest.AnySchema(reference.Open(reference.Options{}))
 	d := newTestDriver(t, small)
@@ -207,11 +215,14 @@ func TestBesideOthers(t *testing.T) {
 		t.Errorf("beside others Load says %v", err)
 	}
 	r, err := next.Verify(t.Context(), shared{store})
-	if err != nil || !slices.ContainsFunc(r.Checks, func(c workload.Check) bool { return strings.HasPrefix(c.Detail, "not judged") }) {
+	if err != nil || !slices.ContainsFunc(r.Checks, func(c workload.Check) bool {
+		return strings.HasPrefix(c.Detail, "not judged")
+	}) {
 		t.Errorf("beside others Verify says %v, %+v", err, r)
 	}
 	next = newTestDriver(t, small)
-	if _, err := next.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrInconsistent) || !strings.Contains(err.Error(), "damaged before this run") {
+	if _, err := next.Load(t.Context(), store, nil); !errors.Is(err, workload.ErrInconsistent) ||
+		!strings.Contains(err.Error(), "damaged before this run") {
 		t.Errorf("Load says %v", err)
 	}
 	if _, err := d.Verify(t.Context(), store); !errors.Is(err, workload.ErrInconsistent) {
@@ -224,16 +235,17 @@ func TestUncertain(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		var loaded atomic.Bool
 		var n atomic.Int64
-		store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-			switch {
-			case !loaded.Load() || op.Kind != storetest.End || op.View || n.Add(1)%5 != 0:
-			case there:
-				return storetest.Verdict{After: workload.ErrUncertain}
-			default:
-				return storetest.Verdict{Err: workload.ErrUncertain}
-			}
-			return storetest.Verdict{}
-		})
+		store := storetest.Intercept(reference.Open(reference.Options{}),
+			func(_ int, op storetest.Op) storetest.Verdict {
+				switch {
+				case !loaded.Load() || op.Kind != storetest.End || op.View || n.Add(1)%5 != 0:
+				case there:
+					return storetest.Verdict{After: workload.ErrUncertain}
+				default:
+					return storetest.Verdict{Err: workload.ErrUncertain}
+				}
+				return storetest.Verdict{}
+			})
 		d := newTestDriver(t, small)
 		storetest.Load(t, d, store)
 		loaded.Store(true)

@@ -7,13 +7,13 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// ErrUnusedItem is the error with which a New-Order rolls back that names an item which does not exist
-// (clause 2.4.1.4). A Client turns it into workload.RolledBack.
+// ErrUnusedItem is the error with which a New-Order rolls back that names an item which does not
+// exist (clause 2.4.1.4). A Client turns it into workload.RolledBack.
 var ErrUnusedItem = errors.New("tpcc: the item does not exist")
 
-// RowError is returned by a transaction that finds a row missing that no transaction removes, a row of
-// the wrong length, or one that nobody should have inserted. It is a workload.ErrInconsistent: the store
-// has lost, damaged or invented it.
+// RowError is returned by a transaction that finds a row missing that no transaction removes, a row
+// of the wrong length, or one that nobody should have inserted. It is a workload.ErrInconsistent:
+// the store has lost, damaged or invented it.
 type RowError struct {
 	Table  int
 	Key    uint64

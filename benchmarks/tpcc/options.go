@@ -6,17 +6,18 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// Options are the parameters of the benchmark. Start from DefaultOptions or FORDOptions: the zero value
-// is not valid.
+// Options are the parameters of the benchmark. Start from DefaultOptions or FORDOptions: the zero
+// value is not valid.
 type Options struct {
 	// Warehouses scale the database. Default 1; at most 65,535.
 	Warehouses int
-	// Customers of each district, and orders that it begins with. TPC-C has 3,000; from 10 to 3,000.
+	// Customers of each district, and orders that it begins with. TPC-C has 3,000; from 10 to
+	// 3,000.
 	Customers int
 	// Items, and rows of stock of each warehouse. TPC-C has 100,000; from 100 to 100,000.
 	Items int
-	// Mix is the percentage of each transaction type, in the order of the type numbers. They sum to 100.
-	// Default 45, 43, 4, 4, 4.
+	// Mix is the percentage of each transaction type, in the order of the type numbers. They sum to
+	// 100. Default 45, 43, 4, 4, 4.
 	Mix [NumTypes]float64
 	// Rollback is the percentage of New-Orders that name an item which does not exist. Default 1.
 	Rollback float64
@@ -24,8 +25,8 @@ type Options struct {
 	RemoteItems float64
 	// RemotePayments is the percentage of Payments by a customer of another warehouse. Default 15.
 	RemotePayments float64
-	// Pace multiplies TPC-C's keying and think times: 1 for the times of clause 5.2.5.7, 0 for none.
-	// They are waited in a closed loop only. Default 0.
+	// Pace multiplies TPC-C's keying and think times: 1 for the times of clause 5.2.5.7, 0 for
+	// none. They are waited in a closed loop only. Default 0.
 	Pace float64
 }
 
@@ -50,7 +51,8 @@ func DefaultOptions() Options {
 	}
 }
 
-// FORDOptions returns the sizes of FORD's evaluation: 8 warehouses, 300 customers a district, 10,000 items.
+// FORDOptions returns the sizes of FORD's evaluation: 8 warehouses, 300 customers a
+// district, 10,000 items.
 func FORDOptions() Options {
 	o := DefaultOptions()
 	o.Warehouses, o.Customers, o.Items = 8, 300, 10_000
@@ -86,7 +88,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// delivered is how many of the orders of a new district have been delivered: TPC-C's 2,100 of 3,000.
+// delivered is how many of the orders of a new district have been delivered: TPC-C's 2,100 of
+// 3,000.
 func (o *Options) delivered() int { return o.Customers * 7 / 10 }
 
 // names is how many last names there are.

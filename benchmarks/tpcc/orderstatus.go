@@ -22,7 +22,8 @@ func (c *client) runOrderStatus(tx workload.Tx) error {
 		return err
 	}
 	from := customerOrderKey(b.w, b.d, id, 0)
-	key, found, err := c.one(tx, CustomerOrder, workload.Range{From: from, To: from | (1<<orderBits - 1), Descending: true})
+	key, found, err := c.one(tx, CustomerOrder,
+		workload.Range{From: from, To: from | (1<<orderBits - 1), Descending: true})
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 // loadDate is the date of everything that is loaded; no date is zero.
 const loadDate = 1
 
-// Amounts that a district of 3,000 customers begins with, by customer, so that the conditions hold with
-// fewer, too.
+// Amounts that a district of 3,000 customers begins with, by customer, so that the conditions
+// hold with fewer, too.
 const (
 	firstPayment = 1000 // cents: 10.00 of each customer
 	creditLimit  = 5_000_000
@@ -57,7 +57,9 @@ func (o *Options) units() []unit {
 		parts(o.Items, itemsPerUnit, func(lo, hi int) { out = append(out, unit{loadStock, w, 0, lo, hi}) })
 		for d := uint8(1); d <= Districts; d++ {
 			out = append(out, unit{kind: loadDistrict, w: w, d: d})
-			parts(o.Customers, customersPerUnit, func(lo, hi int) { out = append(out, unit{loadCustomers, w, d, lo, hi}) })
+			parts(o.Customers, customersPerUnit, func(lo, hi int) {
+				out = append(out, unit{loadCustomers, w, d, lo, hi})
+			})
 		}
 		if w == maxWarehouses {
 			break
@@ -131,7 +133,9 @@ func (a *address) draw(r *random) {
 }
 
 func (l *loader) warehouse(tx workload.Tx) error {
-	x := warehouse{id: l.unit.w, tax: rate(l.r.between(0, 2000)), ytd: cents(l.options.Customers) * Districts * firstPayment}
+	x := warehouse{
+		id: l.unit.w, tax: rate(l.r.between(0, 2000)), ytd: cents(l.options.Customers) * Districts * firstPayment,
+	}
 	l.r.text(x.name[:], 6)
 	x.address.draw(&l.r)
 	return l.add(tx, Warehouse, warehouseKey(x.id), &x)
@@ -225,7 +229,10 @@ const badCredit = "BC"
 
 func (l *loader) order(tx workload.Tx, number int) error {
 	w, d, r := l.unit.w, l.unit.d, &l.r
-	x := order{w: w, d: d, id: uint32(number), customer: l.perm[number-1], entry: loadDate, lines: uint8(r.between(minLines, maxLines)), allLocal: 1}
+	x := order{
+		w: w, d: d, id: uint32(number), customer: l.perm[number-1], entry: loadDate,
+		lines: uint8(r.between(minLines, maxLines)), allLocal: 1,
+	}
 	delivered := number <= l.options.delivered()
 	if delivered {
 		x.carrier = uint8(r.between(1, 10))
@@ -233,11 +240,14 @@ func (l *loader) order(tx workload.Tx, number int) error {
 	if err := l.add(tx, Order, orderKey(w, d, x.id), &x); err != nil {
 		return err
 	}
-	if err := l.add(tx, CustomerOrder, customerOrderKey(w, d, x.customer, x.id), &customerOrder{lines: x.lines}); err != nil {
+	if err := l.add(tx, CustomerOrder, customerOrderKey(w, d, x.customer, x.id),
+		&customerOrder{lines: x.lines}); err != nil {
 		return err
 	}
 	for n := uint8(1); n <= x.lines; n++ {
-		y := orderLine{w: w, d: d, o: x.id, number: n, item: uint32(r.between(1, l.options.Items)), supply: w, quantity: 5}
+		y := orderLine{
+			w: w, d: d, o: x.id, number: n, item: uint32(r.between(1, l.options.Items)), supply: w, quantity: 5,
+		}
 		if delivered {
 			y.delivery = loadDate
 		} else {
@@ -255,10 +265,12 @@ func (l *loader) order(tx workload.Tx, number int) error {
 }
 
 // fill loads all units and returns the rows of each table.
-func (d *Driver) fill(ctx context.Context, store workload.Store, progress func(done, total int)) (rows [numTables]int, err error) {
+func (d *Driver) fill(ctx context.Context, store workload.Store, progress func(done, total int)) (rows [numTables]int,
+	err error) {
 	units := d.options.units()
 	var sum counts
-	err = workload.Scan(ctx, store, len(units), 1, progress, func(w workload.Worker) func(context.Context, int, int) error {
+	err = workload.Scan(ctx, store, len(units), 1, progress, func(w workload.Worker) func(context.Context, int,
+		int) error {
 		l := &loader{options: &d.options}
 		return func(ctx context.Context, lo, hi int) error {
 			for _, u := range units[lo:hi] {

@@ -33,7 +33,8 @@ func (r *random) lastName(o *Options, c int) int { return r.nonUniform(255, c, 0
 
 const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// text fills text with lo to len(text) letters and digits, and zeros behind them. It returns their number.
+// text fills text with lo to len(text) letters and digits, and zeros behind them. It
+// returns their number.
 func (r *random) text(text []byte, lo int) int {
 	n := r.between(lo, len(text))
 	bits := uint64(0)

@@ -32,7 +32,9 @@ func (r *reader) scan(table int, from, to uint64, do func(key uint64, value []by
 				return err
 			}
 			r.keys, r.values = r.keys[:0], r.values[:0] // of this attempt
-			return rt.Range(table, workload.Range{From: from, To: to, Limit: rowsPerPage}, func(key uint64, value []byte) bool {
+			return rt.Range(table, workload.Range{
+				From: from, To: to, Limit: rowsPerPage,
+			}, func(key uint64, value []byte) bool {
 				r.keys, r.values = append(r.keys, key), append(r.values, append([]byte(nil), value...))
 				return true
 			})
@@ -140,9 +142,12 @@ func (r *reader) readDistrict(w uint16, d uint8) error {
 	lines, found := 0, 0
 	for id, o := range orders {
 		r.must((o.carrier == 0) == o.isNew, condition5, "order %d of district %d of warehouse %d", id, d, w)
-		r.must(int(o.lines) == o.found, condition6, "order %d of district %d of warehouse %d says %d, and has %d", id, d, w, o.lines, o.found)
-		r.must(o.carrier == 0 && o.delivered == 0 || o.carrier != 0 && o.delivered == o.found, condition7, "order %d of district %d of warehouse %d", id, d, w)
-		r.must(o.indexed == 1, ruleCustomerOrders, "order %d of district %d of warehouse %d: %d times", id, d, w, o.indexed)
+		r.must(int(o.lines) == o.found, condition6, "order %d of district %d of warehouse %d says %d, and has %d",
+			id, d, w, o.lines, o.found)
+		r.must(o.carrier == 0 && o.delivered == 0 || o.carrier != 0 && o.delivered == o.found, condition7,
+			"order %d of district %d of warehouse %d", id, d, w)
+		r.must(o.indexed == 1, ruleCustomerOrders, "order %d of district %d of warehouse %d: %d times",
+			id, d, w, o.indexed)
 		lines, found = lines+int(o.lines), found+o.found
 	}
 	r.must(lines == found, condition4, "district %d of warehouse %d: %d, found %d", d, w, lines, found)
@@ -156,7 +161,8 @@ func (r *reader) readOrders(w uint16, d uint8, orders map[uint32]*orderInfo) err
 	return r.scan(Order, orderKey(w, d, 0), orderKey(w, d, last), func(key uint64, value []byte) {
 		o := &orderInfo{}
 		if r.whole(Order, key, value, &o.order) {
-			r.must(orderKey(o.w, o.d, o.id) == key && o.w == w, ruleWhole, "order %d of district %d of warehouse %d", o.id, d, w)
+			r.must(orderKey(o.w, o.d, o.id) == key && o.w == w, ruleWhole, "order %d of district %d of warehouse %d",
+				o.id, d, w)
 			orders[orderNumber(key)] = o
 		}
 	})
@@ -188,8 +194,10 @@ func (r *reader) readNewOrders(x *district, orders map[uint32]*orderInfo) error 
 		most = max(most, o)
 	}
 	r.must(x.nextOrder == most+1 && (n == 0 || top == most), condition2,
-		"district %d of warehouse %d: next is %d, the last order is %d, the last new order %d", x.id, x.w, x.nextOrder, most, top)
-	r.must(n == 0 || int(top-first)+1 == n, condition3, "district %d of warehouse %d: %d from %d to %d", x.id, x.w, n, first, top)
+		"district %d of warehouse %d: next is %d, the last order is %d, the last new order %d",
+		x.id, x.w, x.nextOrder, most, top)
+	r.must(n == 0 || int(top-first)+1 == n, condition3, "district %d of warehouse %d: %d from %d to %d",
+		x.id, x.w, n, first, top)
 	return nil
 }
 
@@ -245,7 +253,8 @@ func (r *reader) readCustomers(w uint16, d uint8, orders map[uint32]*orderInfo) 
 	for i, v := range values {
 		x := &all[i+1]
 		if r.count(Customer, keys[i], v, &x.customer) {
-			r.must(customerKey(x.w, x.d, x.id) == keys[i], ruleWhole, "customer %d of district %d of warehouse %d", i+1, d, w)
+			r.must(customerKey(x.w, x.d, x.id) == keys[i], ruleWhole, "customer %d of district %d of warehouse %d",
+				i+1, d, w)
 		}
 	}
 	for id, o := range orders {
@@ -265,9 +274,11 @@ func (r *reader) readCustomers(w uint16, d uint8, orders map[uint32]*orderInfo) 
 	for c := 1; c <= n; c++ {
 		x := &all[c]
 		r.must(x.balance == x.delivered-x.paid, condition10, "customer %d of district %d of warehouse %d", c, d, w)
-		r.must(x.balance+x.customer.paid == x.delivered, condition12, "customer %d of district %d of warehouse %d", c, d, w)
+		r.must(x.balance+x.customer.paid == x.delivered, condition12, "customer %d of district %d of warehouse %d",
+			c, d, w)
 		r.must(x.names == 1, ruleNames, "customer %d of district %d of warehouse %d: %d times", c, d, w, x.names)
-		r.must(int(x.deliveries) == x.count, ruleCustomers, "customer %d of district %d of warehouse %d: %d deliveries, %d found", c, d, w, x.deliveries, x.count)
+		r.must(int(x.deliveries) == x.count, ruleCustomers,
+			"customer %d of district %d of warehouse %d: %d deliveries, %d found", c, d, w, x.deliveries, x.count)
 	}
 	return nil
 }
@@ -280,7 +291,8 @@ func (r *reader) readHistory(w uint16, d uint8, all []customerInfo) error {
 	var keys []uint64
 	for c := 1; c < len(all); c++ {
 		if all[c].payments > maxPayments {
-			r.breaks(ruleCustomers, "customer %d of district %d of warehouse %d has %d payments", c, d, w, all[c].payments)
+			r.breaks(ruleCustomers, "customer %d of district %d of warehouse %d has %d payments",
+				c, d, w, all[c].payments)
 			continue
 		}
 		for p := uint32(1); p <= all[c].payments+1; p++ {
@@ -298,16 +310,19 @@ func (r *reader) readHistory(w uint16, d uint8, all []customerInfo) error {
 		case p > x.payments && v == nil:
 			continue // nothing is behind the last one
 		case p > x.payments:
-			r.breaks(ruleCustomers, "customer %d of district %d of warehouse %d has more history than its %d payments", c, d, w, x.payments)
+			r.breaks(ruleCustomers, "customer %d of district %d of warehouse %d has more history than its %d payments",
+				c, d, w, x.payments)
 		case v == nil:
-			r.breaks(ruleCustomers, "customer %d of district %d of warehouse %d has no history of payment %d", c, d, w, p)
+			r.breaks(ruleCustomers, "customer %d of district %d of warehouse %d has no history of payment %d",
+				c, d, w, p)
 			continue
 		}
 		var h history
 		if !r.count(History, keys[i], v, &h) {
 			continue
 		}
-		if h.cw != w || h.cd != d || h.c != c || h.w < 1 || int(h.w) > r.options.Warehouses || h.d < 1 || h.d > Districts {
+		if h.cw != w || h.cd != d || h.c != c || h.w < 1 || int(h.w) > r.options.Warehouses || h.d < 1 ||
+			h.d > Districts {
 			r.breaks(ruleWhole, "payment %d of customer %d of district %d of warehouse %d", p, c, d, w)
 			continue
 		}
@@ -319,7 +334,8 @@ func (r *reader) readHistory(w uint16, d uint8, all []customerInfo) error {
 
 // readIndexes reads the index of customers by name, and of orders by customer.
 func (r *reader) readIndexes(w uint16, d uint8, all []customerInfo, orders map[uint32]*orderInfo) error {
-	err := r.scan(CustomerName, nameKeyOf(w, d, 0), nameKey(w, d, 1<<nameBits-1, 1<<customerBits-1), func(key uint64, value []byte) {
+	err := r.scan(CustomerName, nameKeyOf(w, d, 0), nameKey(w, d, 1<<nameBits-1,
+		1<<customerBits-1), func(key uint64, value []byte) {
 		var x customerName
 		c := int(customerNumber(key))
 		if !r.whole(CustomerName, key, value, &x) {
@@ -339,7 +355,8 @@ func (r *reader) readIndexes(w uint16, d uint8, all []customerInfo, orders map[u
 	if err != nil {
 		return err
 	}
-	return r.scan(CustomerOrder, customerOrderKey(w, d, 0, 0), customerOrderKey(w, d, 1<<customerBits-1, last), func(key uint64, value []byte) {
+	return r.scan(CustomerOrder, customerOrderKey(w, d, 0, 0), customerOrderKey(w, d, 1<<customerBits-1,
+		last), func(key uint64, value []byte) {
 		var x customerOrder
 		if !r.whole(CustomerOrder, key, value, &x) {
 			return
@@ -385,9 +402,11 @@ func (r *reader) readStock(w uint16, lo, hi int) error {
 		if !r.count(Stock, keys[i], v, &x) {
 			continue
 		}
-		r.must(stockKey(x.w, x.item) == keys[i] && x.quantity >= 10 && x.quantity <= 100, ruleWhole, "stock of item %d of warehouse %d", x.item, w)
+		r.must(stockKey(x.w, x.item) == keys[i] && x.quantity >= 10 && x.quantity <= 100, ruleWhole,
+			"stock of item %d of warehouse %d", x.item, w)
 		u := r.used[keys[i]]
-		r.must(u == usage{x.ytd, x.orders, x.remotes}, ruleStock, "item %d of warehouse %d: %+v, and it says %+v", x.item, w, u, usage{x.ytd, x.orders, x.remotes})
+		r.must(u == usage{x.ytd, x.orders, x.remotes}, ruleStock, "item %d of warehouse %d: %+v, and it says %+v",
+			x.item, w, u, usage{x.ytd, x.orders, x.remotes})
 	}
 	return nil
 }
@@ -404,7 +423,10 @@ func (r *reader) readSizes() error {
 	}{
 		{Warehouse, warehouseKey(uint16(o.Warehouses)), uint64(o.Warehouses) + 1, "warehouses", "", o.Warehouses},
 		{Item, itemKey(uint32(o.Items)), itemKey(uint32(o.Items) + 1), "items", "", o.Items},
-		{Customer, customerKey(1, 1, uint16(o.Customers)), customerKey(1, 1, uint16(o.Customers)+1), "customers", " a district", o.Customers},
+		{
+			Customer, customerKey(1, 1, uint16(o.Customers)), customerKey(1, 1, uint16(o.Customers)+1), "customers",
+			" a district", o.Customers,
+		},
 	} {
 		values, err := r.gather(x.table, []uint64{x.inside, x.outside})
 		if err != nil {
@@ -434,7 +456,8 @@ func (r *reader) readWarehouse(w uint16, all *audit) error {
 	var districts, history cents
 	for d := 1; d <= Districts; d++ {
 		districts, history = districts+all.districts[w][d], history+all.history[w][d]
-		r.must(all.districts[w][d] == all.history[w][d], condition9, "district %d of warehouse %d: %s, and its history is %s",
+		r.must(all.districts[w][d] == all.history[w][d], condition9,
+			"district %d of warehouse %d: %s, and its history is %s",
 			d, w, money(all.districts[w][d]), money(all.history[w][d]))
 	}
 	r.must(x.ytd == districts, condition1, "warehouse %d: %s, and its districts %s", w, money(x.ytd), money(districts))

@@ -40,8 +40,8 @@ var tables = [numTables]struct {
 	Stock:         {"stock", &stock{}, false},
 }
 
-// Bits of the parts of keys. Warehouse, district and customer or order number stand from the highest
-// bit on, so that keys are ordered as TPC-C's primary keys are.
+// Bits of the parts of keys. Warehouse, district and customer or order number stand from the
+// highest bit on, so that keys are ordered as TPC-C's primary keys are.
 const (
 	districtBits = 4
 	customerBits = 12

@@ -39,17 +39,20 @@ type Expecter interface {
 // Ranger is a [Tx] of a store that has ordered tables.
 type Ranger interface {
 	Tx
-	// Range calls do for each record of a table with Ordered whose key is in the bounds, in the order of
-	// the keys, until do returns false. It sees what the transaction has written. The value is valid
-	// until the transaction function returns, and must not be changed. do must not use tx.
+	// Range calls do for each record of a table with Ordered whose key is in the bounds, in
+	// the order of the keys, until do returns false. It sees what the transaction has
+	// written. The value is valid until the transaction function returns, and must not be
+	// changed. do must not use tx.
 	Range(table int, r Range, do func(key uint64, value []byte) bool) error
 }
 
-// EndValidator is a [Tx] of a store that makes sure between reads, at a price, that what it has returned so far existed at one
-// moment. A transaction whose reads lead one to the other may do without.
+// EndValidator is a [Tx] of a store that makes sure between reads, at a price, that what it
+// has returned so far existed at one moment. A transaction whose reads lead one to the
+// other may do without.
 type EndValidator interface {
-	// ValidateAtEnd leaves that to the end of the transaction. Until then its function may see a state that never was, must end
-	// all the same, and the error that it returns counts only if its reads turn out to be of one moment.
+	// ValidateAtEnd leaves that to the end of the transaction. Until then its function may see a
+	// state that never was, must end all the same, and the error that it returns counts only if its
+	// reads turn out to be of one moment.
 	ValidateAtEnd()
 }
 
@@ -149,27 +152,30 @@ func Others(s Store) bool {
 
 // Loader is a [Store] that keeps its data, and whose data several processes may be about to load.
 type Loader interface {
-	// BeginLoad returns when no other process loads, and has others wait in it until end is called. Tables then takes tables that a load
-	// left unfinished for new ones: they are emptied. waiting, if not nil, is called when there is another process to wait for.
+	// BeginLoad returns when no other process loads, and has others wait in it until end is called.
+	// Tables then takes tables that a load left unfinished for new ones: they are emptied. waiting,
+	// if not nil, is called when there is another process to wait for.
 	//
-	// end is called once, when the tables are loaded or found (loaded), or Load has failed: then the next BeginLoad
-	// empties them. An error of end says that the tables may not be whole. If the process ends instead, it has failed.
+	// end is called once, when the tables are loaded or found (loaded), or Load has failed: then
+	// the next BeginLoad empties them. An error of end says that the tables may not be whole. If
+	// the process ends instead, it has failed.
 	BeginLoad(ctx context.Context, waiting func()) (end func(loaded bool) error, err error)
 }
 
-// Overlapper is a [Store] whose requests take time in which other workers of the same thread can go on.
+// Overlapper is a [Store] whose requests take time in which other workers of the same thread can go
+// on.
 type Overlapper interface {
 	// Overlap returns how many coroutines of a thread are worth while.
 	Overlap() int
 }
 
-// Bookkeeper is a [Driver] whose clients can run in several processes, with a driver in each of them. Its numbers are of
-// changes since Load; what each is of is the driver's business.
+// Bookkeeper is a [Driver] whose clients can run in several processes, with a driver in each of
+// them. Its numbers are of changes since Load; what each is of is the driver's business.
 type Bookkeeper interface {
 	Driver
 	// Books returns what the clients of this driver have changed. No client runs.
 	Books() []int64
-	// AddBooks adds what Books of another process has returned. From then on Verify takes it that all that has changed the data
-	// is in the books. Books of another length are an error.
+	// AddBooks adds what Books of another process has returned. From then on Verify takes it that
+	// all that has changed the data is in the books. Books of another length are an error.
 	AddBooks(books []int64) error
 }

@@ -14,7 +14,9 @@ func TestRandIsPinned(t *testing.T) {
 	r := workload.NewRand(1, 2)
 	s := r.Split()
 	got := [...]uint64{r.Uint64(), r.Uint64(), s.Uint64(), s.Uint64(), uint64(r.Intn(1000)), uint64(r.Bits32())}
-	want := [...]uint64{0xab52629dd6279148, 0xa1792774449cf08, 0xfb024b06d865d0a5, 0xa7ff4872af044de4, 0x2aa, 0x3a8f5b51}
+	want := [...]uint64{
+		0xab52629dd6279148, 0xa1792774449cf08, 0xfb024b06d865d0a5, 0xa7ff4872af044de4, 0x2aa, 0x3a8f5b51,
+	}
 	if got != want {
 		t.Errorf("got %#x", got)
 	}

@@ -111,8 +111,8 @@ type Table struct {
 	Name     string
 	MaxValue int // bytes, the largest value ever stored
 	Expect   int // about how many records, for sizing
-	// Text asks for keys of text, "user" and 20 decimal digits, which are ordered as the numbers are. A
-	// store whose keys are numbers ignores it.
+	// Text asks for keys of text, "user" and 20 decimal digits, which are ordered as the numbers
+	// are. A store whose keys are numbers ignores it.
 	Text bool
 	// Ordered asks for a table with ranges: see Ranger. A store without ranges ignores it.
 	Ordered bool

@@ -2,10 +2,10 @@ package workload
 
 import "math"
 
-// Zipf draws ranks from 0 to n-1 with probabilities proportional to 1/(rank+1)^theta, in constant time
-// (Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD'94, section 3.2). It is
-// the method of YCSB: ranks 0 and 1 have their exact probabilities, the others approximate ones. Not
-// safe for concurrent use; copies are independent.
+// Zipf draws ranks from 0 to n-1 with probabilities proportional to 1/(rank+1)^theta, in constant
+// time (Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD'94, section
+// 3.2). It is the method of YCSB: ranks 0 and 1 have their exact probabilities, the others
+// approximate ones. Not safe for concurrent use; copies are independent.
 type Zipf struct {
 	n, theta               float64
 	alpha, zetan, eta, two float64
@@ -74,6 +74,6 @@ func (z *Zipf) Rank(random uint64) uint64 {
 	return min(uint64(z.n*math.Pow(float64(z.eta*u)-z.eta+1, z.alpha)), uint64(z.n)-1)
 }
 
-// Scatter maps numbers to keys that are spread over 64 bits: a bijection, so that keys are as many as
-// numbers.
+// Scatter maps numbers to keys that are spread over 64 bits: a bijection, so that keys are
+// as many as numbers.
 func Scatter(number uint64) uint64 { return mix64(number + goldenGamma) }

@@ -13,7 +13,8 @@ func TestZipf(t *testing.T) {
 		for i := range uint64(n) {
 			grown.Grow(i + 1)
 		}
-		if math.Abs(grown.zetan/z.zetan-1) > 1e-12 || math.Abs(grown.eta-z.eta) > 1e-12 || grown.alpha != z.alpha || grown.N() != n {
+		if math.Abs(grown.zetan/z.zetan-1) > 1e-12 || math.Abs(grown.eta-z.eta) > 1e-12 || grown.alpha != z.alpha ||
+			grown.N() != n {
 			t.Errorf("theta %v: %+v has grown to %+v", theta, z, grown)
 		}
 		var counts [n]int
@@ -28,11 +29,13 @@ func TestZipf(t *testing.T) {
 			}
 			// The method is exact for the first two ranks and within a few percent beyond.
 			if math.Abs(float64(got)/want-1) > 0.12 {
-				t.Errorf("theta %v: ranks from %d to %d were drawn %d times, want %.0f", theta, band[0], band[1], got, want)
+				t.Errorf("theta %v: ranks from %d to %d were drawn %d times, want %.0f",
+					theta, band[0], band[1], got, want)
 			}
 		}
 	}
-	if a, b := zeta(exactTerms+5000, 0.99), zeta(exactTerms, 0.99); a <= b || math.Abs(a-b-5000/math.Pow(exactTerms, 0.99)) > 1e-4 {
+	if a, b := zeta(exactTerms+5000, 0.99), zeta(exactTerms, 0.99); a <= b ||
+		math.Abs(a-b-5000/math.Pow(exactTerms, 0.99)) > 1e-4 {
 		t.Errorf("the sum goes on from %v with %v", b, a)
 	}
 }

@@ -64,7 +64,8 @@ func (a *audit) isMissing(number uint64) bool {
 }
 
 // audit reads the records from lo to hi-1, while no client runs.
-func (d *Driver) audit(ctx context.Context, store workload.Store, lo, hi uint64, progress func(done, total int)) (*audit, error) {
+func (d *Driver) audit(ctx context.Context, store workload.Store, lo, hi uint64, progress func(done,
+	total int)) (*audit, error) {
 	var (
 		sum audit
 		mu  sync.Mutex // guards sum
@@ -121,7 +122,9 @@ func (d *Driver) count(ctx context.Context, store workload.Store) (n int, err er
 						return err
 					}
 					part = 0 // of this attempt
-					return r.Range(table, workload.Range{From: from, To: math.MaxUint64, Limit: page}, func(key uint64, _ []byte) bool {
+					return r.Range(table, workload.Range{
+						From: from, To: math.MaxUint64, Limit: page,
+					}, func(key uint64, _ []byte) bool {
 						part, last = part+1, key
 						return true
 					})

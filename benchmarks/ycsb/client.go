@@ -23,7 +23,8 @@ var typeNames = [NumTypes]string{"Read", "Update", "Insert", "ReadModifyWrite", 
 // table is the number of the only table.
 const table = 0
 
-// client is a workload.Client. Its transaction functions are bound once; their parameters are fields.
+// client is a workload.Client. Its transaction functions are bound once; their
+// parameters are fields.
 type client struct {
 	worker workload.Worker
 	driver *Driver
@@ -189,14 +190,16 @@ func (c *client) scan(tx workload.Tx) error {
 		return c.bad
 	}
 	if err == nil && (c.scanned == 0 || c.scanned > c.length) && !c.driver.numbers.isLost(c.number) {
-		return &RowError{Number: c.number, Key: c.key, Length: -1, Want: c.driver.options.ValueSize} // at least the first is there
+		// at least the first is there
+		return &RowError{Number: c.number, Key: c.key, Length: -1, Want: c.driver.options.ValueSize}
 	}
 	return err
 }
 
 // scanStep takes a record of a scan.
 func (c *client) scanStep(key uint64, value []byte) bool {
-	if size := c.driver.options.ValueSize; len(value) != size || !likely(value, key) || key < c.key || c.scanned > 0 && key <= c.last {
+	if size := c.driver.options.ValueSize; len(value) != size || !likely(value, key) || key < c.key || c.scanned > 0 &&
+		key <= c.last {
 		c.bad = &RowError{Key: key, Length: len(value), Want: size}
 		return false
 	}

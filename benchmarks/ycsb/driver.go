@@ -57,7 +57,10 @@ func (d *Driver) Name() string { return "ycsb" }
 
 // Schema implements workload.Driver.
 func (d *Driver) Schema() []workload.Table {
-	return []workload.Table{{Name: "usertable", MaxValue: d.options.ValueSize, Expect: d.options.Records, Text: d.options.KeyType == Text, Ordered: d.options.Table == Ordered}}
+	return []workload.Table{{
+		Name: "usertable", MaxValue: d.options.ValueSize, Expect: d.options.Records,
+		Text: d.options.KeyType == Text, Ordered: d.options.Table == Ordered,
+	}}
 }
 
 // Types implements workload.Driver: those of the workload.
@@ -96,7 +99,8 @@ func (d *Driver) NewClient(id int, seed uint64, w workload.Worker) workload.Clie
 const batch = 32
 
 // Load implements workload.Driver.
-func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport, error) {
+func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(done, total int)) (workload.LoadReport,
+	error) {
 	existed, err := store.Tables(ctx, d.Schema())
 	if err != nil {
 		return workload.LoadReport{}, fmt.Errorf("ycsb: creating the table: %w", err)
@@ -112,7 +116,8 @@ func (d *Driver) Load(ctx context.Context, store workload.Store, progress func(d
 	}
 	return workload.LoadReport{Existed: existed, Records: records,
 		Summary: fmt.Sprintf("workload %s, %s: %d records of %d bytes in a table of kind %s, %s keys (%s)",
-			d.options.Workload, d.distribution, records, d.options.ValueSize, d.options.Table, d.options.Keys, d.options.KeyType)}, nil
+			d.options.Workload, d.distribution, records, d.options.ValueSize, d.options.Table, d.options.Keys,
+			d.options.KeyType)}, nil
 }
 
 // fill inserts all records.
@@ -151,8 +156,10 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 		return 0, fmt.Errorf("ycsb: reading the existing records: %w", err)
 	}
 	if a.absent > 0 {
-		return 0, fmt.Errorf("%w: %d of the %d records asked for are there (the first missing is %d); the database was loaded with other options, "+
-			"then ask for these, or loading was interrupted, then remove it and load an empty one", workload.ErrForeign, a.records, n, a.firstAbsent)
+		return 0, fmt.Errorf("%w: %d of the %d records asked for are there (the first missing is %d); the database "+
+			"was loaded with other options, "+
+			"then ask for these, or loading was interrupted, then remove it and load an empty one",
+			workload.ErrForeign, a.records, n, a.firstAbsent)
 	}
 	lost := map[uint64]fate{}
 	for { // the inserts of earlier runs, and gaps where some of them failed
@@ -172,7 +179,8 @@ func (d *Driver) adopt(ctx context.Context, store workload.Store, progress func(
 		a.merge(more)
 	}
 	if a.damaged > 0 {
-		return 0, fmt.Errorf("%w: %d of the existing records have values of other records, or damaged ones (the first is %d)",
+		return 0, fmt.Errorf("%w: %d of the existing records have values of other records, or damaged ones (the "+
+			"first is %d)",
 			workload.ErrInconsistent, a.damaged, a.firstDamaged)
 	}
 	d.numbers.reset(n)
@@ -206,7 +214,8 @@ func (d *Driver) Verify(ctx context.Context, store workload.Store) (workload.Ver
 			ghosts++
 		}
 	}
-	r.Add("every record that was loaded or inserted is there", missing == 0, "%d of %d are not", missing, d.numbers.next-uint64(len(d.numbers.lost)))
+	r.Add("every record that was loaded or inserted is there", missing == 0, "%d of %d are not", missing,
+		d.numbers.next-uint64(len(d.numbers.lost)))
 	r.Add("no record is there whose insert failed", ghosts == 0, "%d of %d are, and %d inserts have an unknown outcome",
 		ghosts, len(d.numbers.lost)-doubtful, doubtful)
 	detail := "without exception"

@@ -37,7 +37,8 @@ func verify(t *testing.T, d *Driver, store workload.Store) workload.VerifyReport
 	return v
 }
 
-// Every workload keeps its books, on a map and on the engine, with each kind of key and distribution.
+// Every workload keeps its books, on a map and on the engine, with each kind of key and
+// distribution.
 func TestBooksBalance(t *testing.T) {
 	for _, letter := range Workloads(Ordered) {
 		for i, distribution := range Distributions {
@@ -124,7 +125,8 @@ func TestForeignData(t *testing.T) {
 	}
 	store := storetest.AnySchema(reference.Open(reference.Options{}))
 	storetest.Load(t, newTestDriver(t, nil), store)
-	if _, err := newTestDriver(t, func(o *Options) { o.ValueSize = 101 }).Load(t.Context(), store, nil); !errors.Is(err, workload.ErrInconsistent) {
+	if _, err := newTestDriver(t, func(o *Options) { o.ValueSize = 101 }).Load(t.Context(), store, nil); !errors.Is(err,
+		workload.ErrInconsistent) {
 		t.Errorf("values of another size are accepted: %v", err)
 	}
 }
@@ -147,17 +149,20 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var loaded, spoiled atomic.Bool
 			failure := errors.New("after all")
-			store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-				if !loaded.Load() || op.Kind != test.kind || op.View || !spoiled.CompareAndSwap(false, true) {
-					return storetest.Verdict{}
-				}
-				if test.spoil == nil {
-					return storetest.Verdict{After: failure}
-				}
-				return test.spoil(op)
-			})
+			store := storetest.Intercept(reference.Open(reference.Options{}),
+				func(_ int, op storetest.Op) storetest.Verdict {
+					if !loaded.Load() || op.Kind != test.kind || op.View || !spoiled.CompareAndSwap(false, true) {
+						return storetest.Verdict{}
+					}
+					if test.spoil == nil {
+						return storetest.Verdict{After: failure}
+					}
+					return test.spoil(op)
+				})
 			// Uniform, so that no other write hides the damage, or reads it.
-			d := newTestDriver(t, func(o *Options) { o.Workload, o.Distribution, o.Table = test.letter, Uniform, Ordered })
+			d := newTestDriver(t, func(o *Options) {
+				o.Workload, o.Distribution, o.Table = test.letter, Uniform, Ordered
+			})
 			storetest.Load(t, d, store)
 			loaded.Store(true)
 			runUntil(t, d, store, &spoiled, failure)
@@ -173,16 +178,17 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 func TestUncertainInserts(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		var loaded atomic.Bool
-		store := storetest.Intercept(reference.Open(reference.Options{}), func(_ int, op storetest.Op) storetest.Verdict {
-			switch {
-			case !loaded.Load() || op.Kind != storetest.End || op.View:
-			case there:
-				return storetest.Verdict{After: workload.ErrUncertain}
-			default:
-				return storetest.Verdict{Err: workload.ErrUncertain}
-			}
-			return storetest.Verdict{}
-		})
+		store := storetest.Intercept(reference.Open(reference.Options{}),
+			func(_ int, op storetest.Op) storetest.Verdict {
+				switch {
+				case !loaded.Load() || op.Kind != storetest.End || op.View:
+				case there:
+					return storetest.Verdict{After: workload.ErrUncertain}
+				default:
+					return storetest.Verdict{Err: workload.ErrUncertain}
+				}
+				return storetest.Verdict{}
+			})
 		d := newTestDriver(t, func(o *Options) { o.Workload = "d" })
 		storetest.Load(t, d, store)
 		loaded.Store(true)
@@ -233,7 +239,9 @@ func TestScansNotice(t *testing.T) {
 		},
 	} {
 		store := reference.Open(reference.Options{})
-		d := newTestDriver(t, func(o *Options) { o.Workload, o.Table, o.Keys, o.Distribution = "e", Ordered, Dense, Uniform })
+		d := newTestDriver(t, func(o *Options) {
+			o.Workload, o.Table, o.Keys, o.Distribution = "e", Ordered, Dense, Uniform
+		})
 		storetest.Load(t, d, store)
 		err := runOne(t, store, func(w workload.Worker) error {
 			if err := w.Update(t.Context(), change(d)); err != nil {
@@ -262,7 +270,10 @@ func TestScansNotice(t *testing.T) {
 type unordered struct{ workload.Tx }
 
 func TestOptions(t *testing.T) {
-	o := Options{Workload: "x", Table: "o", ScanLength: -1, Keys: "k", KeyType: "t", Distribution: "d", Records: 0, ValueSize: 7, Theta: 1}
+	o := Options{
+		Workload: "x", Table: "o", ScanLength: -1, Keys: "k", KeyType: "t", Distribution: "d", Records: 0,
+		ValueSize: 7, Theta: 1,
+	}
 	_, err := New(o)
 	var faults *workload.OptionsError
 	if !errors.As(err, &faults) || len(faults.Faults) != 9 {

@@ -6,8 +6,8 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// RowError is returned by a transaction that finds a record missing, or with a value that is not its
-// own. It is a workload.ErrInconsistent: the store has lost or damaged it.
+// RowError is returned by a transaction that finds a record missing, or with a value that is not
+// its own. It is a workload.ErrInconsistent: the store has lost or damaged it.
 type RowError struct {
 	Number uint64 // of the record
 	Key    uint64

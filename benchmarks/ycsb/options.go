@@ -8,12 +8,15 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// Options are the parameters of the benchmark. Start from DefaultOptions: the zero value is not valid.
+// Options are the parameters of the benchmark. Start from DefaultOptions: the zero value is not
+// valid.
 type Options struct {
-	// Workload is the letter of YCSB's core workload, in lower case: a to f. It decides the shares of the
-	// operations, and the distribution unless that is given. Default a.
+	// Workload is the letter of YCSB's core workload, in lower case: a to f, or load,
+	// the inserts by which YCSB fills its table. It decides the shares
+	// of the operations, and the distribution unless that is given. Default a.
 	Workload string
-	// Table is Hash or Ordered. Workload e needs Ordered. Default: Ordered for workload e, else Hash.
+	// Table is Hash or Ordered. Workload e needs Ordered. Default: Ordered for workload e, else
+	// Hash.
 	Table string
 	// Records is the number of records loaded. Default 100,000; at least 1.
 	Records int
@@ -72,7 +75,7 @@ func Workloads(table string) []string {
 	return out
 }
 
-// core are YCSB's core workloads: percentages by type.
+// core are YCSB's core workloads, and its load phase: percentages by type.
 var core = []struct {
 	letter, distribution string
 	shares               [NumTypes]float64
@@ -83,6 +86,7 @@ var core = []struct {
 	{"d", Latest, [NumTypes]float64{Read: 95, Insert: 5}},
 	{"e", Scrambled, [NumTypes]float64{Scan: 95, Insert: 5}},
 	{"f", Scrambled, [NumTypes]float64{Read: 50, ReadModifyWrite: 50}},
+	{"load", Scrambled, [NumTypes]float64{Insert: 100}},
 }
 
 // Limits of Options.
@@ -95,7 +99,9 @@ const (
 
 // DefaultOptions returns workload A on 100,000 records of 100 bytes.
 func DefaultOptions() Options {
-	return Options{Workload: "a", ScanLength: 100, Records: 100_000, ValueSize: 100, Keys: Random, KeyType: Uint64, Theta: 0.99}
+	return Options{
+		Workload: "a", ScanLength: 100, Records: 100_000, ValueSize: 100, Keys: Random, KeyType: Uint64, Theta: 0.99,
+	}
 }
 
 // Validate returns nil, or an *workload.OptionsError that lists every fault.

@@ -8,10 +8,10 @@ import (
 
 // A value is a word and filling:
 //
-//	0 word, 8, little endian | 8 filling: 8 bytes each of Scatter(word ^ key), Scatter of that, ...
+//	0 word, 8, little endian | 8 filling: 8 bytes each of Scatter(word^key), Scatter of that, ...
 //
-// A read-modify-write adds one to the word, an update draws another one. So a value tells whether it
-// is whole and whose it is.
+// A read-modify-write adds one to the word, an update draws another one. So a value tells whether
+// it is whole and whose it is.
 
 // word returns the word of a value.
 func word(value []byte) uint64 { return binary.LittleEndian.Uint64(value) }

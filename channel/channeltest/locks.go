@@ -9,8 +9,8 @@ import (
 	"txnode/rdma"
 )
 
-// Raw is the address of a word of blade b that belongs to no object, i from 0 to 255, with the key that
-// opens it now.
+// Raw is the address of a word of blade b that belongs to no object, i from 0 to 255, with the key
+// that opens it now.
 func (w *World) Raw(b rdma.BladeID, i int) rdma.RemoteAddr {
 	return rdma.RemoteAddr{Blade: b, Key: w.Fabric.Blades()[b].Key, Off: 1024 + 8*uint64(i)}
 }
@@ -41,8 +41,8 @@ func (w *World) Put(m *channel.Member, c *rdma.Coro, b rdma.BladeID, i int, x ui
 	return m.Do(c, &batch)
 }
 
-// testBarrier: no member leaves a round before all have come, and what was written before on any blade
-// is seen after it.
+// testBarrier: no member leaves a round before all have come, and what was written before on any
+// blade is seen after it.
 func testBarrier(w *World) {
 	const parties, rounds = 3, 12
 	var came atomic.Int64
@@ -68,7 +68,8 @@ func testBarrier(w *World) {
 			for j := range 2 * parties {
 				x, err := w.Get(m, c, rdma.BladeID(j/parties), j%parties)
 				if err != nil || x < round+1 {
-					w.tb.Errorf("after round %d member %d sees %d of member %d on blade %d: %v", round+1, i, x, j%parties, j/parties, err)
+					w.tb.Errorf("after round %d member %d sees %d of member %d on blade %d: %v",
+						round+1, i, x, j%parties, j/parties, err)
 				}
 			}
 		}
@@ -76,8 +77,9 @@ func testBarrier(w *World) {
 	})
 }
 
-// testLock counts in a word of another blade, with READ and WRITE under the lock, and in one of the
-// lock's own blade, whose WRITE is in one doorbell with the unlocking. No count is lost; tokens grow.
+// testLock counts in a word of another blade, with READ and WRITE under the lock, and in one
+// of the lock's own blade, whose WRITE is in one doorbell with the unlocking. No count is
+// lost; tokens grow.
 func testLock(w *World, open func(c *rdma.Coro, s channel.Scope, name string) (channel.Lock, channel.Place, error)) {
 	const members, times = 3, 10
 	var inside, token atomic.Int64

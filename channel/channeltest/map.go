@@ -8,13 +8,15 @@ import (
 	"txnode/rdma"
 )
 
-// testKV counts under several keys at once, which share buckets and blocks, while other keys come and
-// go: no count is lost, each key is inserted once at a time, and values that are read are whole and grow.
+// testKV counts under several keys at once, which share buckets and blocks, while other keys
+// come and go: no count is lost, each key is inserted once at a time, and values that are read
+// are whole and grow.
 func testKV(w *World) {
 	const members, times, keys = 3, 12, 3
 	var inserted, deleted atomic.Int64
 	open := func(m *channel.Member, c *rdma.Coro) (*channel.KV[uint64, Wide], error) {
-		return channel.OpenKV(context.Background(), c, m.Scope("s"), "kv", channel.Plain[uint64]("number"), channel.Plain[Wide]("wide"), channel.KVOptions{Keys: 3, Bucket: 1})
+		return channel.OpenKV(context.Background(), c, m.Scope("s"), "kv", channel.Plain[uint64]("number"),
+			channel.Plain[Wide]("wide"), channel.KVOptions{Keys: 3, Bucket: 1})
 	}
 	w.Run(members, func(i int, m *channel.Member, c *rdma.Coro) error {
 		ctx := context.Background()
@@ -72,7 +74,8 @@ func testKV(w *World) {
 			}
 		}
 		if x, ok, err := v.Get(c, keys); ok || inserted.Load() != deleted.Load() || err != nil {
-			w.tb.Errorf("a key was inserted %d times, and deleted %d times, and has %v: %v", inserted.Load(), deleted.Load(), x, err)
+			w.tb.Errorf("a key was inserted %d times, and deleted %d times, and has %v: %v",
+				inserted.Load(), deleted.Load(), x, err)
 		}
 		return nil
 	})

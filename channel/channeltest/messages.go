@@ -18,7 +18,8 @@ func testRing(w *World) {
 		var joined atomic.Int64
 		w.Run(4, func(i int, m *channel.Member, c *rdma.Coro) error {
 			ctx := context.Background()
-			r, err := channel.OpenRing(ctx, c, m.Scope("s"), fmt.Sprint("r", slots), channel.Plain[Wide]("wide"), slots, 3)
+			r, err := channel.OpenRing(ctx, c, m.Scope("s"), fmt.Sprint("r", slots), channel.Plain[Wide]("wide"), slots,
+				3)
 			if err != nil {
 				return err
 			}
@@ -72,15 +73,17 @@ func testRing(w *World) {
 	}
 }
 
-// testLapped: receivers of a ring whose sender does not wait get messages in order, and are told how many they have missed, up to the last
-// message. One that is faster than the sender misses none.
+// testLapped: receivers of a ring whose sender does not wait get messages in order, and are
+// told how many they have missed, up to the last message. One that is faster than the
+// sender misses none.
 func testLapped(w *World) {
 	for _, slots := range []int{1, 3, 16} {
 		const messages = 80
 		var joined, got atomic.Int64
 		w.Run(3, func(i int, m *channel.Member, c *rdma.Coro) error {
 			ctx := context.Background()
-			r, err := channel.OpenRing(ctx, c, m.Scope("s"), fmt.Sprint("l", slots), channel.Plain[Wide]("wide"), slots, 0)
+			r, err := channel.OpenRing(ctx, c, m.Scope("s"), fmt.Sprint("l", slots), channel.Plain[Wide]("wide"), slots,
+				0)
 			if err != nil {
 				return err
 			}
@@ -135,8 +138,8 @@ func testLapped(w *World) {
 	}
 }
 
-// testQueue: all that was pushed is taken once, and what one member has pushed is taken by another one in
-// order; on queues of one slot, and of several.
+// testQueue: all that was pushed is taken once, and what one member has pushed is taken by another
+// one in order; on queues of one slot, and of several.
 func testQueue(w *World) {
 	for _, slots := range []int{1, 2, 16} {
 		const members, each = 4, 15
@@ -145,7 +148,8 @@ func testQueue(w *World) {
 		w.Run(members, func(i int, m *channel.Member, c *rdma.Coro) error {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			q, err := channel.OpenQueue(ctx, c, m.Scope("s"), fmt.Sprint("q", slots), channel.Plain[Wide]("wide"), slots, members)
+			q, err := channel.OpenQueue(ctx, c, m.Scope("s"), fmt.Sprint("q", slots),
+				channel.Plain[Wide]("wide"), slots, members)
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,8 @@ type World struct {
 	tb      testing.TB
 	Fabric  rdma.Fabric
 	Catalog *local.Catalog
-	// Place, if not nil, says on which fabric thread i is, and by which host it joins; else Fabric and Catalog.
+	// Place, if not nil, says on which fabric thread i is, and by which host it joins; else
+	// Fabric and Catalog.
 	Place func(i int) (rdma.Fabric, channel.Host)
 	// Identity that members join with.
 	Identity channel.Identity
@@ -41,7 +42,8 @@ func NewWorld(tb testing.TB, f rdma.Fabric) *World {
 	}
 }
 
-// NewWorldOn makes a world whose members join by hosts of the caller's, and whose fabric the caller closes.
+// NewWorldOn makes a world whose members join by hosts of the caller's, and whose fabric
+// the caller closes.
 func NewWorldOn(tb testing.TB, f rdma.Fabric, place func(i int) (rdma.Fabric, channel.Host)) *World {
 	return &World{
 		tb: tb, Fabric: f, Place: place,
@@ -123,8 +125,8 @@ func RunOn(t *testing.T, open func(t *testing.T) *World) {
 	}
 }
 
-// testVar counts with Add and with CompareAndSwap: no addition is lost, none comes twice, and what Add
-// returns is different each time.
+// testVar counts with Add and with CompareAndSwap: no addition is lost, none comes twice, and what
+// Add returns is different each time.
 func testVar(w *World) {
 	const members, times = 3, 40
 	var seen [members][]uint64

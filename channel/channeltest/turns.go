@@ -9,8 +9,9 @@ import (
 	"txnode/rdma"
 )
 
-// testHandOver counts in a word of each blade under a lock that coroutines of two members want all the time, by handles that the
-// coroutines of a member share. No count is lost; tokens grow; the last one gives the lock back.
+// testHandOver counts in a word of each blade under a lock that coroutines of two members want all
+// the time, by handles that the coroutines of a member share. No count is lost; tokens grow; the
+// last one gives the lock back.
 func testHandOver(w *World, open func(c *rdma.Coro, s channel.Scope) (channel.Lock, channel.Place, error)) {
 	const members, coroutines, times = 2, 3, 6
 	var inside, token, wrong atomic.Int64

@@ -30,8 +30,8 @@ type entry struct {
 	place channel.Place
 }
 
-// NewCatalog makes a catalog of objects from byte start on in the region of each blade of the fabric.
-// The memory there is zero. Objects go to the blades in turn.
+// NewCatalog makes a catalog of objects from byte start on in the region of each blade of the
+// fabric. The memory there is zero. Objects go to the blades in turn.
 func NewCatalog(f rdma.Fabric, start uint64) *Catalog {
 	k := &Catalog{fabric: f, start: start, over: map[channel.MemberID]bool{}, entries: map[string]entry{}}
 	for range f.Blades() {

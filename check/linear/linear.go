@@ -111,7 +111,9 @@ func project(txns []history.Txn) []*register {
 				keys = append(keys, r)
 			}
 			if n := len(r.accesses); n == 0 || r.accesses[n-1].txn != t {
-				r.accesses = append(r.accesses, access{txn: t, start: x.Start, end: max(x.Start, x.End), committed: x.Outcome == history.Committed})
+				r.accesses = append(r.accesses, access{
+					txn: t, start: x.Start, end: max(x.Start, x.End), committed: x.Outcome == history.Committed,
+				})
 			}
 			a := &r.accesses[len(r.accesses)-1]
 			a.add(op)
@@ -171,7 +173,10 @@ func (r *register) apply(s state, a *access) (state, bool) {
 			if o.ver != 0 && r.installed[o.ver] && !s.any {
 				return s, false
 			}
-			s = state{known: true, ver: o.ver, absent: o.kind == history.ReadAbsent || o.ver == 0, gone: o.ver == 0, any: s.any}
+			s = state{
+				known: true, ver: o.ver, absent: o.kind == history.ReadAbsent || o.ver == 0,
+				gone: o.ver == 0, any: s.any,
+			}
 		case o.ver == 0:
 			if !s.absent {
 				return s, false

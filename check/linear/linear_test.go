@@ -48,19 +48,50 @@ func TestCheck(t *testing.T) {
 		{"two initial versions", []history.Txn{txn(0, 1, read(7)), txn(2, 3, read(8))}, false},
 		{"lost update", []history.Txn{txn(0, 9, read(7), write(7, 8)), txn(0, 9, read(7), write(7, 9))}, false},
 		{"non-repeatable read", []history.Txn{txn(0, 9, read(7), read(8)), txn(0, 9, write(7, 8))}, false},
-		{"own writes", []history.Txn{txn(0, 9, read(7), write(7, 8), read(8), write(8, 9)), txn(10, 19, read(9))}, true},
+		{
+			"own writes", []history.Txn{txn(0, 9, read(7), write(7, 8), read(8), write(8, 9)), txn(10, 19, read(9))},
+			true,
+		},
 		{"intermediate read", []history.Txn{txn(0, 9, write(7, 8), write(8, 9)), txn(0, 9, read(8))}, false},
 		{"own writes not a chain", []history.Txn{txn(0, 9, write(7, 8), write(7, 9))}, false},
-		{"insert, delete, insert", []history.Txn{txn(0, 1, absent(0), write(0, 1)), txn(2, 3, remove(1, 2)), txn(4, 5, absent(2)), txn(6, 7, absent(0)), txn(8, 9, write(0, 3))}, true},
+		{"insert, delete, insert", []history.Txn{
+			txn(0, 1, absent(0), write(0, 1)), txn(2, 3, remove(1, 2)),
+			txn(4, 5, absent(2)), txn(6, 7, absent(0)), txn(8, 9, write(0, 3)),
+		}, true},
 		{"insert over a record", []history.Txn{txn(0, 1, write(0, 1)), txn(2, 3, write(0, 3))}, false},
 		{"tombstone read as present", []history.Txn{txn(0, 1, remove(1, 2)), txn(2, 3, read(2))}, false},
-		{"replaced behind its removal", []history.Txn{txn(0, 1, remove(1, 2)), txn(2, 3, absent(0)), txn(4, 5, write(2, 3))}, false},
-		{"unknown, did not happen", []history.Txn{lost(0, 1, write(7, 8)), txn(2, 3, read(7)), txn(4, 5, write(7, 9))}, true},
-		{"unknown, happened late", []history.Txn{lost(0, 1, write(7, 8)), txn(2, 3, read(7)), txn(4, 5, read(8))}, true},
-		{"unknown, happened and undone", []history.Txn{lost(0, 1, write(7, 8)), txn(2, 3, read(8)), txn(4, 5, read(7))}, false},
-		{"unknown, seen by an unknown one", []history.Txn{lost(0, 1, write(7, 8)), lost(0, 1, write(8, 9)), txn(4, 5, read(9))}, true},
-		{"unknown delete explains absence", []history.Txn{txn(0, 0, read(7)), lost(0, 1, remove(7, 8)), txn(2, 3, absent(0))}, true},
-		{"no delete explains absence", []history.Txn{txn(0, 0, read(7)), lost(0, 1, write(7, 8)), txn(2, 3, absent(0))}, false},
+		{
+			"replaced behind its removal",
+			[]history.Txn{txn(0, 1, remove(1, 2)), txn(2, 3, absent(0)), txn(4, 5, write(2, 3))}, false,
+		},
+		{
+			"unknown, did not happen", []history.Txn{
+				lost(0, 1, write(7, 8)), txn(2, 3, read(7)), txn(4, 5, write(7, 9)),
+			},
+			true,
+		},
+		{
+			"unknown, happened late", []history.Txn{lost(0, 1, write(7, 8)), txn(2, 3, read(7)), txn(4, 5, read(8))},
+			true,
+		},
+		{
+			"unknown, happened and undone",
+			[]history.Txn{lost(0, 1, write(7, 8)), txn(2, 3, read(8)), txn(4, 5, read(7))},
+			false,
+		},
+		{
+			"unknown, seen by an unknown one",
+			[]history.Txn{lost(0, 1, write(7, 8)), lost(0, 1, write(8, 9)), txn(4, 5, read(9))}, true,
+		},
+		{
+			"unknown delete explains absence",
+			[]history.Txn{txn(0, 0, read(7)), lost(0, 1, remove(7, 8)), txn(2, 3, absent(0))}, true,
+		},
+		{
+			"no delete explains absence",
+			[]history.Txn{txn(0, 0, read(7)), lost(0, 1, write(7, 8)), txn(2, 3, absent(0))},
+			false,
+		},
 	} {
 		for _, window := range []int{1, 100} {
 			r := Check(c.txns, Options{Window: window})

@@ -31,20 +31,35 @@ func TestCounter(t *testing.T) {
 		{"initial value", []CounterOp{read(1, 0, 1, 100)}, ""},
 		{"wrong initial value", []CounterOp{read(1, 0, 1, 99)}, "T1 [0,1] saw 99, expected 100 to 100"},
 		{"all increments", []CounterOp{add(1, 0, 5, ok), add(2, 0, 5, ok), read(3, 6, 7, 102)}, ""},
-		{"lost increment", []CounterOp{add(1, 0, 5, ok), add(2, 0, 5, ok), read(3, 6, 7, 101)}, "T3 [6,7] saw 101, expected 102 to 102"},
+		{
+			"lost increment", []CounterOp{add(1, 0, 5, ok), add(2, 0, 5, ok), read(3, 6, 7, 101)},
+			"T3 [6,7] saw 101, expected 102 to 102",
+		},
 		{"increment from nowhere", []CounterOp{add(1, 0, 5, ok), read(3, 6, 7, 102)}, "saw 102"},
 		{"increment of the future", []CounterOp{read(3, 0, 4, 101), add(1, 5, 6, ok)}, "saw 101"},
 		{"concurrent, seen", []CounterOp{add(1, 0, 5, ok), read(3, 5, 7, 101)}, ""},
 		{"concurrent, not seen", []CounterOp{add(1, 0, 5, ok), read(3, 5, 7, 100)}, ""},
 		{"unknown, seen late", []CounterOp{add(1, 0, 5, unknown), read(2, 6, 7, 100), read(3, 8, 9, 101)}, ""},
 		{"unknown, seen before it started", []CounterOp{add(1, 5, 6, unknown), read(2, 0, 4, 101)}, "saw 101"},
-		{"decreasing", []CounterOp{add(1, 0, 90, ok), read(2, 6, 7, 101), read(3, 8, 9, 100)}, "T3 [8,9] saw 100 after T2 [6,7] had seen 101"},
+		{
+			"decreasing", []CounterOp{add(1, 0, 90, ok), read(2, 6, 7, 101), read(3, 8, 9, 100)},
+			"T3 [8,9] saw 100 after T2 [6,7] had seen 101",
+		},
 		{"decreasing, but concurrent", []CounterOp{add(1, 0, 90, ok), read(2, 6, 8, 101), read(3, 8, 9, 100)}, ""},
-		{"lost update", []CounterOp{update(1, 0, 9, 101), update(2, 0, 9, 101)}, "T1 and T2 both added to the counter and wrote 101"},
+		{
+			"lost update", []CounterOp{update(1, 0, 9, 101), update(2, 0, 9, 101)},
+			"T1 and T2 both added to the counter and wrote 101",
+		},
 		{"two updates", []CounterOp{update(1, 0, 9, 102), update(2, 0, 9, 101)}, ""},
 		{"update that wrote too little", []CounterOp{update(1, 0, 9, 100)}, "saw 100, expected 101 to 101"},
-		{"withdrawal", []CounterOp{{Add: -30, Start: 0, End: 5, Outcome: ok}, {ID: 2, Add: 7, Start: 4, End: 9, Outcome: ok}, read(3, 6, 7, 70), read(4, 10, 11, 77)}, ""},
-		{"withdrawal lost", []CounterOp{{Add: -30, Start: 0, End: 5, Outcome: ok}, {ID: 2, Add: 7, Start: 4, End: 9, Outcome: ok}, read(3, 6, 7, 78)}, "expected 70 to 77"},
+		{"withdrawal", []CounterOp{
+			{Add: -30, Start: 0, End: 5, Outcome: ok},
+			{ID: 2, Add: 7, Start: 4, End: 9, Outcome: ok}, read(3, 6, 7, 70), read(4, 10, 11, 77),
+		}, ""},
+		{"withdrawal lost", []CounterOp{
+			{Add: -30, Start: 0, End: 5, Outcome: ok},
+			{ID: 2, Add: 7, Start: 4, End: 9, Outcome: ok}, read(3, 6, 7, 78),
+		}, "expected 70 to 77"},
 	} {
 		err := CheckCounter(100, c.ops)
 		switch {
@@ -56,8 +71,8 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// What a counter in memory does is accepted, and not accepted any more after any value that was seen
-// is moved out of the reach of the concurrent additions.
+// What a counter in memory does is accepted, and not accepted any more after any value that was
+// seen is moved out of the reach of the concurrent additions.
 func TestCounterRandom(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -65,7 +80,9 @@ func TestCounterRandom(t *testing.T) {
 		var ops []CounterOp
 		for i := range int64(2 + rng.IntN(12)) {
 			at := 10 * i
-			op := CounterOp{ID: uint64(i), Start: at - rng.Int64N(25), End: at + rng.Int64N(25), Outcome: history.Committed}
+			op := CounterOp{
+				ID: uint64(i), Start: at - rng.Int64N(25), End: at + rng.Int64N(25), Outcome: history.Committed,
+			}
 			happens := true
 			if rng.IntN(2) == 0 {
 				op.Add = 1 + rng.Int64N(9)
@@ -104,7 +121,8 @@ func TestFindingsAreCut(t *testing.T) {
 	}
 	err := CheckCounter(1, ops)
 	var e *Error
-	if !errors.As(err, &e) || e.Found != 25 || len(e.Findings) != maxFindings || !strings.Contains(err.Error(), "and 15 more") {
+	if !errors.As(err, &e) || e.Found != 25 || len(e.Findings) != maxFindings ||
+		!strings.Contains(err.Error(), "and 15 more") {
 		t.Fatal(err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog/etcd"
+	"txnode/memory/layout"
 )
 
 // scheme is that of addresses.
@@ -19,7 +19,7 @@ const scheme = "etcd"
 func init() { cluster.RegisterCatalog(scheme, dial) }
 
 // dial is a cluster.Dialer.
-func dial(ctx context.Context, address string, o cluster.Options) (memory.Catalog, error) {
+func dial(ctx context.Context, address string, o cluster.Options) (layout.Catalog, error) {
 	eo, err := parse(address)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,8 @@ func parse(address string) (o etcd.Options, err error) {
 	for m := range strings.SplitSeq(members, ",") {
 		host, port, err := net.SplitHostPort(m)
 		if err != nil || host == "" || port == "" || strings.ContainsAny(m, "@?# \t\n") {
-			return o, fmt.Errorf("%w: the address of a catalog is %q, and %q in it is no member of an etcd; it must be etcd://HOST:PORT,HOST:PORT/PREFIX, and all but one HOST:PORT may be left out",
+			return o, fmt.Errorf("%w: the address of a catalog is %q, and %q in it is no member of an etcd; it must "+
+				"be etcd://HOST:PORT,HOST:PORT/PREFIX, and all but one HOST:PORT may be left out",
 				cluster.ErrOptions, address, m)
 		}
 		o.Endpoints = append(o.Endpoints, m)

@@ -30,8 +30,8 @@ func processesIn(t *testing.T, text string) (pids []int) {
 	return pids
 }
 
-// TestBenchOwnBlades: a benchmark starts blades of its own for its processes. It says what reaches them; nothing is left of them when
-// it ends, is interrupted, cannot begin, or is killed.
+// TestBenchOwnBlades: a benchmark starts blades of its own for its processes. It says what reaches
+// them; nothing is left of them when it ends, is interrupted, cannot begin, or is killed.
 func TestBenchOwnBlades(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes are looked for in /proc")
@@ -45,7 +45,10 @@ func TestBenchOwnBlades(t *testing.T) {
 	t.Setenv("TXNODE_HTTP", "127.0.0.1:1") // of another daemon
 	mark := filepath.Join(dir, "txnode")   // is on the command line of a catalog and of its clients
 	bench := func(more ...string) *program {
-		return start(t, append([]string{"bench", "smallbank", "--accounts", "300", "--threads", "1", "--warmup", "1ms", "--no-save", "--segment-size", "1MiB", "--blade-size", "256MiB"}, more...)...)
+		return start(t, append([]string{
+			"bench", "smallbank", "--accounts", "300", "--threads", "1", "--warmup", "1ms",
+			"--no-save", "--segment-size", "1MiB", "--blade-size", "256MiB",
+		}, more...)...)
 	}
 	gone := func() {
 		t.Helper()
@@ -58,9 +61,20 @@ func TestBenchOwnBlades(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"--processes", "2"}, []string{"2 processes × 1 thread", "2 blades of 256 MiB, 1 backup per record", "shared memory of blades in processes of their own"}},
-		{[]string{"--processes", "3", "--fabric", "unix", "--blades", "3", "--replicas", "2"}, []string{"3 processes × 1 thread", "3 blades of 256 MiB, 2 backups per record", "unix sockets to blades in processes of their own"}},
-		{[]string{"--fabric", "tcp"}, []string{"1 thread × 8 coroutines", "TCP on loopback to blades in processes of their own"}},
+		{[]string{"--processes", "2"}, []string{
+			"2 processes × 1 thread", "2 blades of 256 MiB, 1 backup per record",
+			"shared memory of blades in processes of their own",
+		}},
+		{
+			[]string{"--processes", "3", "--fabric", "unix", "--blades", "3", "--replicas", "2"},
+			[]string{
+				"3 processes × 1 thread", "3 blades of 256 MiB, 2 backups per record",
+				"unix sockets to blades in processes of their own",
+			},
+		},
+		{[]string{"--fabric", "tcp"}, []string{
+			"1 thread × 8 coroutines", "TCP on loopback to blades in processes of their own",
+		}},
 	} {
 		p := bench(append(c.args, "--txns", "300", "--runs", "2")...)
 		code := p.end(t)
@@ -73,7 +87,8 @@ func TestBenchOwnBlades(t *testing.T) {
 		gone()
 	}
 
-	if p := bench("--processes", "2", "--blade-size", "1MiB"); p.end(t) != 2 || strings.Count(p.err.String(), "\n") != 1 {
+	if p := bench("--processes", "2", "--blade-size", "1MiB"); p.end(t) != 2 ||
+		strings.Count(p.err.String(), "\n") != 1 {
 		t.Errorf("exit code %d, %s", p.ProcessState.ExitCode(), p.err.String())
 	}
 	gone()

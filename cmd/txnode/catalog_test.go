@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 	"txnode/txn"
 )
 
-// TestCatalogSurvives: the daemon of a catalog is killed again and again while a client changes it. What the client was told
-// is there when the next one serves the directory, and the client goes on.
+// TestCatalogSurvives: the daemon of a catalog is killed again and again while a client changes it.
+// What the client was told is there when the next one serves the directory, and the client goes on.
 func TestCatalogSurvives(t *testing.T) {
 	dir, err := os.MkdirTemp("", "catalog") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
@@ -49,7 +49,7 @@ func TestCatalogSurvives(t *testing.T) {
 	watched := make(chan error, 1)
 	watching, stop := context.WithCancel(t.Context())
 	go func() { // revisions grow, whatever becomes of the daemon
-		var after memory.Revision
+		var after layout.Revision
 		for {
 			now, err := c.Await(watching, after)
 			if err == nil && now <= after {
@@ -70,7 +70,7 @@ func TestCatalogSurvives(t *testing.T) {
 				go func() { _ = p.Process.Kill() }() // its end is seen below
 			}
 			key := fmt.Sprintf("%d/%02d", round, i)
-			next, err := c.Apply(rev, []memory.Entry{{Key: key, Value: []byte("x")}})
+			next, err := c.Apply(rev, []layout.Entry{{Key: key, Value: []byte("x")}})
 			if err != nil {
 				if !errors.Is(err, remote.ErrAway) {
 					t.Errorf("%s: %v", key, err)
@@ -84,7 +84,7 @@ func TestCatalogSurvives(t *testing.T) {
 			t.Fatalf("the daemon ends with %d: %s", code, p.err.String())
 		}
 		p = serve()
-		var entries []memory.Entry
+		var entries []layout.Entry
 		for {
 			if entries, rev, err = c.Load(); !errors.Is(err, remote.ErrAway) {
 				break
@@ -116,8 +116,9 @@ func TestCatalogSurvives(t *testing.T) {
 	}
 }
 
-// TestClusterSurvives: blades and catalog are processes of their own. The one of the catalog is killed while a program makes
-// tables and commits: what the program was told is there, and it goes on with the next daemon.
+// TestClusterSurvives: blades and catalog are processes of their own. The one of the catalog is
+// killed while a program makes tables and commits: what the program was told is there, and it goes
+// on with the next daemon.
 func TestClusterSurvives(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cluster") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
@@ -224,8 +225,8 @@ func TestClusterSurvives(t *testing.T) {
 	}
 }
 
-// TestBenchProcesses: a benchmark of several processes on one cluster, whose books are over all; one that is interrupted; two that
-// know nothing of each other, of which one is killed.
+// TestBenchProcesses: a benchmark of several processes on one cluster, whose books are over all;
+// one that is interrupted; two that know nothing of each other, of which one is killed.
 func TestBenchProcesses(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cluster") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
@@ -237,11 +238,15 @@ func TestBenchProcesses(t *testing.T) {
 		start(t, "serve", "--listen", address(name), "--memory", "256MiB")
 	}
 	start(t, "serve", "--listen", address("c"), "--catalog", "memory", "--memory", "0")
-	for start(t, "cluster", "init", "--catalog", address("c"), "--blade", address("a"), "--blade", address("b"), "--segment-size", "1MiB").end(t) != 0 {
+	for start(t, "cluster", "init", "--catalog", address("c"), "--blade", address("a"), "--blade", address("b"),
+		"--segment-size", "1MiB").end(t) != 0 {
 		time.Sleep(10 * time.Millisecond) // until all three serve
 	}
 	bench := func(more ...string) *program {
-		return start(t, append([]string{"bench", "smallbank", "--accounts", "300", "--cluster", address("c"), "--threads", "1", "--warmup", "1ms", "--no-save"}, more...)...)
+		return start(t, append([]string{
+			"bench", "smallbank", "--accounts", "300", "--cluster", address("c"),
+			"--threads", "1", "--warmup", "1ms", "--no-save",
+		}, more...)...)
 	}
 	has := func(p *program, code int, texts ...string) {
 		t.Helper()
@@ -254,7 +259,8 @@ func TestBenchProcesses(t *testing.T) {
 			}
 		}
 	}
-	has(bench("--processes", "3", "--txns", "300", "--runs", "2"), 0, "3 processes × 1 thread", "300 transactions", "money is conserved", "after every run: 4 rules")
+	has(bench("--processes", "3", "--txns", "300", "--runs", "2"), 0, "3 processes × 1 thread", "300 transactions",
+		"money is conserved", "after every run: 4 rules")
 	p := bench("--processes", "2", "--duration", "1h")
 	time.Sleep(time.Second)
 	for p.ProcessState == nil && !strings.Contains(p.out.String(), "interrupted") { // earlier there is nothing to tell
@@ -271,7 +277,8 @@ func TestBenchProcesses(t *testing.T) {
 		p = bench("--processes", "2", "--duration", "1h")
 		time.Sleep(3 * time.Second)
 	}
-	if out := p.out.String(); !strings.Contains(out, "interrupted: these are the results until then") || !strings.Contains(out, "money is conserved") {
+	if out := p.out.String(); !strings.Contains(out, "interrupted: these are the results until then") ||
+		!strings.Contains(out, "money is conserved") {
 		t.Errorf("%s%s", out, p.err.String())
 	}
 
@@ -287,12 +294,15 @@ func TestBenchProcesses(t *testing.T) {
 	status := start(t, "cluster", "status", address("c"))
 	has(status, 0, "tables 2")
 
-	for _, x := range [][]string{{"--processes", "0"}, {"--processes", "2", "--verify"}, {"--replicas", "1"}, {"--dir", dir}} {
+	for _, x := range [][]string{
+		{"--processes", "0"}, {"--processes", "2", "--verify"}, {"--replicas", "1"}, {"--dir", dir},
+	} {
 		if p := bench(x...); p.end(t) != 2 || strings.Count(p.err.String(), "\n") != 1 {
 			t.Errorf("%v: %s", x, p.err.String())
 		}
 	}
-	if p := start(t, "bench", "ycsb", "--cluster", address("c"), "--processes", "2", "--no-save"); p.end(t) != 2 || !strings.Contains(p.err.String(), "ycsb") {
+	if p := start(t, "bench", "ycsb", "--cluster", address("c"), "--processes", "2", "--no-save"); p.end(t) != 2 ||
+		!strings.Contains(p.err.String(), "ycsb") {
 		t.Errorf("%s", p.err.String())
 	}
 }

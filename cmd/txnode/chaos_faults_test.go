@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"txnode/cluster"
 )
 
 // upTo draws a duration.
 func (c *chaos) upTo(d time.Duration) time.Duration { return time.Duration(c.rand.Int64N(int64(d))) }
 
-// long draws how long a fault lasts: less than all deadlines of clients together, or long enough for a blade to be declared dead.
+// long draws how long a fault lasts: less than all deadlines of clients together, or long enough
+// for a blade to be declared dead.
 func (c *chaos) long() time.Duration {
 	if c.rand.IntN(2) == 0 {
 		return chaosLease/4 + c.upTo(2*chaosLease)
@@ -77,8 +76,9 @@ func between(from, to node) (all []node) {
 	return all
 }
 
-// lacks takes something from a writer that it needs to connect, has it connect anew, and demands that it suffers alone: all others go on, and no
-// blade counts as dead. It returns which writer that was.
+// lacks takes something from a writer that it needs to connect, has it connect anew, and
+// demands that it suffers alone: all others go on, and no blade counts as dead. It returns
+// which writer that was.
 func (c *chaos) lacks(what string, begin func(i int) (heal func() error, err error)) int {
 	c.t.Helper()
 	c.ready("before a writer lacks " + what)
@@ -111,7 +111,9 @@ func (c *chaos) lacks(what string, begin func(i int) (heal func() error, err err
 	for range 2 {
 		for k, j := range c.live {
 			if had := commits(c.t, c.journal[j]); k != i {
-				c.await(fmt.Sprintf("while writer %d lacks %s writer %d makes no progress", i, what, k), func() bool { return commits(c.t, c.journal[j]) > had })
+				c.await(fmt.Sprintf("while writer %d lacks %s writer %d makes no progress", i, what, k), func() bool {
+					return commits(c.t, c.journal[j]) > had
+				})
 			}
 		}
 		c.down("while a writer lacks " + what)
@@ -125,24 +127,20 @@ func (c *chaos) lacks(what string, begin func(i int) (heal func() error, err err
 // down demands that no blade counts as dead.
 func (c *chaos) down(what string) {
 	c.t.Helper()
-	var o cluster.Options
-	if c.net != nil {
-		o.TCP.Credentials = filesOf(c.tls).Client
-	}
 	c.await(what+": the catalog does not answer", func() bool {
-		st, err := cluster.Ask(c.t.Context(), c.address, o)
-		if err != nil || st.Layout == nil {
+		r, err := c.look()
+		if err != nil {
 			return false
 		}
-		if r := st.Layout.Redundancy(); len(r.Down) > 0 {
+		if len(r.Down) > 0 {
 			c.t.Errorf("%s: blades %v were declared dead", what, r.Down)
 		}
 		return true
 	})
 }
 
-// faults are what happens in a round. Each returns when the processes run again, though they may not have found that out; what happens
-// to the network and to disks may go on beside the next one.
+// faults are what happens in a round. Each returns when the processes run again, though they may
+// not have found that out; what happens to the network and to disks may go on beside the next one.
 var faults = []struct {
 	name string
 	net  bool // it takes a network
@@ -263,12 +261,16 @@ var faults = []struct {
 			c.ready("before a blade is slow")
 		}
 		kbit := 100 << c.rand.IntN(6)
-		c.last(c.long(), n, fmt.Sprintf("%d kbit/s from and to %v", kbit, n), func() (func() error, error) { return c.net.slow(n, kbit) })
+		c.last(c.long(), n, fmt.Sprintf("%d kbit/s from and to %v", kbit, n), func() (func() error, error) {
+			return c.net.slow(n, kbit)
+		})
 	}},
 	{"a full disk of a blade", true, func(c *chaos) {
 		c.ready("before the disk of a blade is full")
 		n := node(c.rand.IntN(chaosDisks))
-		c.last(c.long(), n, fmt.Sprintf("the disk of %v is full", n), func() (func() error, error) { return c.net.fill(c.disk(n)) })
+		c.last(c.long(), n, fmt.Sprintf("the disk of %v is full", n), func() (func() error, error) {
+			return c.net.fill(c.disk(n))
+		})
 		if c.rand.IntN(2) == 0 { // another one has to be replaced: copies are built where there is room
 			c.say("  blade %d is killed", chaosDisks)
 			c.kill(c.blades[chaosDisks])
@@ -277,7 +279,9 @@ var faults = []struct {
 	}},
 	{"a full disk of the catalog", true, func(c *chaos) {
 		if c.etcd == nil { // an etcd ends itself then
-			c.last(c.long(), catalogNode, "the disk of the catalog is full", func() (func() error, error) { return c.net.fill(c.disk(catalogNode)) })
+			c.last(c.long(), catalogNode, "the disk of the catalog is full", func() (func() error, error) {
+				return c.net.fill(c.disk(catalogNode))
+			})
 		}
 	}},
 }

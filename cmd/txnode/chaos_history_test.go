@@ -19,11 +19,13 @@ import (
 //
 //	? NUMBER TRY START FROM WAS TO TO-WAS
 //
-// with the accounts and the versions that they had. When the writer is told that the transaction is committed, the line
+// with the accounts and the versions that they had. When the writer is told that the transaction is
+// committed, the line
 //
 //	= NUMBER END
 //
-// says so of the last try. So the tries before it have had no effect, and what became of a last try without such a line is not known.
+// says so of the last try. So the tries before it have had no effect, and what became of a last try
+// without such a line is not known.
 type attempt struct {
 	writer, n, try uint64
 	from, was      uint64
@@ -75,12 +77,16 @@ func attempts(t *testing.T, journal string, writer uint64) (all []attempt) {
 		last := len(all) - 1
 		switch {
 		case err == nil && len(f) == 3 && f[0] == "=" && last >= 0 && all[last].n == v[0]:
-			all[last].end = int64(v[1]) //nolint:gosec // it was one
+			all[last].end = int64(v[1]) // it was one
 		case err == nil && len(f) == 8 && f[0] == "?":
 			if last >= 0 && all[last].n == v[0] {
 				all[last].earlier = true
 			}
-			all = append(all, attempt{writer: writer, n: v[0], try: v[1], start: int64(v[2]), from: v[3], was: v[4], to: v[5], toWas: v[6], at: at}) //nolint:gosec // it was one
+			// it was one
+			all = append(all, attempt{
+				writer: writer, n: v[0], try: v[1], start: int64(v[2]), from: v[3], was: v[4],
+				to: v[5], toWas: v[6], at: at,
+			})
 		default:
 			t.Fatalf("%s: %q: %v", journal, line, err)
 		}
@@ -89,9 +95,10 @@ func attempts(t *testing.T, journal string, writer uint64) (all []attempt) {
 	return all
 }
 
-// history is what writers have attempted, and what beside them this process has done. Writers go on meanwhile. What is seen by an attempt
-// that is in its journal already is in a journal, too. So journals are read after their lengths, and of the attempts behind these those
-// alone count that were seen by another one which counts: their outcomes are not known.
+// history is what writers have attempted, and what beside them this process has done. Writers go on
+// meanwhile. What is seen by an attempt that is in its journal already is in a journal, too. So
+// journals are read after their lengths, and of the attempts behind these those alone count that
+// were seen by another one which counts: their outcomes are not known.
 func (c *chaos) history() []history.Txn {
 	c.t.Helper()
 	lengths := make([]int, len(c.journal))
@@ -107,8 +114,9 @@ func (c *chaos) history() []history.Txn {
 	return all
 }
 
-// writerOf is the number of the writer that has a journal: from 1 on, since versions below that of the first one are of no writer.
-func writerOf(journal int) uint64 { return uint64(journal) + 1 } //nolint:gosec // it is an index
+// writerOf is the number of the writer that has a journal: from 1 on, since versions below that of
+// the first one are of no writer.
+func writerOf(journal int) uint64 { return uint64(journal) + 1 } // it is an index
 
 // txn is what an attempt is for package check, in a journal of which so many bytes count.
 func (a *attempt) txn(length int) history.Txn {
@@ -120,14 +128,19 @@ func (a *attempt) txn(length int) history.Txn {
 		x.Outcome, x.End = history.Unknown, a.start
 	}
 	v := history.Version(a.version())
-	x.Ops = append(x.Ops, history.Op{Key: history.Key(a.from), Kind: history.Write, Version: v, Prev: history.Version(a.was)})
+	x.Ops = append(x.Ops, history.Op{
+		Key: history.Key(a.from), Kind: history.Write, Version: v, Prev: history.Version(a.was),
+	})
 	if a.to != a.from {
-		x.Ops = append(x.Ops, history.Op{Key: history.Key(a.to), Kind: history.Write, Version: v, Prev: history.Version(a.toWas)})
+		x.Ops = append(x.Ops, history.Op{
+			Key: history.Key(a.to), Kind: history.Write, Version: v, Prev: history.Version(a.toWas),
+		})
 	}
 	return x
 }
 
-// TestChaosHistory: a journal is taken for what it says, and a history that no serial order explains is found.
+// TestChaosHistory: a journal is taken for what it says, and a history that no serial order
+// explains is found.
 func TestChaosHistory(t *testing.T) {
 	for _, x := range []struct {
 		name, journal string
@@ -138,7 +151,10 @@ func TestChaosHistory(t *testing.T) {
 		{"a try again", "? 1 1 10 0 1 1 1\n? 1 2 10 0 1 1 1\n= 1 20\n", true},
 		{"half a line", "? 1 1 10 0 1 1 1\n= 1 20\n? 2 1 30 0 1", true},
 		{"a lost update", "? 1 1 10 0 1 1 1\n= 1 20\n? 2 1 30 0 1 2 1\n= 2 40\n", false},
-		{"a read of a try without effect", "? 1 1 10 0 1 1 1\n? 1 2 10 0 1 1 1\n= 1 20\n? 2 1 30 0 17592186060801 2 1\n= 2 40\n", false},
+		{
+			"a read of a try without effect",
+			"? 1 1 10 0 1 1 1\n? 1 2 10 0 1 1 1\n= 1 20\n? 2 1 30 0 17592186060801 2 1\n= 2 40\n", false,
+		},
 		{"half a transaction", "? 1 1 10 0 1 1 1\n= 1 20\n? 2 1 30 0 17592186060801 1 1\n= 2 40\n", false},
 	} {
 		path := filepath.Join(t.TempDir(), "journal")

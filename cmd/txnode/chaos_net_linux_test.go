@@ -15,14 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNetwork is the directory of a test binary that is process 1 of name spaces of its own: of processes, mounts and the network. When it
-// ends, in whatever way, the kernel ends all processes there, and nothing is left of networks and file systems.
+// inNetwork is the directory of a test binary that is process 1 of name spaces of its own: of
+// processes, mounts and the network. When it ends, in whatever way, the kernel ends all processes
+// there, and nothing is left of networks and file systems.
 const inNetwork = "TXNODE_TEST_IN_NETWORK"
 
-// noNetwork is the exit code of that process if the host cannot have such a network. What it cannot is on standard error.
+// noNetwork is the exit code of that process if the host cannot have such a network. What it cannot
+// is on standard error.
 const noNetwork = 98
 
-// apart runs the test in name spaces of its own, and reports whether it has run there. why: it cannot, and this is the cause.
+// apart runs the test in name spaces of its own, and reports whether it has run there. why: it
+// cannot, and this is the cause.
 func apart(t *testing.T, rounds int) (why string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chaos") //nolint:usetesting // t.TempDir is too long for a socket
@@ -30,10 +33,15 @@ func apart(t *testing.T, rounds int) (why string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "0", "-test.v", fmt.Sprintf("-test.short=%v", testing.Short()), //nolint:gosec // this binary
-		"-chaos.rounds", fmt.Sprint(rounds), "-chaos.seed", fmt.Sprint(*chaosSeed), fmt.Sprintf("-chaos.etcd=%v", *chaosEtcd), "-chaos.faults", *chaosFaults)
+	// this binary
+	p := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "0", "-test.v",
+		fmt.Sprintf("-test.short=%v", testing.Short()),
+		"-chaos.rounds", fmt.Sprint(rounds), "-chaos.seed", fmt.Sprint(*chaosSeed),
+		fmt.Sprintf("-chaos.etcd=%v", *chaosEtcd), "-chaos.faults", *chaosFaults)
 	p.Env = append(os.Environ(), inNetwork+"="+dir)
-	p.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	p.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
+	}
 	if os.Geteuid() != 0 {
 		p.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 		p.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
@@ -82,7 +90,8 @@ func join() {
 	}
 }
 
-// joined is the network that this process is in, and a directory in it; nil: it is in none of its own.
+// joined is the network that this process is in, and a directory in it; nil: it is in none of its
+// own.
 func joined() (network, string) {
 	if dir := os.Getenv(inNetwork); dir != "" && os.Getpid() == 1 {
 		return namespaces{}, dir
@@ -90,12 +99,14 @@ func joined() (network, string) {
 	return nil, ""
 }
 
-// makeNetwork makes the name spaces of all nodes. This process's own has a link to each, and forwards packets between them.
+// makeNetwork makes the name spaces of all nodes. This process's own has a link to each, and
+// forwards packets between them.
 func makeNetwork(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	for _, m := range []struct{ kind, target string }{{"proc", "/proc"}, {"tmpfs", dir}, {"tmpfs", "/run"}} { // ip has names of name spaces in /run/netns
+	// ip has names of name spaces in /run/netns
+	for _, m := range []struct{ kind, target string }{{"proc", "/proc"}, {"tmpfs", dir}, {"tmpfs", "/run"}} {
 		if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil {
 			return fmt.Errorf("mounting %s: %w", m.target, err)
 		}
@@ -115,7 +126,8 @@ func makeNetwork(dir string) error {
 			fmt.Sprintf("link set %s up", x.name(n))); err != nil {
 			return err
 		}
-		if err := ip(x.name(n), "link set lo up", "addr add "+x.host(n)+"/30 dev eth0", "link set eth0 up", "route add default via "+x.router(n)); err != nil {
+		if err := ip(x.name(n), "link set lo up", "addr add "+x.host(n)+"/30 dev eth0", "link set eth0 up",
+			"route add default via "+x.router(n)); err != nil {
 			return err
 		}
 	}

@@ -22,34 +22,42 @@ import (
 	"txnode/cluster"
 	"txnode/history"
 	"txnode/memory/catalog/etcd/etcdtest"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
-// Chaos: four blades, a catalog and three writers are processes of their own. Each round something happens to some of them: a writer is
-// killed, or stopped past its lease and continued; a blade is killed and begins anew, or is drained and added again; the catalog, which
-// may be in an etcd, is killed and begins again. Where the host can do it (see apart), each process is on a node of its own, with mutual TLS
-// between them: then nodes are cut off each other in one direction or both, links are slow, and disks are full, beside all of that. A writer
-// that lacks descriptors, ports, memory or a certificate that others know is in trouble alone: no blade counts as dead, and others go on.
-// After each round the money is the same, every transaction that a writer was told to have committed is there, the history of all of them
-// is strictly serializable, txnode check finds nothing, and all writers go on.
+// Chaos: four blades, a catalog and three writers are processes of their own. Each round something
+// happens to some of them: a writer is killed, or stopped past its lease and continued; a blade is
+// killed and begins anew, or is drained and added again; the catalog, which may be in an etcd, is
+// killed and begins again. Where the host can do it (see apart), each process is on a node of its
+// own, with mutual TLS between them: then nodes are cut off each other in one direction or both,
+// links are slow, and disks are full, beside all of that. A writer that lacks descriptors, ports,
+// memory or a certificate that others know is in trouble alone: no blade counts as dead, and others
+// go on. After each round the money is the same, every transaction that a writer was told to have
+// committed is there, the history of all of them is strictly serializable, txnode check finds
+// nothing, and all writers go on.
 
 var (
 	chaosRounds = flag.Int("chaos.rounds", 0, "how many rounds of faults there are; 0: a few")
-	chaosNet    = flag.Bool("chaos.net", true, "each process is on a node of its own in a network, where the host can do it, and not all on unix sockets")
+	chaosNet    = flag.Bool("chaos.net", true,
+		"each process is on a node of its own in a network, where the host can do it, and not all on unix sockets")
 	chaosFaults = flag.String("chaos.faults", "", "regular expression of the faults that there are; empty: all")
 	chaosEtcd   = flag.Bool("chaos.etcd", false, "the catalog is in an etcd, and not in a process of txnode serve")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "seed of the faults (not of when the system schedules what)")
 )
 
 const (
-	asWriter      = "TXNODE_TEST_AS_WRITER" // address, journal, seed, directory of TLS files or "-", lease and spinning goroutines, with spaces between them
+	// address, journal, seed, directory of TLS files or "-", lease and spinning goroutines, with
+	// spaces between them
+	asWriter      = "TXNODE_TEST_AS_WRITER"
 	chaosBlades   = 4
 	chaosWriters  = 3
 	chaosAccounts = 40
 	chaosMoney    = 1000 // of each account
 	chaosLease    = time.Second
 	chaosDisks    = 2 // blades that are on disks of their own, if there is a network
-	// chaosPatience bounds how long writers may make no progress: a lease, a failover and a machine that is busy.
+	// chaosPatience bounds how long writers may make no progress: a lease, a failover and a
+	// machine that is busy.
 	chaosPatience = 2 * time.Minute
 )
 
@@ -73,7 +81,8 @@ func (n node) String() string {
 	return fmt.Sprintf("writer %d", int(n-firstWriter))
 }
 
-// network is what the nodes are in. Each fault lasts until heal is called, which may be called by any goroutine.
+// network is what the nodes are in. Each fault lasts until heal is called, which may be
+// called by any goroutine.
 type network interface {
 	// host is the address of a node, without a port.
 	host(n node) string
@@ -178,7 +187,8 @@ func (c *chaos) killCatalog() {
 	c.kill(c.catalog)
 }
 
-// serveCatalog has the catalog served, again after killCatalog. An etcd that Start has started is served already.
+// serveCatalog has the catalog served, again after killCatalog. An etcd that Start has started
+// is served already.
 func (c *chaos) serveCatalog() {
 	if c.etcd != nil {
 		if err := c.on(catalogNode, func() error { c.etcd.Restart(c.t); return nil }); err != nil {
@@ -190,7 +200,9 @@ func (c *chaos) serveCatalog() {
 	if d := c.disk(catalogNode); d != "" {
 		dir = d
 	}
-	c.catalog = c.run(catalogNode, asProgram+"=1", append([]string{"serve", "--listen", c.at(catalogNode), "--catalog", dir + "/data", "--memory", "0"}, c.tlsFlags...)...)
+	c.catalog = c.run(catalogNode, asProgram+"=1",
+		append([]string{"serve", "--listen", c.at(catalogNode), "--catalog", dir + "/data", "--memory", "0"},
+			c.tlsFlags...)...)
 }
 
 // startEtcd starts an etcd on the node of the catalog.
@@ -199,7 +211,8 @@ func (c *chaos) startEtcd() {
 	if c.net != nil {
 		at := "https://" + c.net.host(catalogNode) + ":7000"
 		args = []string{"--listen-client-urls", "unix://client:1," + at, "--advertise-client-urls", at,
-			"--client-cert-auth", "--trusted-ca-file", c.tls + "/ca.crt", "--cert-file", c.tls + "/node.crt", "--key-file", c.tls + "/node.key"}
+			"--client-cert-auth", "--trusted-ca-file", c.tls + "/ca.crt", "--cert-file", c.tls + "/node.crt",
+			"--key-file", c.tls + "/node.key"}
 	}
 	if err := c.on(catalogNode, func() error { c.etcd = etcdtest.Start(c.t, args...); return nil }); err != nil {
 		c.t.Fatal(err)
@@ -215,7 +228,8 @@ func (c *chaos) startWriter(i int) {
 	j := filepath.Join(c.dir, "journal"+strconv.Itoa(n))
 	c.live[i] = n
 	c.journal = append(c.journal, j)
-	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %d", asWriter, c.address, j, writerOf(n), c.tlsOf(i), c.lease, c.spin))
+	c.writers[i] = c.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s %v %d", asWriter, c.address, j, writerOf(n),
+		c.tlsOf(i), c.lease, c.spin))
 }
 
 // await fails when something does not come to be, and no copy was finished for long.
@@ -229,6 +243,7 @@ func (c *chaos) await(what string, fn func() bool) {
 		missing = c.missing
 		if time.Since(since) > chaosPatience {
 			p, _ := os.ReadFile(c.log.Name())
+			_, _ = c.look()
 			c.t.Fatalf("%s; copies: %s; the processes have said:\n%s", what, c.copies, p[max(len(p)-8000, 0):])
 		}
 	}
@@ -239,11 +254,14 @@ func (c *chaos) goOn(what string) {
 	c.t.Helper()
 	for i, j := range c.live {
 		had := commits(c.t, c.journal[j])
-		c.await(fmt.Sprintf("%s: writer %d makes no progress", what, i), func() bool { return commits(c.t, c.journal[j]) > had })
+		c.await(fmt.Sprintf("%s: writer %d makes no progress", what, i), func() bool {
+			return commits(c.t, c.journal[j]) > had
+		})
 	}
 }
 
-// audit counts the money, looks for all transactions that writers were told of, and holds the history against them.
+// audit counts the money, looks for all transactions that writers were told of, and holds the
+// history against them.
 func (c *chaos) audit(what string) {
 	c.t.Helper()
 	told := map[string]bool{}
@@ -275,7 +293,9 @@ func (c *chaos) audit(what string) {
 					return err
 				}
 				sum += v.Money
-				seen.Ops = append(seen.Ops, history.Op{Key: history.Key(a), Kind: history.Read, Version: history.Version(v.Version)})
+				seen.Ops = append(seen.Ops, history.Op{
+					Key: history.Key(a), Kind: history.Read, Version: history.Version(v.Version),
+				})
 			}
 			for k := range x.done.Keys(tx) {
 				if told[k] {
@@ -290,7 +310,8 @@ func (c *chaos) audit(what string) {
 		return err == nil
 	})
 	if sum != chaosAccounts*chaosMoney || found != len(told) {
-		c.t.Errorf("%s: %d of %d transactions are there, and %d of %d in the accounts", what, found, len(told), sum, chaosAccounts*chaosMoney)
+		c.t.Errorf("%s: %d of %d transactions are there, and %d of %d in the accounts", what, found, len(told), sum,
+			chaosAccounts*chaosMoney)
 	}
 	seen.End = clock()
 	c.audits = append(c.audits, seen)
@@ -302,7 +323,8 @@ func (c *chaos) audit(what string) {
 	}
 }
 
-// must runs a command that has to succeed, again if it does not at first: what comes before it may not be over.
+// must runs a command that has to succeed, again if it does not at first: what comes before
+// it may not be over.
 func (c *chaos) must(args ...string) {
 	c.t.Helper()
 	c.await("txnode "+strings.Join(args, " ")+" fails", func() bool {
@@ -319,24 +341,31 @@ func (c *chaos) must(args ...string) {
 // whole waits until every segment has all of its copies.
 func (c *chaos) whole(what string) {
 	c.t.Helper()
+	c.await(what+": copies are missing", func() bool {
+		r, err := c.look()
+		return err == nil && len(r.Down) == 0 && r.Missing == 0 && r.Lost == 0
+	})
+}
+
+// look asks the catalog how things stand, and notes it for what fails.
+func (c *chaos) look() (r layout.Redundancy, err error) {
 	var o cluster.Options
 	if c.net != nil {
-		var err error
-		if o.TCP.TLS, err = chaosTLS(c.tls); err != nil {
-			c.t.Fatal(err)
-		}
+		o.TCP.Credentials = filesOf(c.tls).Client
 	}
-	c.await(what+": copies are missing", func() bool {
-		st, err := cluster.Ask(c.t.Context(), c.address, o)
-		if err != nil || st.Layout == nil {
-			c.copies = fmt.Sprintf("the catalog does not say: %v", err)
-			return false
-		}
-		r := st.Layout.Redundancy()
-		c.missing = r.Missing
-		c.copies = fmt.Sprintf("epoch %d, %+v; rights %+v, processes %+v", st.Layout.Epoch, r, st.Layout.Mends, st.Layout.Processes)
-		return len(r.Down) == 0 && r.Missing == 0 && r.Lost == 0
-	})
+	st, err := cluster.Ask(c.t.Context(), c.address, o)
+	if err == nil && st.Layout == nil {
+		err = errors.New("it has no cluster")
+	}
+	if err != nil {
+		c.copies = fmt.Sprintf("the catalog does not say: %v", err)
+		return r, err
+	}
+	r = st.Layout.Redundancy()
+	c.missing = r.Missing
+	c.copies = fmt.Sprintf("epoch %d, %+v; rights %+v, processes %+v, they say %+v", st.Layout.Epoch, r,
+		st.Layout.Rights, st.Layout.Processes, st.Layout.Sights)
+	return r, nil
 }
 
 // ready waits until a blade can be lost: a database with one backup survives one at a time.
@@ -458,10 +487,15 @@ func TestChaos(t *testing.T) {
 		}
 		t.Logf("faults of the network and of disks: SKIPPED, this host has no network for the test alone: %s", why)
 	}
-	c := &chaos{t: t, net: net, dir: dir, lease: chaosLease, blades: make([]*exec.Cmd, chaosBlades), writers: make([]*exec.Cmd, chaosWriters)}
+	c := &chaos{
+		t: t, net: net, dir: dir, lease: chaosLease, blades: make([]*exec.Cmd, chaosBlades),
+		writers: make([]*exec.Cmd, chaosWriters),
+	}
 	c.begin()
 	kinds := c.rand.Perm(len(faults))
-	kinds = slices.DeleteFunc(kinds, func(k int) bool { return faults[k].net && net == nil || !only.MatchString(faults[k].name) })
+	kinds = slices.DeleteFunc(kinds, func(k int) bool {
+		return faults[k].net && net == nil || !only.MatchString(faults[k].name)
+	})
 	if len(kinds) == 0 {
 		t.Fatalf("no fault here is called %q", *chaosFaults)
 	}

@@ -19,12 +19,14 @@ import (
 	"txnode/rdma/tcp"
 )
 
-// makeTLS makes the files of TLS: an authority, a certificate that all nodes have, and one of an authority that no node knows. Each writer has
-// files of its own.
+// makeTLS makes the files of TLS: an authority, a certificate that all nodes have, and one of an
+// authority that no node knows. Each writer has files of its own.
 func (c *chaos) makeTLS() {
 	c.t.Helper()
 	c.tls = c.dir
-	c.tlsFlags = []string{"--tls-cert", c.tls + "/node.crt", "--tls-key", c.tls + "/node.key", "--tls-ca", c.tls + "/ca.crt"}
+	c.tlsFlags = []string{
+		"--tls-cert", c.tls + "/node.crt", "--tls-key", c.tls + "/node.key", "--tls-ca", c.tls + "/ca.crt",
+	}
 	now := time.Now()
 	ca := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "chaos"}, IsCA: true, BasicConstraintsValid: true,
@@ -32,7 +34,8 @@ func (c *chaos) makeTLS() {
 	}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		NotBefore:   ca.NotBefore, NotAfter: ca.NotAfter,
 	}
 	for n := range nodes {
 		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(c.net.host(n)))
@@ -61,8 +64,10 @@ func (c *chaos) makeTLS() {
 		}
 		private, err := x509.MarshalPKCS8PrivateKey(x.key)
 		if err = errors.Join(err,
-			os.WriteFile(filepath.Join(c.tls, x.name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600),
-			os.WriteFile(filepath.Join(c.tls, x.name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
+			os.WriteFile(filepath.Join(c.tls, x.name+".crt"),
+				pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600),
+			os.WriteFile(filepath.Join(c.tls, x.name+".key"),
+				pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
 			c.t.Fatal(err)
 		}
 	}

@@ -52,7 +52,8 @@ func openChaos(ctx context.Context, address, tlsDir string, lease time.Duration)
 	return x, err
 }
 
-// runWriter moves money between accounts until it is killed, and notes in its journal what it attempts and what it was told is committed.
+// runWriter moves money between accounts until it is killed, and notes in its journal what it
+// attempts and what it was told is committed.
 func runWriter(args string) error {
 	f := strings.Fields(args)
 	seed, err := strconv.ParseUint(f[2], 10, 64)
@@ -98,7 +99,8 @@ func runWriter(args string) error {
 				return err
 			}
 			a.toWas = was.Version
-			if err := errors.Join(x.accounts.Put(tx, to, account{was.Money + amount, a.version()}), x.done.Insert(tx, a.key(), uint64(amount))); err != nil {
+			if err := errors.Join(x.accounts.Put(tx, to, account{was.Money + amount, a.version()}),
+				x.done.Insert(tx, a.key(), uint64(amount))); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(journal, a.line())

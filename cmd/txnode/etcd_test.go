@@ -10,8 +10,8 @@ import (
 	"txnode/memory/catalog/etcd/etcdtest"
 )
 
-// TestClusterOnEtcd: the commands of a cluster whose catalog is in an etcd, by its address. The etcd is killed under a benchmark of
-// several processes, which goes on, and is back.
+// TestClusterOnEtcd: the commands of a cluster whose catalog is in an etcd, by its address. The
+// etcd is killed under a benchmark of several processes, which goes on, and is back.
 func TestClusterOnEtcd(t *testing.T) {
 	t.Run("StandIn", func(t *testing.T) {
 		s := etcdtest.NewStandIn(t)
@@ -48,7 +48,8 @@ func clusterOnEtcd(t *testing.T, catalog string, kill, restart func()) {
 		}
 	}
 	init := func() *program {
-		return start(t, "cluster", "init", "--catalog", catalog, "--blade", address("a"), "--blade", address("b"), "--segment-size", "1MiB")
+		return start(t, "cluster", "init", "--catalog", catalog, "--blade", address("a"), "--blade", address("b"),
+			"--segment-size", "1MiB")
 	}
 	has(start(t, "cluster", "status", catalog), 1, catalog, "write it with txnode cluster init")
 	for init().end(t) != 0 {
@@ -57,24 +58,31 @@ func clusterOnEtcd(t *testing.T, catalog string, kill, restart func()) {
 	has(init(), 0, catalog, "was there already")
 	has(start(t, "cluster", "status", catalog), 0, "catalog "+catalog+"/: epoch 1, processes 0, workers 0, tables 0\n")
 	bench := func(more ...string) *program {
-		return start(t, append([]string{"bench", "smallbank", "--accounts", "300", "--cluster", catalog, "--threads", "1", "--warmup", "1ms", "--no-save"}, more...)...)
+		return start(t, append([]string{
+			"bench", "smallbank", "--accounts", "300", "--cluster", catalog, "--threads",
+			"1", "--warmup", "1ms", "--no-save",
+		}, more...)...)
 	}
 	has(bench("--processes", "2", "--txns", "300"), 0, "300 transactions", "money is conserved")
 
-	// A session needs the catalog to begin, and none after that. How long beginning takes depends on the machine.
+	// A session needs the catalog to begin, and none after that. How long beginning takes
+	// depends on the machine.
 	for delay := 500 * time.Millisecond; ; delay *= 2 {
 		under := bench("--runs", "1", "--duration", "3s")
 		time.Sleep(delay)
 		kill()
-		has(start(t, "cluster", "status", catalog), 1, catalog[len("etcd://"):strings.LastIndex(catalog, "/")], "does not answer")
+		has(start(t, "cluster", "status", catalog), 1, catalog[len("etcd://"):strings.LastIndex(catalog, "/")],
+			"does not answer")
 		restart()
-		if code := under.end(t); code == 1 && strings.Contains(under.err.String(), "does not answer") && delay < time.Minute {
+		if code := under.end(t); code == 1 && strings.Contains(under.err.String(), "does not answer") &&
+			delay < time.Minute {
 			continue
 		}
 		has(under, 0, "found in the database", "the books balance")
 		break
 	}
-	has(start(t, "explain", "smallbank", "--accounts", "300", "--txns", "50", "--warmup-txns", "200", "--cluster", catalog), 0, "2 blades of 256 MiB", "sockets to the blades of")
+	has(start(t, "explain", "smallbank", "--accounts", "300", "--txns", "50", "--warmup-txns", "200", "--cluster",
+		catalog), 0, "2 blades of 256 MiB", "sockets to the blades of")
 	has(start(t, "cluster", "status", catalog), 0, "processes 0", "tables 2")
 
 	has(start(t, "cluster", "status", "etcd://here"), 2, "etcd://HOST:PORT")

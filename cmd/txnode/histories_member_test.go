@@ -30,7 +30,8 @@ const (
 )
 
 const (
-	asMember      = "TXNODE_TEST_AS_MEMBER" // address, prefix of its files, seed, directory of TLS files or "-", with spaces between them
+	// address, prefix of its files, seed, directory of TLS files or "-", with spaces between them
+	asMember      = "TXNODE_TEST_AS_MEMBER"
 	memberWorkers = 3
 	memberKeys    = 8  // of registers and lists, and accounts
 	memberRows    = 24 // of the ordered table, at most
@@ -56,7 +57,9 @@ func openMember(ctx context.Context, address, tlsDir string, r *history.Recorder
 		}
 	}
 	o.TCP.Connect, o.TCP.Control, o.TCP.Verb = memberConnect, memberControl, memberVerb
-	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: memberLease, Workers: memberWorkers, IndexGroups: 16, History: r}, o)
+	x.db, err = cluster.Open(ctx, address, txn.Options{
+		LeaseTerm: memberLease, Workers: memberWorkers, IndexGroups: 16, History: r,
+	}, o)
 	if err != nil {
 		return x, err
 	}
@@ -134,7 +137,8 @@ func runMember(args string) error {
 	return errors.Join(gob.NewEncoder(out).Encode(&m.told), out.Close(), m.db.Close(ctx))
 }
 
-// shared is a history by the clock that all processes share. The clock of the database is read between two readings of it.
+// shared is a history by the clock that all processes share. The clock of the database is read
+// between two readings of it.
 func (m *member) shared(txns []history.Txn) []history.Txn {
 	lo := clock()
 	now := m.db.Now()
@@ -195,15 +199,17 @@ func (m *member) resolve(ctx context.Context) {
 
 // work is what a worker does until the member is to end.
 func (m *member) work(ctx context.Context, i int) {
-	r := rand.New(rand.NewPCG(m.seed, uint64(i))) //nolint:gosec // small
-	steps := []func(ctx context.Context, r *rand.Rand, unique uint64) error{m.register, m.list, m.transfer, m.count, m.change, m.agree}
+	r := rand.New(rand.NewPCG(m.seed, uint64(i))) // small
+	steps := []func(ctx context.Context, r *rand.Rand, unique uint64) error{
+		m.register, m.list, m.transfer, m.count, m.change, m.agree,
+	}
 	for n := uint64(0); ; n++ {
 		select {
 		case <-m.until:
 			return
 		default:
 		}
-		err := steps[r.IntN(len(steps))](ctx, r, m.seed<<40|uint64(i)<<32|n) //nolint:gosec // small
+		err := steps[r.IntN(len(steps))](ctx, r, m.seed<<40|uint64(i)<<32|n) // small
 		if err == nil {
 			m.n.Add(1)
 		} else {

@@ -20,10 +20,13 @@ import (
 	"txnode/txn"
 )
 
-// TestHistories has several processes use one database, registers, lists, a bank, and an ordered table with an index, while one after the other
-// is cut off the catalog, blades, or both, one way or both, or is stopped: for times around every deadline that there is. Where the host has no
-// network for the test alone, they are stopped only. In the end the history of all of them is strictly serializable by package check (and by the
-// real Elle, if a program elle-cli is there), each has seen the same money and an index that agrees with its table, and txnode check finds nothing.
+// TestHistories has several processes use one database, registers, lists, a bank, and an
+// ordered table with an index, while one after the other is cut off the catalog, blades, or
+// both, one way or both, or is stopped: for times around every deadline that there is. Where
+// the host has no network for the test alone, they are stopped only. In the end the history of
+// all of them is strictly serializable by package check (and by the real Elle, if a program
+// elle-cli is there), each has seen the same money and an index that agrees with its table, and
+// txnode check finds nothing.
 func TestHistories(t *testing.T) {
 	rounds := *chaosRounds
 	if rounds == 0 {
@@ -38,14 +41,19 @@ func TestHistories(t *testing.T) {
 		if why == "" {
 			return
 		}
-		t.Logf("cutting processes off: SKIPPED, they are stopped only; this host has no network for the test alone: %s", why)
+		t.Logf("cutting processes off: SKIPPED, they are stopped only; this host has no network for the test alone: %s",
+			why)
 	}
-	h := &histories{chaos: &chaos{t: t, net: net, dir: dir, lease: memberLease, blades: make([]*exec.Cmd, chaosBlades), writers: make([]*exec.Cmd, chaosWriters)}}
+	h := &histories{chaos: &chaos{
+		t: t, net: net, dir: dir, lease: memberLease, blades: make([]*exec.Cmd, chaosBlades),
+		writers: make([]*exec.Cmd, chaosWriters),
+	}}
 	h.serve()
 	h.fill()
 	for i := range h.writers {
 		h.files = append(h.files, filepath.Join(h.dir, "member"+strconv.Itoa(i)))
-		h.writers[i] = h.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s", asMember, h.address, h.files[i], i+2, h.tls))
+		h.writers[i] = h.run(firstWriter+node(i), fmt.Sprintf("%s=%s %s %d %s", asMember, h.address,
+			h.files[i], i+2, h.tls))
 	}
 	h.advance("at the start")
 	h.rand = rand.New(rand.NewPCG(*chaosSeed, 11))
@@ -116,7 +124,10 @@ func (h *histories) advance(what string) {
 
 // around draws a time that is shorter or longer than a deadline of members.
 func (h *histories) around() time.Duration {
-	deadlines := []time.Duration{memberLease, memberLease / 3, 2 * memberLease, memberConnect, memberControl, memberVerb, memberVerb + memberConnect}
+	deadlines := []time.Duration{
+		memberLease, memberLease / 3, 2 * memberLease, memberConnect, memberControl,
+		memberVerb, memberVerb + memberConnect,
+	}
 	d := deadlines[h.rand.IntN(len(deadlines))]
 	return d*7/10 + time.Duration(h.rand.Int64N(int64(d*6/10)))
 }
@@ -157,7 +168,8 @@ func (h *histories) disturb() string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return fmt.Sprintf("%v is cut off %v for %v, %s", n, others, d.Round(time.Millisecond), [...]string{"both ways", "nothing comes back", "nothing goes there", "both ways"}[way])
+	return fmt.Sprintf("%v is cut off %v for %v, %s", n, others, d.Round(time.Millisecond),
+		[...]string{"both ways", "nothing comes back", "nothing goes there", "both ways"}[way])
 }
 
 // judge has members end, and holds what they have recorded against the checkers.
@@ -185,7 +197,8 @@ func (h *histories) judge(rounds int) {
 	}
 	var sum told
 	for _, x := range all {
-		sum.Txns, sum.Failed, sum.Lists = append(sum.Txns, x.Txns...), append(sum.Failed, x.Failed...), append(sum.Lists, x.Lists...)
+		sum.Txns, sum.Failed, sum.Lists = append(sum.Txns, x.Txns...), append(sum.Failed, x.Failed...),
+			append(sum.Lists, x.Lists...)
 		sum.Wrong, sum.Errors, sum.Unknown = append(sum.Wrong, x.Wrong...), sum.Errors+x.Errors, sum.Unknown+x.Unknown
 	}
 	err := errors.Join(
@@ -204,9 +217,11 @@ func (h *histories) judge(rounds int) {
 		ranges += len(sum.Txns[i].Ranges)
 	}
 	if len(sum.Lists) == 0 || ranges == 0 || len(sum.Txns) < 100 {
-		t.Errorf("%d transactions, of them %d of lists, with %d ranges: that proves nothing", len(sum.Txns), len(sum.Lists), ranges)
+		t.Errorf("%d transactions, of them %d of lists, with %d ranges: that proves nothing",
+			len(sum.Txns), len(sum.Lists), ranges)
 	}
-	t.Logf("%d rounds, %d processes: %d transactions, %d of lists, %d ranges; %d ended with an error, %d were asked for their outcomes; no violation: %v",
+	t.Logf("%d rounds, %d processes: %d transactions, %d of lists, %d ranges; %d ended with an error, %d were asked "+
+		"for their outcomes; no violation: %v",
 		rounds, len(h.writers), len(sum.Txns), len(sum.Lists), ranges, sum.Errors, sum.Unknown, err == nil)
 }
 

@@ -29,7 +29,8 @@ func newJoint(t *testing.T, replicas string) *joint {
 		j.blades[i] = start(t, "serve", "--listen", x, "--memory", "256MiB")
 	}
 	start(t, "serve", "--listen", j.catalog, "--catalog", "memory", "--memory", "0")
-	for start(t, "cluster", "init", "--catalog", j.catalog, "--blade", a, "--blade", b, "--replicas", replicas, "--segment-size", "1MiB").end(t) != 0 {
+	for start(t, "cluster", "init", "--catalog", j.catalog, "--blade", a, "--blade", b, "--replicas", replicas,
+		"--segment-size", "1MiB").end(t) != 0 {
 		time.Sleep(10 * time.Millisecond) // until all serve
 	}
 	return j
@@ -39,7 +40,8 @@ func newJoint(t *testing.T, replicas string) *joint {
 func (j *joint) bench(t *testing.T, n int, more ...string) (p *program, members []int) {
 	t.Helper()
 	p = start(t, append([]string{
-		"bench", "smallbank", "--accounts", "300", "--cluster", j.catalog, "--threads", "1", "--warmup", "1ms", "--no-save", "--processes", strconv.Itoa(n),
+		"bench", "smallbank", "--accounts", "300", "--cluster", j.catalog, "--threads", "1", "--warmup", "1ms",
+		"--no-save", "--processes", strconv.Itoa(n),
 	}, more...)...)
 	tasks := "/proc/" + strconv.Itoa(p.Process.Pid) + "/task/"
 	if _, err := os.Stat(tasks + strconv.Itoa(p.Process.Pid) + "/children"); err != nil {
@@ -70,8 +72,8 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// TestBenchProcessDies: when a process of a benchmark is killed, or stands still, the others end long before their run would, and the
-// command says which it was.
+// TestBenchProcessDies: when a process of a benchmark is killed, or stands still, the others end
+// long before their run would, and the command says which it was.
 func TestBenchProcessDies(t *testing.T) {
 	for _, c := range []struct {
 		signal syscall.Signal
@@ -106,15 +108,16 @@ func TestBenchLeaderDies(t *testing.T) {
 	}
 }
 
-// TestBenchBladeDies: the processes of a benchmark measure on when a blade is lost that has copies elsewhere, and the books balance. If
-// it was the only one, each says so.
+// TestBenchBladeDies: the processes of a benchmark measure on when a blade is lost that has copies
+// elsewhere, and the books balance. If it was the only one, each says so.
 func TestBenchBladeDies(t *testing.T) {
 	for i := range 2 {
 		j := newJoint(t, "1")
 		p, _ := j.bench(t, 2, "--duration", "4s")
 		time.Sleep(time.Second)
 		kill(t, j.blades[i].Process.Pid, syscall.SIGKILL)
-		if code := p.end(t); code != 0 || !strings.Contains(p.out.String(), "money is conserved") || !strings.Contains(p.out.String(), "was lost meanwhile") {
+		if code := p.end(t); code != 0 || !strings.Contains(p.out.String(), "money is conserved") ||
+			!strings.Contains(p.out.String(), "was lost meanwhile") {
 			t.Errorf("blade %d: exit code %d, %s%s", i, code, p.out.String(), p.err.String())
 		}
 	}

@@ -40,7 +40,7 @@ type program struct {
 	out, err bytes.Buffer
 }
 
-func start(t *testing.T, args ...string) *program {
+func start(t testing.TB, args ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.Command(os.Args[0], args...)}
 	p.Env = append(os.Environ(), asProgram+"=1", "TXNODE_HISTORY="+filepath.Join(t.TempDir(), "history.db"))
@@ -53,7 +53,7 @@ func start(t *testing.T, args ...string) *program {
 }
 
 // end waits for the process and returns its exit code; -1 if a signal ended it.
-func (p *program) end(t *testing.T) int {
+func (p *program) end(t testing.TB) int {
 	t.Helper()
 	var exit *exec.ExitError
 	if err := p.Wait(); err != nil && !errors.As(err, &exit) {
@@ -65,7 +65,9 @@ func (p *program) end(t *testing.T) int {
 // bench is a benchmark without end on a directory.
 func bench(t *testing.T, dir string, more ...string) *program {
 	t.Helper()
-	return start(t, append([]string{"bench", "smallbank", "--dir", dir, "--accounts", "500", "--warmup", "1ms", "--duration", "1h", "--no-save"}, more...)...)
+	return start(t, append([]string{
+		"bench", "smallbank", "--dir", dir, "--accounts", "500", "--warmup", "1ms", "--duration", "1h", "--no-save",
+	}, more...)...)
 }
 
 // TestOneDirectoryManyProcesses: a directory is used by one process at a time; it
@@ -82,17 +84,20 @@ func TestOneDirectoryManyProcesses(t *testing.T) {
 		}
 		time.Sleep(delay)
 		second := bench(t, dir)
-		if code := second.end(t); code != 1 || strings.Count(second.err.String(), "\n") != 1 || !strings.Contains(second.err.String(), "in use") {
+		if code := second.end(t); code != 1 || strings.Count(second.err.String(), "\n") != 1 ||
+			!strings.Contains(second.err.String(), "in use") {
 			t.Fatalf("a second process: exit code %d, %q", code, second.err.String())
 		}
 		if err := first.Process.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}
-		if code := first.end(t); code != 130 || !strings.HasPrefix(first.err.String(), "txnode: interrupted") || strings.Count(first.err.String(), "\n") != 1 {
+		if code := first.end(t); code != 130 || !strings.HasPrefix(first.err.String(), "txnode: interrupted") ||
+			strings.Count(first.err.String(), "\n") != 1 {
 			t.Fatalf("after an interrupt: exit code %d, %q", code, first.err.String())
 		}
 		out := first.out.String()
-		if strings.Contains(out, "interrupted: these are the results until then") && strings.Contains(out, "the books balance") {
+		if strings.Contains(out, "interrupted: these are the results until then") &&
+			strings.Contains(out, "the books balance") {
 			break
 		}
 		if out != "" || delay > time.Minute {
@@ -110,7 +115,8 @@ func TestOneDirectoryManyProcesses(t *testing.T) {
 	}
 	killed.end(t)
 	again := bench(t, dir, "--duration", "50ms")
-	if code := again.end(t); code != 0 || !strings.Contains(again.out.String(), "(found in the database)") || !strings.Contains(again.out.String(), "the books balance") {
+	if code := again.end(t); code != 0 || !strings.Contains(again.out.String(), "(found in the database)") ||
+		!strings.Contains(again.out.String(), "the books balance") {
 		t.Errorf("after a kill: exit code %d, %s\n%s", code, again.err.String(), again.out.String())
 	}
 	check := start(t, "check", dir)

@@ -20,7 +20,7 @@ type daemon struct {
 	line string // that it says when it serves
 }
 
-func serve(t *testing.T, args ...string) *daemon {
+func serve(t testing.TB, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{Cmd: exec.Command(os.Args[0], append([]string{"serve"}, args...)...)}
 	d.Env = append(os.Environ(), asProgram+"=1")
@@ -40,7 +40,7 @@ func serve(t *testing.T, args ...string) *daemon {
 }
 
 // stop ends the process with a signal, and returns its exit code.
-func (d *daemon) stop(t *testing.T, with os.Signal) int {
+func (d *daemon) stop(t testing.TB, with os.Signal) int {
 	t.Helper()
 	if err := d.Process.Signal(with); err != nil {
 		t.Fatal(err)
@@ -52,8 +52,8 @@ func (d *daemon) stop(t *testing.T, with os.Signal) int {
 	return d.ProcessState.ExitCode()
 }
 
-// TestServedBladesSurviveAKill: blades in files have what was written after SIGKILL, and count as others: other keys, another
-// incarnation. Blades in memory are empty.
+// TestServedBladesSurviveAKill: blades in files have what was written after SIGKILL, and count as
+// others: other keys, another incarnation. Blades in memory are empty.
 func TestServedBladesSurviveAKill(t *testing.T) {
 	dir, err := os.MkdirTemp("", "serve") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
@@ -113,7 +113,8 @@ func TestServedBladesSurviveAKill(t *testing.T) {
 			t.Errorf("kept=%v: %v, %v", kept, got, err)
 		}
 		for i := range after {
-			if after[i].Size != before[i].Size || after[i].Incarnation <= before[i].Incarnation || after[i].Key == before[i].Key {
+			if after[i].Size != before[i].Size || after[i].Incarnation <= before[i].Incarnation ||
+				after[i].Key == before[i].Key {
 				t.Errorf("blade %d was %+v and is %+v", i, before[i], after[i])
 			}
 		}

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// Processes that are silent: writers are killed one by one, and another takes each one's place. The test measures how long each one stays
-// registered, and how many were taken for dead that are alive, beside goroutines that keep the processors busy.
+// Processes that are silent: writers are killed one by one, and another takes each one's place. The
+// test measures how long each one stays registered, and how many were taken for dead that are
+// alive, beside goroutines that keep the processors busy.
 
 var (
 	silenceRounds = flag.Int("silence.rounds", 2, "how many writers are killed")
@@ -25,8 +26,8 @@ var (
 // registrations follows which processes have a database open.
 type registrations struct {
 	t   *testing.T
-	cat memory.Catalog
-	rev memory.Revision
+	cat layout.Catalog
+	rev layout.Revision
 	ids []uint32
 	// ended is how many registrations have ended.
 	ended int
@@ -43,7 +44,7 @@ func (r *registrations) next(patience time.Duration) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	l, err2 := memory.LoadLayout(r.cat)
+	l, err2 := layout.LoadLayout(r.cat)
 	if err != nil || err2 != nil {
 		r.t.Fatal(err, err2)
 	}
@@ -65,7 +66,9 @@ func (r *registrations) next(patience time.Duration) {
 
 // TestSilentProcesses: see above.
 func TestSilentProcesses(t *testing.T) {
-	c := &chaos{t: t, lease: *silenceLease, spin: *silenceSpin, blades: make([]*exec.Cmd, 2), writers: make([]*exec.Cmd, 3)}
+	c := &chaos{
+		t: t, lease: *silenceLease, spin: *silenceSpin, blades: make([]*exec.Cmd, 2), writers: make([]*exec.Cmd, 3),
+	}
 	c.begin()
 	cat, err := cluster.DialCatalog(t.Context(), c.address, cluster.Options{})
 	if err != nil {
@@ -90,11 +93,15 @@ func TestSilentProcesses(t *testing.T) {
 		took = append(took, time.Since(killed))
 		c.startWriter(i)
 		c.goOn("after a writer was killed")
-		c.await("not all writers are registered", func() bool { r.next(time.Second); return len(r.ids) == len(c.writers) })
+		c.await("not all writers are registered", func() bool {
+			r.next(time.Second)
+			return len(r.ids) == len(c.writers)
+		})
 		time.Sleep(time.Second)
 	}
 	c.audit("at the end")
 	slices.Sort(took)
-	t.Logf("lease %v: %d registrations of %d processes ended within %v while all were alive, and the catalog changed %d times; dead ones ended after %v",
+	t.Logf("lease %v: %d registrations of %d processes ended within %v while all were alive, and the catalog changed "+
+		"%d times; dead ones ended after %v",
 		c.lease, alarms, len(c.writers), quiet.Round(time.Millisecond), changes, took)
 }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 const (
@@ -27,12 +27,12 @@ const (
 	adviseBytes = 4 << 20
 
 	tagShift  = 48
-	classMask = memory.BlockAlign - 1
+	classMask = layout.BlockAlign - 1
 	addrMask  = 1<<tagShift - 1 - classMask
 )
 
 // A class must fit where the alignment leaves zeros.
-var _ [memory.BlockAlign - memory.NumClasses]byte
+var _ [layout.BlockAlign - layout.NumClasses]byte
 
 type line [ways]uint64
 
@@ -50,7 +50,9 @@ type table struct {
 
 func (c *Cache) newTable(bytes int) *table {
 	n := bytes / lineSize
-	t := &table{lines: make([]line, n), high: make([]atomic.Uint64, n), mask: uint64(n - 1), bits: uint(bits.Len(uint(n - 1)))}
+	t := &table{
+		lines: make([]line, n), high: make([]atomic.Uint64, n), mask: uint64(n - 1), bits: uint(bits.Len(uint(n - 1))),
+	}
 	if c.advise != nil && bytes >= adviseBytes {
 		c.advise(unsafe.Slice((*byte)(unsafe.Pointer(&t.lines[0])), bytes))
 	}
@@ -89,10 +91,10 @@ type Entry uint64
 func (e Entry) Is(hash uint64) bool { return (uint64(e)^hash)>>tagShift == 0 && e != 0 }
 
 // Addr returns the address of the block.
-func (e Entry) Addr() memory.Addr { return memory.Addr(e & addrMask) }
+func (e Entry) Addr() layout.Addr { return layout.Addr(e & addrMask) }
 
 // Class returns the class of the block.
-func (e Entry) Class() memory.Class { return memory.Class(e & classMask) }
+func (e Entry) Class() layout.Class { return layout.Class(e & classMask) }
 
 // First is Lookup in the word where most entries are: if what it returns Is not that
 // of the hash, Lookup has to look.
@@ -103,12 +105,12 @@ func (c *Cache) First(hash uint64) Entry {
 
 // Lookup returns where the block of the key with this hash was last seen. The
 // caller verifies the block.
-func (c *Cache) Lookup(hash uint64) (memory.Addr, memory.Class, bool) {
+func (c *Cache) Lookup(hash uint64) (layout.Addr, layout.Class, bool) {
 	t := c.tab.Load()
 	l := &t.lines[hash&t.mask]
 	tag := hash >> tagShift
 	if e := atomic.LoadUint64(&l[tag%ways]); e>>tagShift == tag && e != 0 {
-		return memory.Addr(e & addrMask), memory.Class(e & classMask), true
+		return layout.Addr(e & addrMask), layout.Class(e & classMask), true
 	}
 	if a, class, ok := l.search(tag); ok {
 		return a, class, true
@@ -121,7 +123,7 @@ func (c *Cache) Lookup(hash uint64) (memory.Addr, memory.Class, bool) {
 
 // lookupOlder looks into the table that t has taken the place of, and brings over
 // what it finds.
-func (c *Cache) lookupOlder(t *table, hash uint64) (memory.Addr, memory.Class, bool) {
+func (c *Cache) lookupOlder(t *table, hash uint64) (layout.Addr, layout.Class, bool) {
 	o := t.older.Load()
 	if o == nil {
 		return 0, 0, false
@@ -135,10 +137,10 @@ func (c *Cache) lookupOlder(t *table, hash uint64) (memory.Addr, memory.Class, b
 
 // search looks for a tag in all ways of a line. An entry prefers the way that its
 // tag names, so most lookups end before.
-func (l *line) search(tag uint64) (memory.Addr, memory.Class, bool) {
+func (l *line) search(tag uint64) (layout.Addr, layout.Class, bool) {
 	for i := range l {
 		if e := atomic.LoadUint64(&l[i]); e>>tagShift == tag && e != 0 {
-			return memory.Addr(e & addrMask), memory.Class(e & classMask), true
+			return layout.Addr(e & addrMask), layout.Class(e & classMask), true
 		}
 	}
 	return 0, 0, false
@@ -153,8 +155,8 @@ func (c *Cache) Prefetch(hash uint64) {
 
 // Store remembers the block of the key with this hash. The address is that of a
 // block: 64-byte aligned and not zero; the class is one of memory's.
-func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
-	if a == 0 || uint64(a)&^addrMask != 0 || class >= memory.NumClasses || c.maxLines == 0 {
+func (c *Cache) Store(hash uint64, a layout.Addr, class layout.Class) {
+	if a == 0 || uint64(a)&^addrMask != 0 || class >= layout.NumClasses || c.maxLines == 0 {
 		return
 	}
 	t := c.tab.Load()
@@ -165,7 +167,8 @@ func (c *Cache) Store(hash uint64, a memory.Addr, class memory.Class) {
 		t.move(o)
 		return
 	}
-	if evicted && e>>6%sample == 0 && len(t.lines) < c.maxLines && t.evicted.Add(sample) >= uint64(len(t.lines)*ways/growAfter) {
+	if evicted && e>>6%sample == 0 && len(t.lines) < c.maxLines &&
+		t.evicted.Add(sample) >= uint64(len(t.lines)*ways/growAfter) {
 		n := c.newTable(2 * len(t.lines) * lineSize)
 		n.older.Store(t)
 		c.tab.CompareAndSwap(t, n)
@@ -189,7 +192,7 @@ func (t *table) move(o *table) {
 }
 
 // Drop forgets that the block of the key with this hash is at a.
-func (c *Cache) Drop(hash uint64, a memory.Addr) {
+func (c *Cache) Drop(hash uint64, a layout.Addr) {
 	t := c.tab.Load()
 	if o := t.older.Load(); o != nil {
 		o.drop(hash, a) // before it can come over
@@ -265,11 +268,11 @@ func (t *table) set(hash uint64, i int, e uint64) {
 	}
 }
 
-func (t *table) drop(hash uint64, a memory.Addr) {
+func (t *table) drop(hash uint64, a layout.Addr) {
 	l := &t.lines[hash&t.mask]
 	for i := range l {
 		e := atomic.LoadUint64(&l[i])
-		if e>>tagShift == hash>>tagShift && memory.Addr(e&addrMask) == a {
+		if e>>tagShift == hash>>tagShift && layout.Addr(e&addrMask) == a {
 			atomic.CompareAndSwapUint64(&l[i], e, 0)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"txnode/index/addrcache"
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 func mix(z uint64) uint64 {
@@ -18,17 +18,17 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-func addr(i uint64) memory.Addr {
-	return memory.MakeAddr(memory.SegmentID(1+i%(memory.MaxSegments-1)), uint32(mix(i))&(memory.MaxSegmentSize-1)&^63)
+func addr(i uint64) layout.Addr {
+	return layout.MakeAddr(layout.SegmentID(1+i%(layout.MaxSegments-1)), uint32(mix(i))&(layout.MaxSegmentSize-1)&^63)
 }
 
-func class(i uint64) memory.Class { return memory.Class(i % memory.NumClasses) }
+func class(i uint64) layout.Class { return layout.Class(i % layout.NumClasses) }
 
 func Example() {
 	c := addrcache.New(1 << 20)
-	c.Store(0xfeed, memory.MakeAddr(3, 0x40), 2)
+	c.Store(0xfeed, layout.MakeAddr(3, 0x40), 2)
 	fmt.Println(c.Lookup(0xfeed))
-	c.Drop(0xfeed, memory.MakeAddr(3, 0x40))
+	c.Drop(0xfeed, layout.MakeAddr(3, 0x40))
 	fmt.Println(c.Lookup(0xfeed))
 	// Output:
 	// seg 3 +0x40 2 true
@@ -211,7 +211,8 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func TestEntryLayout(t *testing.T) {
-	if unsafe.Sizeof(memory.Addr(0)) != 8 || memory.AddrBits != 48 || memory.BlockAlign != 64 || memory.NumClasses > 64 {
+	if unsafe.Sizeof(layout.Addr(0)) != 8 || layout.AddrBits != 48 || layout.BlockAlign != 64 ||
+		layout.NumClasses > 64 {
 		t.Fatal("the entry's fields no longer fit a word")
 	}
 }

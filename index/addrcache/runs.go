@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 const (
@@ -54,7 +54,9 @@ type runTable struct {
 	words []uint64
 	mask  uint64 // pages - 1
 
-	spent atomic.Uint64            // entries that were empty before, and keys that found no room: half as many as entries make it double
+	// entries that were empty before, and keys that found no room: half as many as
+	// entries make it double
+	spent atomic.Uint64
 	older atomic.Pointer[runTable] // of half the size, until its entries have come over
 	moved atomic.Uint64            // lines of older that somebody has brought over, or is about to
 }
@@ -132,15 +134,15 @@ func (e runEntry) stride() int64 { return int64(e.keys<<lowTagBits) >> (64 - str
 func (e runEntry) mask() uint32 { return uint32(e.keys) }
 
 // at is where key number i is.
-func (e runEntry) at(i uint64) memory.Addr {
-	return memory.Addr((e.where&addrMask + uint64(e.stride())*memory.BlockAlign*i) & addrMask)
+func (e runEntry) at(i uint64) layout.Addr {
+	return layout.Addr((e.where&addrMask + uint64(e.stride())*layout.BlockAlign*i) & addrMask)
 }
 
-func (e runEntry) class() memory.Class { return memory.Class(e.where & classMask) }
+func (e runEntry) class() layout.Class { return layout.Class(e.where & classMask) }
 
 // makeEntry makes an entry of key number i at an address.
-func makeEntry(h, i uint64, a memory.Addr, class memory.Class, stride int64, mask uint32) runEntry {
-	base := (uint64(a) - uint64(stride)*memory.BlockAlign*i) & addrMask
+func makeEntry(h, i uint64, a layout.Addr, class layout.Class, stride int64, mask uint32) runEntry {
+	base := (uint64(a) - uint64(stride)*layout.BlockAlign*i) & addrMask
 	return runEntry{
 		where: h>>lowTagBits<<tagShift | base | uint64(class),
 		keys:  h<<lowTagShift | uint64(stride)&(1<<strideBits-1)<<strideShift | uint64(mask),
@@ -148,7 +150,7 @@ func makeEntry(h, i uint64, a memory.Addr, class memory.Class, stride int64, mas
 }
 
 // Lookup returns where the block of a key should be. The caller verifies it.
-func (r *Runs) Lookup(table uint16, key uint64) (memory.Addr, memory.Class, bool) {
+func (r *Runs) Lookup(table uint16, key uint64) (layout.Addr, layout.Class, bool) {
 	if r.score[table%scores].Load() <= 0 {
 		return 0, 0, false
 	}
@@ -177,7 +179,7 @@ func (r *Runs) Prefetch(table uint16, key uint64) bool {
 }
 
 // elsewhere is Lookup in the other entries of the line, and in the table before.
-func (t *runTable) elsewhere(h, i uint64) (memory.Addr, memory.Class, bool) {
+func (t *runTable) elsewhere(h, i uint64) (layout.Addr, layout.Class, bool) {
 	if a, class, ok := t.lookup(h, i); ok {
 		return a, class, ok
 	}
@@ -187,7 +189,7 @@ func (t *runTable) elsewhere(h, i uint64) (memory.Addr, memory.Class, bool) {
 	return 0, 0, false
 }
 
-func (t *runTable) lookup(h, i uint64) (memory.Addr, memory.Class, bool) {
+func (t *runTable) lookup(h, i uint64) (layout.Addr, layout.Class, bool) {
 	l, _ := t.line(h)
 	for w := uint64(0); w < ways; w += entryWords {
 		if e := load(l, w); e.keys>>i&1 != 0 && e.of(h) {
@@ -199,8 +201,8 @@ func (t *runTable) lookup(h, i uint64) (memory.Addr, memory.Class, bool) {
 
 // Store remembers the block of a key, and reports whether Lookup will find it: if
 // not, it is to be stored elsewhere. The address is that of a block.
-func (r *Runs) Store(table uint16, key uint64, a memory.Addr, class memory.Class) bool {
-	if a == 0 || uint64(a)&^addrMask != 0 || class >= memory.NumClasses || r.maxPages == 0 {
+func (r *Runs) Store(table uint16, key uint64, a layout.Addr, class layout.Class) bool {
+	if a == 0 || uint64(a)&^addrMask != 0 || class >= layout.NumClasses || r.maxPages == 0 {
 		return false
 	}
 	s := &r.score[table%scores]
@@ -221,7 +223,8 @@ func (r *Runs) Store(table uint16, key uint64, a memory.Addr, class memory.Class
 	case n != fits && n != crowded && score > -scoreMax:
 		s.Store(score - 1)
 	}
-	if (n == begins || n == crowded) && o == nil && t.spent.Add(1) >= uint64(len(t.words)/entryWords/2) && len(t.words) < r.maxPages*pageWords {
+	if (n == begins || n == crowded) && o == nil && t.spent.Add(1) >= uint64(len(t.words)/entryWords/2) &&
+		len(t.words) < r.maxPages*pageWords {
 		r.grow(t)
 	}
 	return score > 0 && (n == fits || n == begins || n == replaces)
@@ -248,7 +251,7 @@ const (
 )
 
 // note remembers the block of key number i of a run, unless it strays or is crowded out.
-func (t *runTable) note(h, i uint64, a memory.Addr, class memory.Class) noted {
+func (t *runTable) note(h, i uint64, a layout.Addr, class layout.Class) noted {
 	l, first := t.line(h)
 	const none = ways
 	free, single, alone, own, found := uint64(none), uint64(none), uint64(none), 0, false
@@ -301,9 +304,9 @@ func (t *runTable) note(h, i uint64, a memory.Addr, class memory.Class) noted {
 }
 
 // pair makes an entry with one key one of two, if those can be neighbours.
-func (l *line) pair(w uint64, e runEntry, h, i uint64, a memory.Addr, class memory.Class) bool {
+func (l *line) pair(w uint64, e runEntry, h, i uint64, a layout.Addr, class layout.Class) bool {
 	j := uint64(bits.TrailingZeros32(e.mask()))
-	lines := (int64(a) - int64(e.at(j))) / memory.BlockAlign
+	lines := (int64(a) - int64(e.at(j))) / layout.BlockAlign
 	n := int64(i) - int64(j)
 	const bound = 1 << (strideBits - 1)
 	if s := lines / n; lines == s*n && s != 0 && s >= -bound && s < bound && e.class() == class {
@@ -349,7 +352,7 @@ func (t *runTable) bring(l *line) {
 }
 
 // Drop forgets that the block of a key is at a.
-func (r *Runs) Drop(table uint16, key uint64, a memory.Addr) {
+func (r *Runs) Drop(table uint16, key uint64, a layout.Addr) {
 	h, i := runOf(table, key)
 	t := r.tab.Load()
 	if o := t.older.Load(); o != nil {
@@ -358,7 +361,7 @@ func (r *Runs) Drop(table uint16, key uint64, a memory.Addr) {
 	t.drop(h, i, a)
 }
 
-func (t *runTable) drop(h, i uint64, a memory.Addr) {
+func (t *runTable) drop(h, i uint64, a layout.Addr) {
 	l, _ := t.line(h)
 	for w := uint64(0); w < ways; w += entryWords {
 		if e := load(l, w); e.keys>>i&1 != 0 && e.of(h) && e.at(i) == a {

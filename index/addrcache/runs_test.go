@@ -10,19 +10,19 @@ import (
 
 	"txnode/index/addrcache"
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // inOrder is where key number k lies when keys of two tables were inserted in turn.
-func inOrder(table uint16, k uint64) memory.Addr {
+func inOrder(table uint16, k uint64) layout.Addr {
 	block := 2*k + uint64(table)
-	return memory.MakeAddr(memory.SegmentID(1+block>>20), uint32(block&(1<<20-1))*64)
+	return layout.MakeAddr(layout.SegmentID(1+block>>20), uint32(block&(1<<20-1))*64)
 }
 
 func ExampleRuns() {
 	r := addrcache.NewRuns(1 << 20)
 	for key := range uint64(5) {
-		r.Store(1, key, memory.MakeAddr(3, uint32(key)*192), 0)
+		r.Store(1, key, layout.MakeAddr(3, uint32(key)*192), 0)
 	}
 	fmt.Println(r.Lookup(1, 4))
 	fmt.Println(r.Lookup(1, 5))
@@ -84,7 +84,7 @@ func TestRunsAgainstMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, keys := range []uint64{100, 5000, 200_000} {
 		r := addrcache.NewRuns(1 << 20)
-		truth := map[uint64]memory.Addr{}
+		truth := map[uint64]layout.Addr{}
 		found, kept := 0, 0
 		for step := range 400_000 {
 			k := rng.Uint64N(keys)
@@ -190,7 +190,8 @@ func TestRunsConcurrent(t *testing.T) {
 				default:
 					r.Store(0, k, inOrder(0, k), 0)
 				}
-				if a, class, ok := r.Lookup(0, k); ok && (uint64(a)%memory.BlockAlign != 0 || uint64(a)>>memory.AddrBits != 0 || class >= memory.NumClasses) {
+				if a, class, ok := r.Lookup(0, k); ok && (uint64(a)%layout.BlockAlign != 0 ||
+					uint64(a)>>layout.AddrBits != 0 || class >= layout.NumClasses) {
 					t.Errorf("found %#x, class %d", uint64(a), class)
 				}
 			}
@@ -230,7 +231,7 @@ func BenchmarkRunsLookup(b *testing.B) {
 			for k := range n {
 				r.Store(0, k, inOrder(0, k), 0)
 			}
-			rng, sum := rand.New(rand.NewPCG(1, 1)), memory.Addr(0)
+			rng, sum := rand.New(rand.NewPCG(1, 1)), layout.Addr(0)
 			var key [8]byte
 			for b.Loop() {
 				binary.LittleEndian.PutUint64(key[:], rng.Uint64N(n))

@@ -11,16 +11,17 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // smallKeys are five keys, some of which are prefixes of others.
 var smallKeys = []string{"a", "ab", "aba", "b", "ba"}
 
-// TestEverySequence applies every sequence of eight changes of five keys, in leaves of two rows or three values, with merges of
-// empty leaves and without, and compares each state with a map and each image with its slow twin. A
-// state that has been reached before, with at least as many changes to go, is not looked at again.
+// TestEverySequence applies every sequence of eight changes of five keys, in leaves of two rows or
+// three, with merges of empty leaves and without, and compares each state with a map and each image
+// with its slow twin. A state that has been reached before, with at least as many changes to go, is
+// not looked at again.
 func TestEverySequence(t *testing.T) {
 	depth := 8
 	if testing.Short() {
@@ -29,9 +30,6 @@ func TestEverySequence(t *testing.T) {
 	for _, merges := range []bool{false, true} {
 		for _, entries := range []int{2, 3} {
 			g := blink.Geometry{MaxKey: 8, MaxEntries: entries}
-			if g.Inline = entries == 3; g.Inline {
-				g.MaxValue = 4
-			}
 			s := sequences{t: t, merges: merges, reached: map[string]int{}}
 			s.walk(newLevel(t, fit(t, g)), map[string]blink.Change{}, depth)
 			t.Logf("%s, merges %v: %d changes of %d states", kindName(g), merges, s.changes, len(s.reached))
@@ -65,8 +63,8 @@ func (s *sequences) walk(l level, want map[string]blink.Change, depth int) {
 			s.changes++
 			next, model := l.clone(), maps.Clone(want)
 			c := blink.Change{Op: op, Key: []byte(key)}
-			if payloadFor(l.g, 0, &c, 1+2*i); found && equalPayload(c, old) {
-				payloadFor(l.g, 0, &c, 2+2*i)
+			if payloadFor(&c, 1+2*i); found && equalPayload(c, old) {
+				payloadFor(&c, 2+2*i)
 			}
 			next.step(s.t, &s.b, model, c)
 			if at := next.find(c.Key); s.merges && at > 0 && next.nodes[at].Count() == 0 {
@@ -78,7 +76,8 @@ func (s *sequences) walk(l level, want map[string]blink.Change, depth int) {
 	}
 }
 
-// TestEveryList applies every list of changes of five keys at once to every set of them in one leaf.
+// TestEveryList applies every list of changes of five keys at once to every set of them in one
+// leaf.
 func TestEveryList(t *testing.T) {
 	for _, limit := range []int{2, 3, 0} {
 		g := fit(t, blink.Geometry{MaxKey: 8, MaxEntries: limit})
@@ -89,7 +88,7 @@ func TestEveryList(t *testing.T) {
 			for i, key := range smallKeys {
 				if set>>i&1 != 0 {
 					c := blink.Change{Key: []byte(key)}
-					payloadFor(g, 0, &c, i+1)
+					payloadFor(&c, i+1)
 					l.step(t, &b, want, c)
 				}
 			}
@@ -101,7 +100,7 @@ func TestEveryList(t *testing.T) {
 				model := maps.Clone(want)
 				for i, digit := 0, list; i < len(smallKeys); i, digit = i+1, digit/3 {
 					c := blink.Change{Op: blink.Put, Key: []byte(smallKeys[i])}
-					payloadFor(g, 0, &c, 10+i)
+					payloadFor(&c, 10+i)
 					switch _, found := model[smallKeys[i]]; {
 					case digit%3 == 1:
 						model[smallKeys[i]] = c
@@ -169,21 +168,19 @@ var keyShapes = map[string]func(r *rand.Rand, n int) []byte{
 	},
 }
 
-// geometries have every kind of leaf with the shortest, longest and some other keys.
+// geometries have the shortest, longest and some other keys.
 func geometries(t testing.TB) []blink.Geometry {
 	var all []blink.Geometry
 	for _, key := range []int{1, 8, 33, record.MaxKey} {
 		for _, entries := range []int{0, 2, 5} {
 			all = append(all, fit(t, blink.Geometry{MaxKey: key, MaxEntries: entries}))
-			all = append(all, fit(t, blink.Geometry{MaxKey: key, MaxEntries: entries, Inline: true}))
-			all = append(all, fit(t, blink.Geometry{MaxKey: key, MaxEntries: entries, Inline: true, MaxValue: 700}))
 		}
 	}
 	return all
 }
 
-// TestRandomSequences applies long sequences of changes, one at a time and in lists, with keys of all
-// shapes, and now and then a merge of any two neighbours.
+// TestRandomSequences applies long sequences of changes, one at a time and in lists, with keys of
+// all shapes, and now and then a merge of any two neighbours.
 func TestRandomSequences(t *testing.T) {
 	steps := 500
 	if testing.Short() {
@@ -208,7 +205,7 @@ func TestRandomSequences(t *testing.T) {
 						if keys := slices.Sorted(maps.Keys(want)); len(keys) > 0 && r.IntN(3) == 0 {
 							c.Key = []byte(keys[r.IntN(len(keys))])
 						}
-						payloadFor(g, 0, &c, number%5000)
+						payloadFor(&c, number%5000)
 						l.step(t, &b, want, c)
 					}
 					if number%50 == 0 {
@@ -221,8 +218,10 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// randomList is a list of changes that n can take: puts of keys that are drawn, deletes of keys that it has.
-func randomList(r *rand.Rand, g blink.Geometry, n blink.Node, draw func(*rand.Rand, int) []byte, number int) []blink.Change {
+// randomList is a list of changes that n can take: puts of keys that are drawn, deletes
+// of keys that it has.
+func randomList(r *rand.Rand, g blink.Geometry, n blink.Node, draw func(*rand.Rand, int) []byte,
+	number int) []blink.Change {
 	var changes []blink.Change
 	for i := range 1 + r.IntN(20) {
 		c := blink.Change{Op: blink.Put, Key: draw(r, g.MaxKey)}
@@ -230,7 +229,7 @@ func randomList(r *rand.Rand, g blink.Geometry, n blink.Node, draw func(*rand.Ra
 			c = blink.Change{Op: blink.Delete, Key: n.AppendKey(nil, r.IntN(n.Count()))}
 		}
 		if n.Cover(c.Key) == blink.Here {
-			payloadFor(g, 0, &c, (number*20+i)%5000)
+			payloadFor(&c, (number*20+i)%5000)
 			changes = append(changes, c)
 		}
 	}
@@ -286,8 +285,9 @@ func withRow(key string, i int) blink.Change {
 	return blink.Change{Op: blink.Put, Key: []byte(key + string(rune('a'+i))), Addr: addrOf(i + 1), Class: 3}
 }
 
-// TestAppendsFill inserts keys in order, one at a time and in lists: every leaf but the last is then full. The
-// prefix of all but the first, whose low fence is empty, has six or seven of the eight bytes.
+// TestAppendsFill inserts keys in order, one at a time and in lists: every leaf but the last
+// is then full. The prefix of all but the first, whose low fence is empty, has six or seven
+// of the eight bytes.
 func TestAppendsFill(t *testing.T) {
 	g := fit(t, blink.Geometry{MaxKey: 8})
 	full := func(suffix int) int {
@@ -300,7 +300,7 @@ func TestAppendsFill(t *testing.T) {
 			var changes []blink.Change
 			for i := at; i < at+batch; i++ {
 				c := blink.Change{Key: []byte{0, 0, 0, 0, 0, 0, byte(i >> 8), byte(i)}}
-				payloadFor(g, 0, &c, i+1)
+				payloadFor(&c, i+1)
 				changes = append(changes, c)
 			}
 			l.list(t, &b, want, changes)
@@ -312,16 +312,18 @@ func TestAppendsFill(t *testing.T) {
 				most = full(2)
 			}
 			if n.Count() < most || i > 0 && len(n.Prefix()) < 6 {
-				t.Errorf("lists of %d: leaf %d of %d has %d entries and prefix %x; %d entries fit", batch, i, len(l.nodes), n.Count(), n.Prefix(), most)
+				t.Errorf("lists of %d: leaf %d of %d has %d entries and prefix %x; %d entries fit",
+					batch, i, len(l.nodes), n.Count(), n.Prefix(), most)
 			}
 		}
-		t.Logf("lists of %d: %d leaves, %d entries in the first, %d in the second", batch, len(l.nodes), l.nodes[0].Count(), l.nodes[1].Count())
+		t.Logf("lists of %d: %d leaves, %d entries in the first, %d in the second",
+			batch, len(l.nodes), l.nodes[0].Count(), l.nodes[1].Count())
 	}
 }
 
-// TestAppendsOfOthers fills the last leaf with keys of a common prefix of any length, and puts a key behind
-// them that does not have it. One change makes two images, however much room the entries would take
-// without the prefix; level.apply checks that.
+// TestAppendsOfOthers fills the last leaf with keys of a common prefix of any length, and puts a
+// key behind them that does not have it. One change makes two images, however much room the entries
+// would take without the prefix; level.apply checks that.
 func TestAppendsOfOthers(t *testing.T) {
 	for _, longest := range []int{8, 100, 1024} {
 		for _, entries := range []int{0, 5} {
@@ -342,7 +344,7 @@ func testAppendOfOther(t *testing.T, g blink.Geometry, prefix []byte) {
 	l, want := newLevel(t, g), map[string]blink.Change{}
 	step := func(l *level, want map[string]blink.Change, key []byte) {
 		c := blink.Change{Op: blink.Put, Key: key}
-		payloadFor(g, 0, &c, len(want)+1)
+		payloadFor(&c, len(want)+1)
 		l.step(t, &b, want, c)
 	}
 	// One key after the other, until the second split. What was just before it are leaves that are
@@ -371,8 +373,8 @@ func testAppendOfOther(t *testing.T, g blink.Geometry, prefix []byte) {
 	}
 }
 
-// TestOrders inserts 8-byte keys in several orders, and compares the average number of entries of a leaf
-// with what fits: 54 without a prefix, 83 with six bytes less.
+// TestOrders inserts 8-byte keys in several orders, and compares the average number of entries of a
+// leaf with what fits: 54 without a prefix, 83 with six bytes less.
 func TestOrders(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var counters [20]uint64
@@ -403,7 +405,7 @@ func TestOrders(t *testing.T) {
 			l, want := newLevel(t, g), map[string]blink.Change{}
 			for i := range 6000 {
 				c := blink.Change{Key: binary.BigEndian.AppendUint64(nil, c.key(i))}
-				payloadFor(g, 0, &c, i+1)
+				payloadFor(&c, i+1)
 				l.step(t, &b, want, c)
 			}
 			l.check(t, want)
@@ -415,22 +417,21 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestCutFits has a leaf whose shortest separator, long as it is, would leave a part that does not fit.
+// TestCutFits has a leaf whose shortest separator, long as it is, would leave a part
+// that does not fit.
 func TestCutFits(t *testing.T) {
-	g := fit(t, blink.Geometry{MaxKey: 1024, Inline: true, MaxValue: 479})
-	entry := func(end string, size, value int) blink.Change {
+	g := fit(t, blink.Geometry{MaxKey: 1024})
+	entry := func(end string, size int) blink.Change {
 		key := strings.Repeat("m", 1000-len(end)/2) + end
 		key += strings.Repeat("x", size-len(key))
-		return blink.Change{Key: []byte(key), Version: 2, Value: make([]byte, value)}
+		return blink.Change{Key: []byte(key), Addr: addrOf(1)}
 	}
-	c := contents{inline: true, low: strings.Repeat("a", 1024), high: "z", right: addrOf(2), entries: []blink.Change{
-		entry("0", 1001, 0), entry("1", 1024, 479), entry("2", 1024, 479), entry("4", 1024, 479), entry("nn", 1024, 479),
+	c := contents{low: strings.Repeat("a", 1024), high: "z", right: addrOf(2), entries: []blink.Change{
+		entry("0", 1001), entry("1", 1024), entry("2", 1024), entry("4", 1024), entry("nn", 1024),
 	}}
-	if size := len(c.encode()); size < g.Room()-20 {
-		t.Fatalf("%d bytes do not fill a room of %d", size, g.Room())
-	}
 	var b blink.Builder
-	if images, err := b.Apply(g, decode(t, g, c.encode()), []blink.Change{entry("3", 1024, 479)}); err != nil || images != 2 {
+	if images, err := b.Apply(g, decode(t, g, c.encode()), []blink.Change{entry("3", 1024)}); err != nil ||
+		images != 2 {
 		t.Fatalf("%d images, %v", images, err)
 	}
 }
@@ -446,7 +447,7 @@ func TestListOverAll(t *testing.T) {
 				var changes []blink.Change
 				for i := range old + more {
 					c := blink.Change{Op: blink.Put, Key: append(bytes.Repeat([]byte{'k'}, 148), byte(i))}
-					payloadFor(g, 0, &c, i+1)
+					payloadFor(&c, i+1)
 					if i >= more/2 && i < more/2+old {
 						l.step(t, &b, want, c)
 						if deletes {
@@ -462,16 +463,18 @@ func TestListOverAll(t *testing.T) {
 	}
 }
 
-// TestInner applies separators to inner nodes: the first cannot be removed, splits cut at whole separators.
+// TestInner applies separators to inner nodes: the first cannot be removed, splits cut
+// at whole separators.
 func TestInner(t *testing.T) {
 	for _, limit := range []int{0, 2, 3} {
 		g := fit(t, blink.Geometry{MaxKey: 40, MaxEntries: limit})
 		var b blink.Builder
 		root := decode(t, g, blink.AppendRoot(nil, 1, addrOf(1), []byte("m"), addrOf(2)))
-		if _, err := b.Apply(g, root, []blink.Change{{Op: blink.Delete, Key: []byte{}}}); !errors.Is(err, blink.ErrChange) {
+		if _, err := b.Apply(g, root, []blink.Change{{Op: blink.Delete, Key: []byte{}}}); !errors.Is(err,
+			blink.ErrChange) {
 			t.Fatalf("delete of the first separator: %v", err)
 		}
-		l := level{g: g, nodes: []blink.Node{root}, addrs: []memory.Addr{addrOf(9000)}, next: 9001}
+		l := level{g: g, nodes: []blink.Node{root}, addrs: []layout.Addr{addrOf(9000)}, next: 9001}
 		want := map[string]blink.Change{"": {Addr: addrOf(1)}, "m": {Addr: addrOf(2)}}
 		r := rand.New(rand.NewPCG(3, uint64(limit)))
 		for i := range 500 {
@@ -488,7 +491,8 @@ func TestInner(t *testing.T) {
 			l.check(t, want)
 		}
 		for _, n := range l.nodes {
-			if n.ChildAbove(blink.End()) != n.Count()-1 || n.ChildBelow(blink.End()) != n.Count()-1 || n.ChildAbove(blink.Bound{}) != 0 {
+			if n.ChildAbove(blink.End()) != n.Count()-1 || n.ChildBelow(blink.End()) != n.Count()-1 ||
+				n.ChildAbove(blink.Bound{}) != 0 {
 				t.Fatal("the ends of the key space")
 			}
 			for i := range n.Count() {
@@ -507,8 +511,7 @@ func TestInner(t *testing.T) {
 // TestImpossibleChanges gives each change that no node can take.
 func TestImpossibleChanges(t *testing.T) {
 	rows := fit(t, blink.Geometry{MaxKey: 8})
-	values := fit(t, blink.Geometry{MaxKey: 8, Inline: true, MaxValue: 4})
-	good := blink.Change{Op: blink.Put, Key: []byte("k"), Addr: addrOf(1), Version: 2}
+	good := blink.Change{Op: blink.Put, Key: []byte("k"), Addr: addrOf(1)}
 	with := func(f func(*blink.Change)) blink.Change {
 		c := good
 		f(&c)
@@ -523,28 +526,35 @@ func TestImpossibleChanges(t *testing.T) {
 		want    error
 	}{
 		{"good", rows, nil, []blink.Change{good}, nil},
-		{"good value", values, nil, []blink.Change{good}, nil},
 		{"nothing", rows, nil, nil, nil},
 		{"operation", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Op = 4 })}, blink.ErrChange},
-		{"long key", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Key = []byte("123456789") })}, blink.ErrChange},
+		{
+			"long key", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Key = []byte("123456789") })},
+			blink.ErrChange,
+		},
 		{"twice", rows, nil, []blink.Change{good, good}, blink.ErrChange},
-		{"out of order", rows, nil, []blink.Change{good, with(func(c *blink.Change) { c.Key = []byte("j") })}, blink.ErrChange},
+		{
+			"out of order", rows, nil, []blink.Change{good, with(func(c *blink.Change) { c.Key = []byte("j") })},
+			blink.ErrChange,
+		},
 		{"no address", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Addr = 0 })}, blink.ErrChange},
 		{"long address", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Addr |= 1 << 48 })}, blink.ErrChange},
 		{"crooked address", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Addr++ })}, blink.ErrChange},
-		{"class", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Class = memory.NumClasses })}, blink.ErrChange},
-		{"version 0", values, nil, []blink.Change{with(func(c *blink.Change) { c.Version = 0 })}, blink.ErrChange},
-		{"version of a lock", values, nil, []blink.Change{with(func(c *blink.Change) { c.Version++ })}, blink.ErrChange},
-		{"long value", values, nil, []blink.Change{with(func(c *blink.Change) { c.Value = make([]byte, 5) })}, blink.ErrChange},
+		{
+			"class", rows, nil, []blink.Change{with(func(c *blink.Change) { c.Class = layout.NumClasses })},
+			blink.ErrChange,
+		},
 		{"below", rows, low, []blink.Change{with(func(c *blink.Change) { c.Key = []byte("e") })}, blink.ErrNotHere},
 		{"low fence", rows, low, []blink.Change{with(func(c *blink.Change) { c.Key = []byte("f") })}, nil},
-		{"high fence", rows, low, []blink.Change{with(func(c *blink.Change) { c.Key = []byte("p") })}, blink.ErrNotHere},
-		{"kind of leaf", values, low, []blink.Change{good}, blink.ErrMalformed},
+		{
+			"high fence", rows, low, []blink.Change{with(func(c *blink.Change) { c.Key = []byte("p") })},
+			blink.ErrNotHere,
+		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			if c.image == nil {
-				c.image = blink.AppendLeaf(nil, c.g)
+				c.image = blink.AppendLeaf(nil)
 			}
 			n, err := blink.Decode(c.image)
 			if err != nil {
@@ -565,7 +575,9 @@ func TestMergeNeighbours(t *testing.T) {
 	long := strings.Repeat("p", 900)
 	left := contents{low: long + "a", high: long + "b", right: addrOf(2)}
 	for i := range 60 {
-		left.entries = append(left.entries, blink.Change{Key: []byte(long + "a" + string(rune('0'+i))), Addr: addrOf(i + 10)})
+		left.entries = append(left.entries, blink.Change{
+			Key: []byte(long + "a" + string(rune('0'+i))), Addr: addrOf(i + 10),
+		})
 	}
 	right := contents{low: long + "b", high: "q", right: addrOf(8)}
 	shifted, gap, inner := right, right, right

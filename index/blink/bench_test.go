@@ -8,17 +8,17 @@ import (
 	"txnode/index/blink"
 )
 
-// full is a leaf in the middle of a tree, with as many 8-byte keys as have room, and every second of the
-// keys between the first and the last; and what does not fit any more.
+// full is a leaf in the middle of a tree, with as many 8-byte keys as have room, and every second
+// of the keys between the first and the last; and what does not fit any more.
 func full(t testing.TB, g blink.Geometry) (blink.Node, blink.Change) {
 	t.Helper()
 	key := func(i int) []byte { return binary.BigEndian.AppendUint64([]byte(nil), uint64(1<<40+i)) }
-	c := contents{inline: g.Inline, low: string(key(0)), high: string(key(1 << 16)), right: addrOf(9)}
+	c := contents{low: string(key(0)), high: string(key(1 << 16)), right: addrOf(9)}
 	n := decode(t, g, c.encode())
 	var b blink.Builder
 	for i := 0; ; i += 2 {
 		change := blink.Change{Op: blink.Put, Key: key(i)}
-		payloadFor(g, 0, &change, i+1)
+		payloadFor(&change, i+1)
 		images, err := b.Apply(g, n, []blink.Change{change})
 		if err != nil {
 			t.Fatal(err)
@@ -31,55 +31,49 @@ func full(t testing.TB, g blink.Geometry) (blink.Node, blink.Change) {
 	}
 }
 
-func benchGeometries(t testing.TB) []blink.Geometry {
-	return []blink.Geometry{
-		fit(t, blink.Geometry{MaxKey: 8}),
-		fit(t, blink.Geometry{MaxKey: 8, Inline: true, MaxValue: 8}),
-	}
-}
-
-// TestAllocations: search and fence tests allocate nothing; neither does a Builder that has been used
-// before, into a buffer with room.
+// TestAllocations: search and fence tests allocate nothing; neither does a Builder that has been
+// used before, into a buffer with room.
 func TestAllocations(t *testing.T) {
-	for _, g := range benchGeometries(t) {
-		n, change := full(t, g)
-		image, key := n.Bytes(), change.Key
-		none(t, g, "search", func() {
-			n, err := blink.Decode(image)
-			if err != nil || n.Cover(key) != blink.Here || n.Rank(blink.Before(key)) > n.Rank(blink.End()) || n.Below(blink.After(key)) != blink.Here {
-				t.Fatal(err)
-			}
-			if i, _ := n.Search(key); n.Suffix(i) == nil || n.Child(key) < 0 || n.Addr(i) == 1 || n.Class(i) > 64 {
-				t.Fatal("no entry")
-			}
-			if err := n.Check(g); err != nil {
-				t.Fatal(err)
-			}
-		})
-		var b blink.Builder
-		buffer := make([]byte, 0, g.Room())
-		changes := []blink.Change{{Op: blink.Delete, Key: n.AppendKey(nil, n.Count()/2)}}
-		none(t, g, "apply", func() {
-			if images, err := b.Apply(g, n, changes); err != nil || images != 1 || len(b.AppendImage(buffer, 0, 0)) >= len(image) {
-				t.Fatal(images, err)
-			}
-		})
-		changes[0] = change
-		none(t, g, "split", func() {
-			if images, err := b.Apply(g, n, changes); err != nil || images != 2 {
-				t.Fatal(images, err)
-			}
-			if len(b.AppendImage(buffer, 0, addrOf(5)))+len(b.AppendImage(buffer, 1, 0)) < len(image)/2 {
-				t.Fatal("halves that are too small")
-			}
-		})
-		left, right := halves(t, g, n, change)
-		none(t, g, "merge", func() {
-			if err := b.Merge(g, left, right, addrOf(5)); err != nil || len(b.AppendImage(buffer, 0, 0)) < len(image)/2 {
-				t.Fatal(err)
-			}
-		})
-	}
+	g := fit(t, blink.Geometry{MaxKey: 8})
+	n, change := full(t, g)
+	image, key := n.Bytes(), change.Key
+	none(t, g, "search", func() {
+		n, err := blink.Decode(image)
+		if err != nil || n.Cover(key) != blink.Here || n.Rank(blink.Before(key)) > n.Rank(blink.End()) ||
+			n.Below(blink.After(key)) != blink.Here {
+			t.Fatal(err)
+		}
+		if i, _ := n.Search(key); n.Suffix(i) == nil || n.Child(key) < 0 || n.Addr(i) == 1 || n.Class(i) > 64 {
+			t.Fatal("no entry")
+		}
+		if err := n.Check(g); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var b blink.Builder
+	buffer := make([]byte, 0, g.Room())
+	changes := []blink.Change{{Op: blink.Delete, Key: n.AppendKey(nil, n.Count()/2)}}
+	none(t, g, "apply", func() {
+		if images, err := b.Apply(g, n, changes); err != nil || images != 1 ||
+			len(b.AppendImage(buffer, 0, 0)) >= len(image) {
+			t.Fatal(images, err)
+		}
+	})
+	changes[0] = change
+	none(t, g, "split", func() {
+		if images, err := b.Apply(g, n, changes); err != nil || images != 2 {
+			t.Fatal(images, err)
+		}
+		if len(b.AppendImage(buffer, 0, addrOf(5)))+len(b.AppendImage(buffer, 1, 0)) < len(image)/2 {
+			t.Fatal("halves that are too small")
+		}
+	})
+	left, right := halves(t, g, n, change)
+	none(t, g, "merge", func() {
+		if err := b.Merge(g, left, right, addrOf(5)); err != nil || len(b.AppendImage(buffer, 0, 0)) < len(image)/2 {
+			t.Fatal(err)
+		}
+	})
 }
 
 // halves are the two leaves of a split, of which the right one has lost most of its entries.
@@ -137,7 +131,8 @@ func BenchmarkSearch(b *testing.B) {
 	})
 }
 
-// BenchmarkApply is an insert into the middle of a leaf that has room for one entry, image included.
+// BenchmarkApply is an insert into the middle of a leaf that has room for one entry, image
+// included.
 func BenchmarkApply(b *testing.B) {
 	bench(b, func(g blink.Geometry, n blink.Node, c blink.Change) func() {
 		var builder blink.Builder
@@ -171,14 +166,13 @@ func BenchmarkSplit(b *testing.B) {
 }
 
 func bench(b *testing.B, f func(blink.Geometry, blink.Node, blink.Change) func()) {
-	for _, g := range benchGeometries(b) {
-		n, change := full(b, g)
-		b.Run(fmt.Sprintf("inline=%v/entries=%d", g.Inline, n.Count()), func(b *testing.B) {
-			run := f(g, n, change)
-			b.ReportAllocs()
-			for b.Loop() {
-				run()
-			}
-		})
-	}
+	g := fit(b, blink.Geometry{MaxKey: 8})
+	n, change := full(b, g)
+	b.Run(fmt.Sprintf("entries=%d", n.Count()), func(b *testing.B) {
+		run := f(g, n, change)
+		b.ReportAllocs()
+		for b.Loop() {
+			run()
+		}
+	})
 }

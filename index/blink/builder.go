@@ -5,25 +5,24 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Builder makes the new images of nodes. Apply, or Merge, plans them. Images, Size, Low and
 // AppendImage then say what they are, until the next Apply or Merge. Until then nodes and changes
 // must stay as they are.
 //
-// The zero Builder is ready. It is for one goroutine at a time. It keeps its work space, so a Builder
-// that is reused does not allocate.
+// The zero Builder is ready. It is for one goroutine at a time. It keeps its work space, so a
+// Builder that is reused does not allocate.
 type Builder struct {
 	geometry Geometry
-	// The kind of the nodes: of those that are read and of those that are made.
+	// Of the nodes: of those that are read and of those that are made.
 	level   int
-	inline  bool
 	payload int
 	// What the images make up together: the range from low to high, and the right link behind it.
 	low   []byte
 	high  fence
-	right memory.Addr
+	right layout.Addr
 
 	// The new contents are the runs, one after the other, out of these nodes and changes.
 	nodes   [2]Node
@@ -69,10 +68,10 @@ type image struct {
 // many as a split makes. Image 0 is for the node's own block, the others are for new ones. The
 // changes are in order of their keys, each key once, all between the fences. The geometry is valid.
 //
-// One change makes at most two images. Where a node is cut depends on the changes. Entries behind all
-// old ones fill one image after the other, and entries before all old ones get an image of their own,
-// because more of their kind may follow. Other entries leave two images of about the same size, with
-// some freedom for the sake of a short separator.
+// One change makes at most two images. Where a node is cut depends on the changes. Entries behind
+// all old ones fill one image after the other, and entries before all old ones get an image of
+// their own, because more of their kind may follow. Other entries leave two images of about the
+// same size, with some freedom for the sake of a short separator.
 //
 // Apply checks the node (Node.Check), so that damage does not spread. Errors wrap ErrMalformed,
 // ErrNotHere, ErrExists, ErrMissing or ErrChange; there are no images then.
@@ -117,10 +116,10 @@ func (b *Builder) Apply(g Geometry, n Node, changes []Change) (images int, err e
 // nodes may be of any level. The same transaction deletes right's separator from the parent, if it
 // has been posted. If that is the parent's first entry, the merge must not be.
 //
-// Errors wrap ErrMalformed; ErrNeighbours, if left's right link and high fence do not lead to right;
-// or ErrFull, if the two do not fit one node. Even an empty node can be too much, because
+// Errors wrap ErrMalformed; ErrNeighbours, if left's right link and high fence do not lead to
+// right; or ErrFull, if the two do not fit one node. Even an empty node can be too much, because
 // the wider range may have a shorter common prefix.
-func (b *Builder) Merge(g Geometry, left, right Node, at memory.Addr) error {
+func (b *Builder) Merge(g Geometry, left, right Node, at layout.Addr) error {
 	b.reset(g, left, nil)
 	for _, n := range [...]Node{left, right} {
 		if err := n.Check(g); err != nil {
@@ -130,8 +129,9 @@ func (b *Builder) Merge(g Geometry, left, right Node, at memory.Addr) error {
 	b.right, b.high = right.Right(), right.high()
 	h := left.high()
 	if left.Right() != at || at == 0 || h.open || !bytes.Equal(h.key, right.Low()) ||
-		left.Level() != right.Level() || left.inline != right.inline {
-		return fmt.Errorf("%w: the left one has level %d and high fence %x, and leads to %v; the right one has level %d and low fence %x, and is at %v",
+		left.Level() != right.Level() {
+		return fmt.Errorf("%w: the left one has level %d and high fence %x, and leads to %v; the right one has level "+
+			"%d and low fence %x, and is at %v",
 			ErrNeighbours, left.Level(), h.key, left.Right(), right.Level(), right.Low(), at)
 	}
 	b.nodes[secondNode] = right
@@ -148,7 +148,7 @@ func (b *Builder) Merge(g Geometry, left, right Node, at memory.Addr) error {
 func (b *Builder) reset(g Geometry, n Node, changes []Change) {
 	b.geometry, b.changes = g, changes
 	b.nodes = [2]Node{firstNode: n}
-	b.level, b.inline, b.payload, b.low = n.Level(), n.inline, n.payload, n.Low()
+	b.level, b.payload, b.low = n.Level(), n.payload, n.Low()
 	b.runs, b.count = b.runs[:0], 0
 	b.images, b.separators = b.images[:0], b.separators[:0]
 }
@@ -182,7 +182,8 @@ func (b *Builder) bytes() int {
 	return sum
 }
 
-// image returns the image of some entries, of so many bytes without a prefix cut off, between two fences.
+// image returns the image of some entries, of so many bytes without a prefix cut off,
+// between two fences.
 func (b *Builder) image(from, to int, low []byte, high fence, bytes int) image {
 	im := image{from: from, to: to, low: low, high: high}
 	switch {
@@ -206,6 +207,9 @@ func (b *Builder) Images() int { return len(b.images) }
 // Size is the length of image i in bytes.
 func (b *Builder) Size(i int) int { return b.images[i].size }
 
+// Count is the number of entries of image i.
+func (b *Builder) Count(i int) int { return b.images[i].to - b.images[i].from }
+
 // Low is the low fence of image i: for all but the first, the separator that is to be posted to the
 // parent. It is good until the next Apply or Merge.
 func (b *Builder) Low(i int) []byte { return b.images[i].low }
@@ -213,7 +217,7 @@ func (b *Builder) Low(i int) []byte { return b.images[i].low }
 // AppendImage appends image i to dst and returns the extended slice. right is the address of the
 // block that image i+1 is for. The last image keeps the old right link, and right is ignored. dst
 // must not overlap nodes and changes. If it has room for Size(i) bytes, nothing is allocated.
-func (b *Builder) AppendImage(dst []byte, i int, right memory.Addr) []byte {
+func (b *Builder) AppendImage(dst []byte, i int, right layout.Addr) []byte {
 	im := &b.images[i]
 	if i == len(b.images)-1 {
 		right = b.right
@@ -222,7 +226,7 @@ func (b *Builder) AppendImage(dst []byte, i int, right memory.Addr) []byte {
 	dst = slices.Grow(dst, im.size)[:start+im.size]
 	out := dst[start:]
 	slot := putHeader(out, header{
-		level: b.level, inline: b.inline, count: im.to - im.from, prefix: im.prefix, low: im.low, high: im.high, right: right,
+		level: b.level, count: im.to - im.from, prefix: im.prefix, low: im.low, high: im.high, right: right,
 	})
 	pos := slot + slotSize*(im.to-im.from)
 	for _, r := range b.runs {
@@ -244,8 +248,8 @@ func (b *Builder) AppendImage(dst []byte, i int, right memory.Addr) []byte {
 	return dst
 }
 
-// copyEntries copies entries of n to out, and their slots to slot, with another prefix cut off their
-// keys. It returns their length.
+// copyEntries copies entries of n to out, and their slots to slot, with another prefix cut off
+// their keys. It returns their length.
 func (n Node) copyEntries(out []byte, slot, pos, from, to, prefix int) int {
 	start := pos
 	if prefix == n.prefix {
@@ -262,13 +266,7 @@ func (n Node) copyEntries(out []byte, slot, pos, from, to, prefix int) int {
 		putU16(out, slot, pos)
 		slot += slotSize
 		at, end := n.entry(i)
-		if n.inline {
-			copy(out[pos:], n.b[at:at+8])
-			putU16(out, pos+8, u16(n.b, at+8)+len(more)-less)
-			pos += inlinePayload
-		} else {
-			pos += copy(out[pos:], n.b[at:at+n.payload])
-		}
+		pos += copy(out[pos:], n.b[at:at+n.payload])
 		pos += copy(out[pos:], more)
 		pos += copy(out[pos:], n.b[at+n.payload+less:end])
 	}

@@ -2,16 +2,14 @@ package blink
 
 import (
 	"bytes"
-	"encoding/binary"
 
-	"txnode/memory"
-	"txnode/memory/record"
+	"txnode/memory/layout"
 )
 
-// Check verifies everything that Decode does not, in time proportional to the image: keys are in order
-// and between the fences; the prefix is the longest; addresses, classes and versions can exist; an inner
-// node's first separator is its low fence; the limits of the geometry hold. An image that passes is
-// the only one of its contents. The error wraps ErrMalformed.
+// Check verifies everything that Decode does not, in time proportional to the image: keys are in
+// order and between the fences; the prefix is the longest; addresses and classes can exist; an
+// inner node's first separator is its low fence; the limits of the geometry hold. An image that
+// passes is the only one of its contents. The error wraps ErrMalformed.
 func (n Node) Check(g Geometry) error {
 	if err := n.checkHeader(g); err != nil {
 		return err
@@ -35,13 +33,8 @@ func (n Node) checkEntries(g Geometry) error {
 		}
 		e := b[start:end]
 		s := e[n.payload:]
-		if n.inline {
-			s = s[:u16(e, 8)]
-			if v := record.TxID(binary.LittleEndian.Uint64(e)); !possible(v) || len(e)-inlinePayload-len(s) > g.MaxValue {
-				return n.badPayload(g, i)
-			}
-		} else if !blockAt(addrAt(e, 0)) || n.payload == rowPayload && e[addrSize] >= memory.NumClasses {
-			return n.badPayload(g, i)
+		if !blockAt(addrAt(e, 0)) || n.payload == rowPayload && e[addrSize] >= layout.NumClasses {
+			return n.badPayload(i)
 		}
 		c := bytes.Compare(previous, s)
 		if len(s) > longest || c > 0 || c == 0 && i > 0 || c != 0 && i == 0 && level > 0 {
@@ -50,7 +43,8 @@ func (n Node) checkEntries(g Geometry) error {
 		previous, start = s, end
 	}
 	if h := n.high(); n.count > 0 && !h.open && bytes.Compare(previous, h.key[n.prefix:]) >= 0 {
-		return malformed("entry %d (key %x) is not below the high fence %x", n.count-1, n.AppendKey(nil, n.count-1), h.key)
+		return malformed("entry %d (key %x) is not below the high fence %x",
+			n.count-1, n.AppendKey(nil, n.count-1), h.key)
 	}
 	return nil
 }
@@ -71,15 +65,11 @@ func (n Node) badKey(g Geometry, i int) error {
 }
 
 // badPayload is the error for the payload of entry i, which checkEntries has found.
-func (n Node) badPayload(g Geometry, i int) error {
-	if n.inline {
-		version, value := n.Value(i)
-		return malformed("entry %d of version %#x with a value of %d bytes: at most %d", i, uint64(version), len(value), g.MaxValue)
-	}
+func (n Node) badPayload(i int) error {
 	if !blockAt(n.Addr(i)) {
 		return malformed("entry %d leads to %v, where no block can be", i, n.Addr(i))
 	}
-	return malformed("entry %d has class %d: there are %d", i, n.Class(i), memory.NumClasses)
+	return malformed("entry %d has class %d: there are %d", i, n.Class(i), layout.NumClasses)
 }
 
 func (n Node) checkHeader(g Geometry) error {
@@ -87,10 +77,9 @@ func (n Node) checkHeader(g Geometry) error {
 	switch {
 	case n.Level() > MaxLevel:
 		return malformed("level %d: at most %d", n.Level(), MaxLevel)
-	case n.Level() == 0 && n.inline != g.Inline:
-		return malformed("a leaf with inline entries: %v, in a tree with inline entries: %v", n.inline, g.Inline)
 	case g.full(n.count, len(n.b)):
-		return malformed("%d entries of %d bytes: the room is %d, the limit %d (0: none)", n.count, len(n.b), g.Room(), g.MaxEntries)
+		return malformed("%d entries of %d bytes: the room is %d, the limit %d (0: none)",
+			n.count, len(n.b), g.Room(), g.MaxEntries)
 	case len(low) > g.MaxKey || len(high.key) > g.MaxKey:
 		return malformed("fences of %d and %d bytes: keys have at most %d", len(low), len(high.key), g.MaxKey)
 	case high.open != (n.Right() == 0):
@@ -112,6 +101,3 @@ func (n Node) lastPrefix() int {
 	}
 	return n.prefix + commonPrefix(n.Low()[n.prefix:], n.Suffix(n.count-1))
 }
-
-// possible reports whether v can be a version: it is not zero, and does not look like a lock.
-func possible(v record.TxID) bool { return v != 0 && v&record.HeldBit == 0 }

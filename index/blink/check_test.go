@@ -9,8 +9,7 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
-	"txnode/memory/record"
+	"txnode/memory/layout"
 )
 
 // samples are one good image of each kind, with and without fences, links, prefix and entries.
@@ -19,17 +18,15 @@ func samples(t testing.TB) map[string]struct {
 	b []byte
 } {
 	rows := fit(t, blink.Geometry{MaxKey: 32})
-	values := fit(t, blink.Geometry{MaxKey: 32, Inline: true, MaxValue: 16})
 	row := func(key string, i int) blink.Change {
-		return blink.Change{Key: []byte(key), Addr: addrOf(i), Class: memory.Class(i)}
+		return blink.Change{Key: []byte(key), Addr: addrOf(i), Class: layout.Class(i)}
 	}
-	leaf := contents{low: "key1", high: "key3", right: addrOf(77), entries: []blink.Change{row("key1", 1), row("key1\x00", 2), row("key2", 3)}}
+	leaf := contents{
+		low: "key1", high: "key3", right: addrOf(77),
+		entries: []blink.Change{row("key1", 1), row("key1\x00", 2), row("key2", 3)},
+	}
 	last := leaf
 	last.high, last.open, last.right = "", true, 0
-	inline := contents{inline: true, low: "key1", high: "key3", right: addrOf(77), entries: []blink.Change{
-		{Key: []byte("key1"), Version: record.MakeTxID(7, 42), Value: []byte("value")},
-		{Key: []byte("key2"), Version: record.MakeTxID(8, 1)},
-	}}
 	inner := contents{level: 1, low: "key1", high: "key3", right: addrOf(77), entries: []blink.Change{
 		{Key: []byte("key1"), Addr: addrOf(1)}, {Key: []byte("key2"), Addr: addrOf(2)},
 	}}
@@ -37,12 +34,10 @@ func samples(t testing.TB) map[string]struct {
 		g blink.Geometry
 		b []byte
 	}{
-		"empty":      {rows, blink.AppendLeaf(nil, rows)},
-		"no values":  {values, blink.AppendLeaf(nil, values)},
+		"empty":      {rows, blink.AppendLeaf(nil)},
 		"root":       {rows, blink.AppendRoot(nil, 3, addrOf(1), []byte("m"), addrOf(2))},
 		"leaf":       {rows, leaf.encode()},
 		"last leaf":  {rows, last.encode()},
-		"inline":     {values, inline.encode()},
 		"inner":      {rows, inner.encode()},
 		"empty leaf": {rows, contents{low: "key1", high: "key3", right: addrOf(77)}.encode()},
 	}
@@ -52,11 +47,14 @@ func samples(t testing.TB) map[string]struct {
 	return all
 }
 
-// use calls every method of a node that Decode has accepted, and returns what Check says. Nothing may panic.
+// use calls every method of a node that Decode has accepted, and returns what Check says.
+// Nothing may panic.
 func use(t testing.TB, g blink.Geometry, n blink.Node) error {
 	t.Helper()
 	c := contentsOf(n)
-	probes := [][]byte{nil, {0}, {0xff}, []byte(c.low), []byte(c.high), append([]byte(c.low), 0), bytes.Repeat([]byte("k"), 1100)}
+	probes := [][]byte{
+		nil, {0}, {0xff}, []byte(c.low), []byte(c.high), append([]byte(c.low), 0), bytes.Repeat([]byte("k"), 1100),
+	}
 	for i, e := range c.entries {
 		if i < 3 || i > len(c.entries)-3 {
 			probes = append(probes, e.Key, append(bytes.Clone(e.Key), 0))
@@ -88,7 +86,8 @@ func use(t testing.TB, g blink.Geometry, n blink.Node) error {
 		t.Fatalf("Check accepts a second image of the same contents:\n%x\n%x", n.Bytes(), again)
 	}
 	var b blink.Builder
-	if images, err := b.Apply(g, n, nil); err != nil || images != 1 || !bytes.Equal(b.AppendImage(nil, 0, 0), n.Bytes()) {
+	if images, err := b.Apply(g, n, nil); err != nil || images != 1 ||
+		!bytes.Equal(b.AppendImage(nil, 0, 0), n.Bytes()) {
 		t.Fatalf("%d images of no change, %v", images, err)
 	}
 	return nil
@@ -101,8 +100,8 @@ func malformed(t testing.TB, err error) {
 	}
 }
 
-// TestEveryBit flips each bit of each sample. Either the image is rejected, or it is the image of other
-// contents, which the checksum of the record would tell.
+// TestEveryBit flips each bit of each sample. Either the image is rejected, or it is the image of
+// other contents, which the checksum of the record would tell.
 func TestEveryBit(t *testing.T) {
 	for name, s := range samples(t) {
 		t.Run(name, func(t *testing.T) {
@@ -120,8 +119,8 @@ func TestEveryBit(t *testing.T) {
 					rejected++
 				}
 			}
-			// All of the header, but the address in the right link and bits of level and flags, which
-			// may make another node of the same contents.
+			// All of the header, but the address in the right link and bits of level and flags,
+			// which may make another node of the same contents.
 			if least := 8 * (blink.HeaderSize - 6 - 2); rejected < least {
 				t.Errorf("%d of %d flips rejected, at least %d should be", rejected, 8*len(s.b), least)
 			}
@@ -157,7 +156,8 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts each sample everywhere, with and without correcting its end, and appends to it.
+// TestTruncated cuts each sample everywhere, with and without correcting its end, and appends to
+// it.
 func TestTruncated(t *testing.T) {
 	for name, s := range samples(t) {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,8 @@ func TestTruncated(t *testing.T) {
 				if err == nil {
 					err = use(t, s.g, n)
 				}
-				if err == nil && size < len(s.b) && name != "leaf" && name != "last leaf" && name != "inline" && name != "inner" && name != "root" {
+				if err == nil && size < len(s.b) && name != "leaf" && name != "last leaf" && name != "inner" &&
+					name != "root" {
 					t.Fatalf("cut to %d of %d bytes: no error", size, len(s.b))
 				}
 			}
@@ -220,11 +221,7 @@ func prefixed(c contents, prefix byte) []byte {
 // TestCheck has one image for each thing that Check finds.
 func TestCheck(t *testing.T) {
 	rows := fit(t, blink.Geometry{MaxKey: 4, MaxEntries: 3})
-	values := fit(t, blink.Geometry{MaxKey: 4, Inline: true, MaxValue: 4})
 	row := func(key string) blink.Change { return blink.Change{Key: []byte(key), Addr: addrOf(1)} }
-	value := func(key string, version uint64, size int) blink.Change {
-		return blink.Change{Key: []byte(key), Version: record.TxID(version), Value: make([]byte, size)}
-	}
 	good := contents{low: "b", high: "d", right: addrOf(2), entries: []blink.Change{row("b"), row("c")}}
 	with := func(f func(*contents)) contents {
 		c := good
@@ -238,9 +235,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{"", rows, good},
 		{"level 64: at most 63", rows, with(func(c *contents) { c.level = 64 })},
-		{"inline entries: false, in a tree", values, good},
-		{"inline entries: true, in a tree", rows, contents{inline: true, open: true}},
-		{"4 entries of", rows, with(func(c *contents) { c.entries = []blink.Change{row("b"), row("ba"), row("bb"), row("c")} })},
+		{"4 entries of", rows, with(func(c *contents) {
+			c.entries = []blink.Change{row("b"), row("ba"), row("bb"), row("c")}
+		})},
 		{"fences of 5 and 1 bytes", rows, with(func(c *contents) { c.low = "bbbbb"; c.entries = nil })},
 		{"fences of 1 and 5 bytes", rows, with(func(c *contents) { c.high = "ddddd" })},
 		{"right link 0x0 with a high fence: true", rows, with(func(c *contents) { c.right = 0 })},
@@ -248,19 +245,27 @@ func TestCheck(t *testing.T) {
 		{"right link to", rows, with(func(c *contents) { c.right = 64 })},
 		{"right link to", rows, with(func(c *contents) { c.right++ })},
 		{"is not below the high fence 62", rows, with(func(c *contents) { c.high = "b"; c.entries = nil })},
-		{"entry 1 (key 64) is not below the high fence", rows, with(func(c *contents) { c.entries = []blink.Change{row("b"), row("d")} })},
-		{"entry 1 (key 62) is not above", rows, with(func(c *contents) { c.entries = []blink.Change{row("b"), row("b")} })},
-		{"entry 1 (key 62) is not above", rows, with(func(c *contents) { c.entries = []blink.Change{row("c"), row("b")} })},
-		{"entry 0 (key 61) is below the low fence", rows, with(func(c *contents) { c.entries = []blink.Change{row("a")} })},
+		{"entry 1 (key 64) is not below the high fence", rows, with(func(c *contents) {
+			c.entries = []blink.Change{row("b"), row("d")}
+		})},
+		{"entry 1 (key 62) is not above", rows, with(func(c *contents) {
+			c.entries = []blink.Change{row("b"), row("b")}
+		})},
+		{"entry 1 (key 62) is not above", rows, with(func(c *contents) {
+			c.entries = []blink.Change{row("c"), row("b")}
+		})},
+		{"entry 0 (key 61) is below the low fence", rows, with(func(c *contents) {
+			c.entries = []blink.Change{row("a")}
+		})},
 		{"key of 5 bytes: at most 4", rows, with(func(c *contents) { c.entries = []blink.Change{row("bbbbb")} })},
 		{"leads to seg 0", rows, with(func(c *contents) { c.entries = []blink.Change{{Key: []byte("b"), Addr: 64}} })},
-		{"class 64", rows, with(func(c *contents) { c.entries = []blink.Change{{Key: []byte("b"), Addr: addrOf(1), Class: 64}} })},
+		{"class 64", rows, with(func(c *contents) {
+			c.entries = []blink.Change{{Key: []byte("b"), Addr: addrOf(1), Class: 64}}
+		})},
 		{"without children", rows, with(func(c *contents) { c.level, c.entries = 1, nil })},
-		{"first separator 63 is not the low fence 62", rows, with(func(c *contents) { c.level, c.entries = 1, []blink.Change{row("c")} })},
-		{"", values, contents{inline: true, open: true, entries: []blink.Change{value("b", 2, 4)}}},
-		{"version 0x0", values, contents{inline: true, open: true, entries: []blink.Change{value("b", 0, 4)}}},
-		{"version 0x3", values, contents{inline: true, open: true, entries: []blink.Change{value("b", 3, 4)}}},
-		{"value of 5 bytes: at most 4", values, contents{inline: true, open: true, entries: []blink.Change{value("b", 2, 5)}}},
+		{"first separator 63 is not the low fence 62", rows, with(func(c *contents) {
+			c.level, c.entries = 1, []blink.Change{row("c")}
+		})},
 	} {
 		n, err := blink.Decode(c.encode())
 		if err != nil {
@@ -273,7 +278,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%q, expected was %q", err, c.want)
 		}
 	}
-	// A prefix that is too short is not canonical, nor is one of an empty last leaf or a last inner node.
+	// A prefix that is too short is not canonical, nor is one of an empty last leaf or a last inner
+	// node.
 	long := contents{low: "ba", open: true, entries: []blink.Change{row("ba")}}.encode()
 	short := bytes.Clone(long)
 	short[4] = 1
@@ -284,7 +290,8 @@ func TestCheck(t *testing.T) {
 		"too short, last leaf": short,
 		"of an empty leaf":     prefixed(contents{low: "ba", open: true}, 1),
 	} {
-		if n, err := blink.Decode(b); err != nil || n.Check(rows) == nil || !strings.Contains(n.Check(rows).Error(), "prefix of") {
+		if n, err := blink.Decode(b); err != nil || n.Check(rows) == nil ||
+			!strings.Contains(n.Check(rows).Error(), "prefix of") {
 			t.Errorf("a prefix that is %s: %v", name, err)
 		}
 	}

@@ -9,19 +9,18 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"txnode/index/blink"
-	"txnode/memory"
-	"txnode/memory/record"
+	"txnode/memory/layout"
 )
 
 // TestDump pins the bytes of nodes.
 //
-//	node [level=<n>] [inline] low=<text> [high=<text> right=<n>]
-//	<key> <number of the block, or value>
+//	node [level=<n>] low=<text> [high=<text> right=<n>]
+//	<key> <number of the block>
 //
-// makes the node with these entries. Block n is at seg 1 +64n; rows have class 3; values have version c7.42.
+// makes the node with these entries. Block n is at seg 1 +64n; rows have class 3.
 func TestDump(t *testing.T) {
 	datadriven.RunTest(t, "testdata/node", func(t *testing.T, d *datadriven.TestData) string {
-		c := contents{inline: d.HasArg("inline"), open: !d.HasArg("high")}
+		c := contents{open: !d.HasArg("high")}
 		d.MaybeScanArgs(t, "level", &c.level)
 		d.MaybeScanArgs(t, "low", &c.low)
 		d.MaybeScanArgs(t, "high", &c.high)
@@ -30,21 +29,15 @@ func TestDump(t *testing.T) {
 			d.ScanArgs(t, "right", &n)
 			c.right = addrOf(n)
 		}
-		g := fit(t, blink.Geometry{MaxKey: 32, Inline: c.inline, MaxValue: map[bool]int{true: 32}[c.inline]})
+		g := fit(t, blink.Geometry{MaxKey: 32})
 		var changes []blink.Change
 		for line := range strings.Lines(d.Input) {
-			var key, payload string
-			fmt.Sscan(line, &key, &payload)
-			e := blink.Change{Op: blink.Put, Key: []byte(strings.Trim(key, "'"))}
-			if c.inline {
-				e.Version, e.Value = record.MakeTxID(7, 42), []byte(payload)
-			} else {
-				var n int
-				fmt.Sscan(payload, &n)
-				e.Addr = addrOf(n)
-				if c.level == 0 {
-					e.Class = memory.Class(3)
-				}
+			var key string
+			var n int
+			fmt.Sscan(line, &key, &n)
+			e := blink.Change{Op: blink.Put, Key: []byte(strings.Trim(key, "'")), Addr: addrOf(n)}
+			if c.level == 0 {
+				e.Class = layout.Class(3)
 			}
 			changes = append(changes, e)
 		}
@@ -73,7 +66,7 @@ func annotated(n blink.Node) string {
 	}
 	high, bounded := n.High()
 	piece(1, "level %d", n.Level())
-	piece(1, "flags: inline %v", n.Inline())
+	piece(1, "flags: none")
 	piece(2, "%d entries", n.Count())
 	piece(2, "prefix %q", n.Prefix())
 	piece(2, "low fence of %d bytes", len(n.Low()))
@@ -86,18 +79,12 @@ func annotated(n blink.Node) string {
 		piece(2, "slot of %q", n.AppendKey(nil, i))
 	}
 	for i := range n.Count() {
-		version, value := n.Value(i)
-		switch {
-		case n.Inline():
-			piece(8, "version %v", version)
-			piece(2, "suffix of %d bytes", len(n.Suffix(i)))
-		case n.Level() == 0:
+		if n.Level() == 0 {
 			piece(7, "row %v, class %d", n.Addr(i), n.Class(i))
-		default:
+		} else {
 			piece(6, "child %v", n.Addr(i))
 		}
 		piece(len(n.Suffix(i)), "suffix %q", n.Suffix(i))
-		piece(len(value), "value %q", value)
 	}
 	return out.String()
 }

@@ -4,19 +4,19 @@ import (
 	"fmt"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// An insert is a function from a node's bytes to the bytes of one node, or of two if it splits. The caller
-// has blocks for them, writes them, and posts the separator to the parent.
+// An insert is a function from a node's bytes to the bytes of one node, or of two if it splits. The
+// caller has blocks for them, writes them, and posts the separator to the parent.
 func Example() {
 	g, err := blink.Geometry{MaxKey: 16, MaxEntries: 3}.Fit()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	leaf, _ := blink.Decode(blink.AppendLeaf(nil, g))
-	block := func(i uint32) memory.Addr { return memory.MakeAddr(1, i*memory.BlockAlign) }
+	leaf, _ := blink.Decode(blink.AppendLeaf(nil))
+	block := func(i uint32) layout.Addr { return layout.MakeAddr(1, i*layout.BlockAlign) }
 
 	var b blink.Builder
 	images, err := b.Apply(g, leaf, []blink.Change{

@@ -2,10 +2,9 @@ package blink
 
 // Lengths that tests count with.
 const (
-	HeaderSize    = headerSize
-	SlotSize      = slotSize
-	ChildPayload  = childPayload
-	RowPayload    = rowPayload
-	InlinePayload = inlinePayload
-	MaxRoom       = maxRoom
+	HeaderSize   = headerSize
+	SlotSize     = slotSize
+	ChildPayload = childPayload
+	RowPayload   = rowPayload
+	MaxRoom      = maxRoom
 )

@@ -12,7 +12,6 @@ import (
 // FuzzNode: whatever the bytes are, nothing panics, and what Check accepts is canonical.
 func FuzzNode(f *testing.F) {
 	rows := fit(f, blink.Geometry{MaxKey: 32})
-	values := fit(f, blink.Geometry{MaxKey: 32, Inline: true, MaxValue: 16})
 	for _, s := range samples(f) {
 		f.Add(s.b)
 	}
@@ -23,28 +22,25 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		_ = use(t, rows, n)
-		_ = use(t, values, n)
 	})
 }
 
-// FuzzApply takes the bytes for a list of changes of a level of small leaves: operation, length, key, and
-// so on. It applies them one at a time, and again as lists, against a map.
+// FuzzApply takes the bytes for a list of changes of a level of small leaves: operation, length,
+// key, and so on. It applies them one at a time, and again as lists, against a map.
 func FuzzApply(f *testing.F) {
 	for _, limit := range []byte{0, 2, 3} {
-		for _, inline := range []bool{false, true} {
-			f.Add(limit, inline, []byte("\x02\x01a\x02\x02ab\x02\x03aba\x02\x01b\x03\x01a\x02\x02\x00\xff"))
-			f.Add(limit, inline, bytes.Repeat([]byte("\x02\x30prefix-prefix-prefix-prefix-prefix-prefix-prefi\x00\x02\x08number-1\x02\x08number-2"), 3))
-			f.Add(limit, inline, []byte("\x02\x02\x00\x00\x02\x02\x00\x01\x02\x02\x00\x02\x02\x02\x00\x03\x03\x02\x00\x00\x03\x02\x00\x01"))
-		}
+		f.Add(limit, []byte("\x02\x01a\x02\x02ab\x02\x03aba\x02\x01b\x03\x01a\x02\x02\x00\xff"))
+		f.Add(limit,
+			bytes.Repeat([]byte(
+				"\x02\x30prefix-prefix-prefix-prefix-prefix-prefix-prefi\x00\x02\x08number-1\x02\x08number-2"), 3))
+		f.Add(limit,
+			[]byte("\x02\x02\x00\x00\x02\x02\x00\x01\x02\x02\x00\x02\x02\x02\x00\x03\x03\x02\x00\x00\x03\x02\x00\x01"))
 	}
-	f.Fuzz(func(t *testing.T, limit byte, inline bool, script []byte) {
+	f.Fuzz(func(t *testing.T, limit byte, script []byte) {
 		script = script[:min(len(script), 256)]
-		g := blink.Geometry{MaxKey: 64, Inline: inline}
+		g := blink.Geometry{MaxKey: 64}
 		if limit >= 2 {
 			g.MaxEntries = int(limit)
-		}
-		if inline {
-			g.MaxValue = 6
 		}
 		g = fit(t, g)
 		var b blink.Builder
@@ -54,7 +50,7 @@ func FuzzApply(f *testing.F) {
 			size := min(int(script[1])%64, len(script)-2)
 			c := blink.Change{Op: blink.Op(script[0] % 4), Key: script[2 : 2+size]}
 			script = script[2+size:]
-			payloadFor(g, 0, &c, number)
+			payloadFor(&c, number)
 			one.step(t, &b, want, c)
 			if i := one.find(c.Key); i > 0 && one.nodes[i].Count() == 0 {
 				one.merge(t, &b, i)

@@ -2,19 +2,16 @@ package blink
 
 import (
 	"txnode/internal/validate"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // Geometry is what all nodes of a tree have in common. It is a part of the table's definition.
 type Geometry struct {
 	// Class is the size class of the nodes' blocks. Fit chooses it.
-	Class memory.Class
+	Class layout.Class
 	// MaxKey is the length of the longest key in bytes, from 1 to record.MaxKey.
 	MaxKey int
-	// Inline: leaves hold values, of at most MaxValue bytes, and not the addresses of rows.
-	Inline   bool
-	MaxValue int
 	// MaxEntries limits the entries of a node; 0: as many as have room. At least 2. It is for
 	// tests, which want high trees of few keys.
 	MaxEntries int
@@ -36,11 +33,7 @@ func (g Geometry) Room() int { return int(g.Class.Size()) - record.LineSize }
 
 // need is the length of a node with the longest fences and minEntries of the longest entries.
 func (g Geometry) need() int {
-	payload := rowPayload
-	if g.Inline {
-		payload = inlinePayload + g.MaxValue
-	}
-	return headerSize + 2*g.MaxKey + minEntries*(slotSize+payload+g.MaxKey)
+	return headerSize + 2*g.MaxKey + minEntries*(slotSize+rowPayload+g.MaxKey)
 }
 
 // Fit returns g with the smallest class, from 1 KiB on, in which four of the longest entries fit,
@@ -49,7 +42,7 @@ func (g Geometry) Fit() (Geometry, error) {
 	if err := g.validateLimits(); err != nil {
 		return g, err
 	}
-	class, _ := memory.ClassOf(uint32(max(minBlock, record.LineSize+g.need())))
+	class, _ := layout.ClassOf(uint32(max(minBlock, record.LineSize+g.need())))
 	g.Class = class
 	return g, g.Validate()
 }
@@ -60,19 +53,20 @@ func (g Geometry) Validate() error {
 		return err
 	}
 	var f validate.Faults
-	f.Check(g.Class < memory.NumClasses, "class %d: there are %d", g.Class, memory.NumClasses)
+	f.Check(g.Class < layout.NumClasses, "class %d: there are %d", g.Class, layout.NumClasses)
 	f.Check(g.need() <= maxRoom, "four of the longest entries need %d bytes: nodes have at most %d", g.need(), maxRoom)
 	f.Check(g.Room() <= maxRoom, "class %d has room for %d bytes: nodes have at most %d", g.Class, g.Room(), maxRoom)
-	f.Check(g.Room() >= g.need(), "class %d has room for %d bytes: four of the longest entries need %d", g.Class, g.Room(), g.need())
+	f.Check(g.Room() >= g.need(), "class %d has room for %d bytes: four of the longest entries need %d",
+		g.Class, g.Room(), g.need())
 	return f.Err(ErrGeometry)
 }
 
 func (g Geometry) validateLimits() error {
 	var f validate.Faults
-	f.Check(g.MaxKey >= 1 && g.MaxKey <= record.MaxKey, "longest key of %d bytes: must be from 1 to %d", g.MaxKey, record.MaxKey)
-	f.Check(g.MaxValue >= 0 && g.MaxValue <= maxRoom, "longest value of %d bytes: must be from 0 to %d", g.MaxValue, maxRoom)
-	f.Check(g.Inline || g.MaxValue == 0, "values of %d bytes in leaves that lead to rows", g.MaxValue)
-	f.Check(g.MaxEntries == 0 || g.MaxEntries >= 2, "at most %d entries: must be at least 2, or 0 for no limit", g.MaxEntries)
+	f.Check(g.MaxKey >= 1 && g.MaxKey <= record.MaxKey, "longest key of %d bytes: must be from 1 to %d",
+		g.MaxKey, record.MaxKey)
+	f.Check(g.MaxEntries == 0 || g.MaxEntries >= 2, "at most %d entries: must be at least 2, or 0 for no limit",
+		g.MaxEntries)
 	return f.Err(ErrGeometry)
 }
 

@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// TestFit: the class is the smallest in which four longest entries fit between the longest fences, and the longest
-// image fits the block as a record's value.
+// TestFit: the class is the smallest in which four longest entries fit between the longest fences,
+// and the longest image fits the block as a record's value.
 func TestFit(t *testing.T) {
 	for _, c := range []struct {
 		g    blink.Geometry
@@ -21,14 +21,12 @@ func TestFit(t *testing.T) {
 		{blink.Geometry{MaxKey: 150}, 1024},
 		{blink.Geometry{MaxKey: 200}, 1536},
 		{blink.Geometry{MaxKey: record.MaxKey}, 7168},
-		{blink.Geometry{MaxKey: 40, Inline: true, MaxValue: 8}, 1024},
-		{blink.Geometry{MaxKey: 40, Inline: true, MaxValue: 1024}, 5120},
 	} {
 		g := fit(t, c.g)
 		if g.Class.Size() != c.size {
 			t.Errorf("%s: blocks of %d bytes, not %d", kindName(g), g.Class.Size(), c.size)
 		}
-		if class, ok := memory.ClassOf(uint32(record.Size(0, g.Room()))); !ok || class != g.Class {
+		if class, ok := layout.ClassOf(uint32(record.Size(0, g.Room()))); !ok || class != g.Class {
 			t.Errorf("%s: a record of %d bytes has class %d, not %d", kindName(g), g.Room(), class, g.Class)
 		}
 		smaller := g
@@ -47,13 +45,10 @@ func longest(t *testing.T, g blink.Geometry) {
 		return
 	}
 	key := func(first byte) string { return string(first) + strings.Repeat("k", g.MaxKey-1) }
-	c := contents{inline: g.Inline, low: key(0), high: key(9), right: addrOf(1)}
+	c := contents{low: key(0), high: key(9), right: addrOf(1)}
 	for i := range 4 {
 		e := blink.Change{Key: []byte(key(byte(1 + i)))}
-		payloadFor(g, 0, &e, i+1)
-		if g.Inline {
-			e.Value = make([]byte, g.MaxValue)
-		}
+		payloadFor(&e, i+1)
 		c.entries = append(c.entries, e)
 	}
 	decode(t, g, c.encode())
@@ -64,11 +59,8 @@ func TestGeometryFaults(t *testing.T) {
 		g    blink.Geometry
 		want []string
 	}{
-		{blink.Geometry{MaxEntries: 1, MaxValue: -1}, []string{"longest key of 0 bytes", "at most 1 entries", "longest value of -1 bytes"}},
-		{blink.Geometry{MaxKey: record.MaxKey + 1, MaxValue: 3}, []string{"longest key of 1025 bytes", "values of 3 bytes in leaves that lead to rows"}},
-		{blink.Geometry{MaxKey: 8, Inline: true, MaxValue: 1 << 62}, []string{"longest value of"}},
-		{blink.Geometry{MaxKey: 8, Inline: true, MaxValue: 60000}, []string{"four of the longest entries need"}},
-		{blink.Geometry{MaxKey: record.MaxKey, Inline: true, MaxValue: 15000}, []string{"four of the longest entries need"}},
+		{blink.Geometry{MaxEntries: 1}, []string{"longest key of 0 bytes", "at most 1 entries"}},
+		{blink.Geometry{MaxKey: record.MaxKey + 1}, []string{"longest key of 1025 bytes"}},
 	} {
 		_, err := c.g.Fit()
 		if !errors.Is(err, blink.ErrGeometry) {
@@ -81,8 +73,11 @@ func TestGeometryFaults(t *testing.T) {
 			}
 		}
 	}
-	for class, want := range map[memory.Class]string{64: "class 64", 4: "class 4 has room for 256 bytes", 63: "class 63 has room for"} {
-		if err := (blink.Geometry{MaxKey: 150, Class: class}).Validate(); !errors.Is(err, blink.ErrGeometry) || !strings.Contains(err.Error(), want) {
+	for class, want := range map[layout.Class]string{
+		64: "class 64", 4: "class 4 has room for 256 bytes", 63: "class 63 has room for",
+	} {
+		if err := (blink.Geometry{MaxKey: 150, Class: class}).Validate(); !errors.Is(err, blink.ErrGeometry) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, expected was %q", err, want)
 		}
 	}

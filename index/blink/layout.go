@@ -3,7 +3,7 @@ package blink
 import (
 	"encoding/binary"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Offsets of the header's fields, and what lies behind it.
@@ -22,8 +22,6 @@ const (
 )
 
 const (
-	// flagInline: the entries of the leaf have values.
-	flagInline = 1
 	// unbounded as the length of the high fence: there is none.
 	unbounded = 0xffff
 	// MaxLevel bounds the height of a tree.
@@ -32,10 +30,9 @@ const (
 
 // Lengths of the payload in front of an entry's suffix.
 const (
-	addrSize      = memory.AddrBits / 8
-	childPayload  = addrSize
-	rowPayload    = addrSize + 1
-	inlinePayload = 8 + 2 // version, length of the suffix; the value comes behind the suffix
+	addrSize     = layout.AddrBits / 8
+	childPayload = addrSize
+	rowPayload   = addrSize + 1
 )
 
 // The header ends with the right link.
@@ -45,18 +42,18 @@ func u16(b []byte, at int) int { return int(binary.LittleEndian.Uint16(b[at:])) 
 
 func putU16(b []byte, at, v int) { binary.LittleEndian.PutUint16(b[at:], uint16(v)) }
 
-func addrAt(b []byte, at int) memory.Addr {
-	return memory.Addr(binary.LittleEndian.Uint32(b[at:])) | memory.Addr(binary.LittleEndian.Uint16(b[at+4:]))<<32
+func addrAt(b []byte, at int) layout.Addr {
+	return layout.Addr(binary.LittleEndian.Uint32(b[at:])) | layout.Addr(binary.LittleEndian.Uint16(b[at+4:]))<<32
 }
 
-func putAddr(b []byte, at int, a memory.Addr) {
+func putAddr(b []byte, at int, a layout.Addr) {
 	binary.LittleEndian.PutUint32(b[at:], uint32(a))
 	binary.LittleEndian.PutUint16(b[at+4:], uint16(a>>32))
 }
 
 // blockAt reports whether a can be the address of a block.
-func blockAt(a memory.Addr) bool {
-	return a.Segment() != 0 && a < 1<<memory.AddrBits && a%memory.BlockAlign == 0
+func blockAt(a layout.Addr) bool {
+	return a.Segment() != 0 && a < 1<<layout.AddrBits && a%layout.BlockAlign == 0
 }
 
 // commonPrefix is the length of the common prefix of a and b.

@@ -10,29 +10,25 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
-	"txnode/memory/record"
+	"txnode/memory/layout"
 )
 
 // contents is what a node says, in the plainest form.
 type contents struct {
 	level     int
-	inline    bool
 	low, high string
 	open      bool // no high fence
-	right     memory.Addr
+	right     layout.Addr
 	entries   []blink.Change // Op has no meaning
 }
 
 // contentsOf reads a node through its methods.
 func contentsOf(n blink.Node) contents {
-	c := contents{level: n.Level(), inline: n.Inline(), low: string(n.Low()), right: n.Right()}
+	c := contents{level: n.Level(), low: string(n.Low()), right: n.Right()}
 	high, bounded := n.High()
 	c.high, c.open = string(high), !bounded
 	for i := range n.Count() {
-		e := blink.Change{Key: n.AppendKey(nil, i), Addr: n.Addr(i), Class: n.Class(i)}
-		e.Version, e.Value = n.Value(i)
-		c.entries = append(c.entries, e)
+		c.entries = append(c.entries, blink.Change{Key: n.AppendKey(nil, i), Addr: n.Addr(i), Class: n.Class(i)})
 	}
 	return c
 }
@@ -50,23 +46,13 @@ func (c contents) encode() []byte {
 	at := 18 + len(c.low) + len(c.high) + 2*len(c.entries)
 	for _, e := range c.entries {
 		slots = binary.LittleEndian.AppendUint16(slots, uint16(at+len(entries)))
-		suffix := e.Key[prefix:]
-		if c.inline {
-			entries = binary.LittleEndian.AppendUint64(entries, uint64(e.Version))
-			entries = binary.LittleEndian.AppendUint16(entries, uint16(len(suffix)))
-			entries = append(append(entries, suffix...), e.Value...)
-			continue
-		}
 		entries = append(entries, binary.LittleEndian.AppendUint64(nil, uint64(e.Addr))[:6]...)
 		if c.level == 0 {
 			entries = append(entries, byte(e.Class))
 		}
-		entries = append(entries, suffix...)
+		entries = append(entries, e.Key[prefix:]...)
 	}
 	b := []byte{byte(c.level), 0}
-	if c.inline {
-		b[1] = 1
-	}
 	bounded := len(c.high)
 	if c.open {
 		bounded = 0xffff
@@ -96,37 +82,30 @@ func decode(t testing.TB, g blink.Geometry, b []byte) blink.Node {
 }
 
 // addrOf is the address of the i-th block, from 1.
-func addrOf(i int) memory.Addr {
-	return memory.MakeAddr(1+memory.SegmentID(i>>16), uint32(i&0xffff)*64)
+func addrOf(i int) layout.Addr {
+	return layout.MakeAddr(1+layout.SegmentID(i>>16), uint32(i&0xffff)*64)
 }
 
-// payloadFor sets a payload that tells key, level and number apart.
-func payloadFor(g blink.Geometry, level int, c *blink.Change, number int) {
-	switch {
-	case level == 0 && g.Inline:
-		c.Version = record.MakeTxID(7, uint64(number))
-		c.Value = bytes.Repeat([]byte{byte(number)}, min(g.MaxValue, number%7))
-	case level == 0:
-		c.Addr, c.Class = addrOf(number), memory.Class(number%memory.NumClasses)
-	default:
-		c.Addr = addrOf(number)
-	}
+// payloadFor sets a payload that tells the number.
+func payloadFor(c *blink.Change, number int) {
+	c.Addr, c.Class = addrOf(number), layout.Class(number%layout.NumClasses)
 }
 
-func equalPayload(a, b blink.Change) bool {
-	return a.Addr == b.Addr && a.Class == b.Class && a.Version == b.Version && bytes.Equal(a.Value, b.Value)
-}
+func equalPayload(a, b blink.Change) bool { return a.Addr == b.Addr && a.Class == b.Class }
 
-// level is the nodes of one level of a tree, from left to right: what splits leave, without parents.
+// level is the nodes of one level of a tree, from left to right: what splits leave, without
+// parents.
 type level struct {
 	g     blink.Geometry
 	nodes []blink.Node
-	addrs []memory.Addr
+	addrs []layout.Addr
 	next  int // number of the next block
 }
 
 func newLevel(t testing.TB, g blink.Geometry) level {
-	return level{g: g, nodes: []blink.Node{decode(t, g, blink.AppendLeaf(nil, g))}, addrs: []memory.Addr{addrOf(1)}, next: 2}
+	return level{
+		g: g, nodes: []blink.Node{decode(t, g, blink.AppendLeaf(nil))}, addrs: []layout.Addr{addrOf(1)}, next: 2,
+	}
 }
 
 func (l level) clone() level {
@@ -156,7 +135,7 @@ func (l *level) apply(t testing.TB, b *blink.Builder, i int, changes []blink.Cha
 	if images != b.Images() || len(changes) <= 1 && images > 2 {
 		t.Fatalf("%d images (%d) of %d changes", images, b.Images(), len(changes))
 	}
-	addrs := []memory.Addr{l.addrs[i]}
+	addrs := []layout.Addr{l.addrs[i]}
 	for range images - 1 {
 		addrs = append(addrs, addrOf(l.next))
 		l.next++
@@ -196,7 +175,8 @@ func checkSeparators(t testing.TB, nodes []blink.Node) {
 		if bytes.Compare(last, separator) >= 0 || bytes.Compare(separator, first) > 0 {
 			t.Fatalf("separator %x between %x and %x", separator, last, first)
 		}
-		// No shorter key is between them: the longest that is not above first is first's own prefix.
+		// No shorter key is between them: the longest that is not above first is first's own
+		// prefix.
 		if shorter := first[:len(separator)-1]; bytes.Compare(last, shorter) < 0 {
 			t.Fatalf("separator %x between %x and %x, where %x is enough", separator, last, first, shorter)
 		}
@@ -281,9 +261,5 @@ func fit(t testing.TB, g blink.Geometry) blink.Geometry {
 }
 
 func kindName(g blink.Geometry) string {
-	kind := "rows"
-	if g.Inline {
-		kind = fmt.Sprintf("values to %d", g.MaxValue)
-	}
-	return fmt.Sprintf("%s, keys to %d, %d entries", kind, g.MaxKey, g.MaxEntries)
+	return fmt.Sprintf("keys to %d, %d entries", g.MaxKey, g.MaxEntries)
 }

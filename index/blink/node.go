@@ -1,15 +1,10 @@
 package blink
 
-import (
-	"encoding/binary"
-
-	"txnode/memory"
-	"txnode/memory/record"
-)
+import "txnode/memory/layout"
 
 // Node is a view of a node's image. It has no memory of its own: it is good as long as the image is
-// not changed, and may be copied and used by several goroutines. The slices that it returns are parts
-// of the image.
+// not changed, and may be copied and used by several goroutines. The slices that it returns are
+// parts of the image.
 //
 // Its methods do not panic and do not read outside of the image, whatever Decode has accepted.
 // Indices of entries must be from 0 to Count()-1.
@@ -19,11 +14,10 @@ type Node struct {
 	count   int
 	prefix  int // length of the prefix
 	payload int // length of what precedes an entry's suffix
-	inline  bool
 }
 
-// Decode returns the view of the image b: exactly the node's bytes, which are the value of its record.
-// It rejects bytes that the methods of Node could not use safely, with an error that wraps
+// Decode returns the view of the image b: exactly the node's bytes, which are the value of its
+// record. It rejects bytes that the methods of Node could not use safely, with an error that wraps
 // ErrMalformed. It does not look at keys: that is Node.Check. It does not allocate.
 func Decode(b []byte) (Node, error) {
 	if len(b) < headerSize || len(b) > maxRoom {
@@ -33,8 +27,8 @@ func Decode(b []byte) (Node, error) {
 		return Node{}, malformed("%d bytes, of a node of %d", len(b), end)
 	}
 	n := Accepted(b)
-	if b[flagsOff]&^flagInline != 0 || n.inline && b[levelOff] != 0 {
-		return Node{}, malformed("flags %#x at level %d", b[flagsOff], b[levelOff])
+	if b[flagsOff] != 0 {
+		return Node{}, malformed("flags %#x", b[flagsOff])
 	}
 	low, high := u16(b, lowOff), u16(b, highOff)
 	common := low
@@ -45,11 +39,13 @@ func Decode(b []byte) (Node, error) {
 		common = high
 	}
 	if n.prefix > common {
-		return Node{}, malformed("fences of %d and %d bytes (%d: unbounded) with a prefix of %d", low, u16(b, highOff), unbounded, n.prefix)
+		return Node{}, malformed("fences of %d and %d bytes (%d: unbounded) with a prefix of %d",
+			low, u16(b, highOff), unbounded, n.prefix)
 	}
 	entries := n.slots + slotSize*n.count
 	if entries > len(b) {
-		return Node{}, malformed("fences of %d and %d bytes and %d entries in a node of %d bytes", low, high, n.count, len(b))
+		return Node{}, malformed("fences of %d and %d bytes and %d entries in a node of %d bytes",
+			low, high, n.count, len(b))
 	}
 	if err := n.checkSlots(entries); err != nil {
 		return Node{}, err
@@ -57,21 +53,18 @@ func Decode(b []byte) (Node, error) {
 	return n, nil
 }
 
-// Accepted returns the view of an image that Decode has accepted, and that has not been changed since: of another one the methods of Node may
-// panic. It costs nothing, whatever the number of entries.
+// Accepted returns the view of an image that Decode has accepted, and that has not been
+// changed since: of another one the methods of Node may panic. It costs nothing, whatever the
+// number of entries.
 func Accepted(b []byte) Node {
-	n := Node{b: b, count: u16(b, countOff), prefix: u16(b, prefixOff), inline: b[flagsOff]&flagInline != 0}
+	n := Node{b: b, count: u16(b, countOff), prefix: u16(b, prefixOff)}
 	n.slots = headerSize + u16(b, lowOff)
 	if high := u16(b, highOff); high != unbounded {
 		n.slots += high
 	}
-	switch {
-	case n.inline:
-		n.payload = inlinePayload
-	case b[levelOff] == 0:
+	n.payload = childPayload
+	if b[levelOff] == 0 {
 		n.payload = rowPayload
-	default:
-		n.payload = childPayload
 	}
 	return n
 }
@@ -94,8 +87,7 @@ func (n Node) checkSlots(at int) error {
 		if i+1 < n.count {
 			end = u16(b, n.slots+slotSize*(i+1))
 		}
-		rest := end - at - n.payload
-		if end > len(b) || rest < 0 || n.inline && rest < u16(b, at+8) {
+		if end > len(b) || end-at < n.payload {
 			return malformed("entry %d from %d to %d of %d bytes is too short", i, at, end, len(b))
 		}
 		at = end
@@ -103,20 +95,20 @@ func (n Node) checkSlots(at int) error {
 	return nil
 }
 
+// IsLeaf reports whether an image, which need not be sound, is that of a leaf.
+func IsLeaf(b []byte) bool { return len(b) > levelOff && b[levelOff] == 0 }
+
 // Bytes is the image.
 func (n Node) Bytes() []byte { return n.b }
 
 // Level is 0 for a leaf, and one more than that of the children for an inner node.
 func (n Node) Level() int { return int(n.b[levelOff]) }
 
-// Inline reports whether the entries have values (Node.Value), and not addresses.
-func (n Node) Inline() bool { return n.inline }
-
 // Count is the number of entries.
 func (n Node) Count() int { return n.count }
 
 // Right is the right link, 0 if the node is the last of its level.
-func (n Node) Right() memory.Addr { return addrAt(n.b, rightOff) }
+func (n Node) Right() layout.Addr { return addrAt(n.b, rightOff) }
 
 // Low is the low fence: the node's range begins with it.
 func (n Node) Low() []byte {
@@ -165,9 +157,6 @@ func (n Node) entry(i int) (at, end int) { return n.start(i), n.start(i + 1) }
 // Suffix is the key of entry i without the prefix.
 func (n Node) Suffix(i int) []byte {
 	at, end := n.entry(i)
-	if n.inline {
-		end = at + inlinePayload + u16(n.b, at+8)
-	}
 	return n.b[at+n.payload : end : end]
 }
 
@@ -176,28 +165,13 @@ func (n Node) AppendKey(dst []byte, i int) []byte {
 	return append(append(dst, n.Prefix()...), n.Suffix(i)...)
 }
 
-// Addr is the address that entry i leads to: a child's, or a row's; 0 if the node is inline.
-func (n Node) Addr(i int) memory.Addr {
-	if n.inline {
-		return 0
-	}
-	return addrAt(n.b, n.start(i))
-}
+// Addr is the address that entry i leads to: a child's, or a row's.
+func (n Node) Addr(i int) layout.Addr { return addrAt(n.b, n.start(i)) }
 
-// Class is the size class of the row's block, in a leaf of rows.
-func (n Node) Class(i int) memory.Class {
+// Class is the size class of the row's block, in a leaf.
+func (n Node) Class(i int) layout.Class {
 	if n.payload != rowPayload {
 		return 0
 	}
-	return memory.Class(n.b[n.start(i)+addrSize])
-}
-
-// Value returns version and value of entry i of an inline leaf.
-func (n Node) Value(i int) (record.TxID, []byte) {
-	if !n.inline {
-		return 0, nil
-	}
-	at, end := n.entry(i)
-	value := at + inlinePayload + u16(n.b, at+8)
-	return record.TxID(binary.LittleEndian.Uint64(n.b[at:])), n.b[value:end:end]
+	return layout.Class(n.b[n.start(i)+addrSize])
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // reader is a search or a scan that reads one node at a time, while the tree changes.
@@ -21,7 +21,7 @@ type reader struct {
 
 	result []string
 	torn   bool
-	leaves map[memory.Addr]int // the leaves that were read, and the changes that wrote them
+	leaves map[layout.Addr]int // the leaves that were read, and the changes that wrote them
 	always map[string]bool     // keys that were there all the time
 	ever   map[string]bool     // keys that were there at some time
 }
@@ -73,7 +73,8 @@ func (tr *tree) read(keys [][]byte) {
 
 func (tr *tree) newReader(keys [][]byte) *reader {
 	r := &reader{
-		key: keys[tr.r.IntN(len(keys))], leaves: map[memory.Addr]int{}, always: map[string]bool{}, ever: map[string]bool{},
+		key: keys[tr.r.IntN(len(keys))], leaves: map[layout.Addr]int{}, always: map[string]bool{},
+		ever: map[string]bool{},
 	}
 	stale := tr.r.IntN(2) == 0
 	if tr.r.IntN(3) == 0 {
@@ -111,7 +112,8 @@ func (tr *tree) bound(keys [][]byte) blink.Bound {
 	}
 }
 
-// collect takes what the scan finds in a leaf, and goes on to the next one; true when there is none.
+// collect takes what the scan finds in a leaf, and goes on to the next one; true when there is
+// none.
 func (tr *tree) collect(r *reader, n blink.Node) bool {
 	tr.t.Helper()
 	at := r.at

@@ -3,24 +3,21 @@ package blink
 import (
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // header is what precedes the slots of a node.
 type header struct {
 	level, count, prefix int
-	inline               bool
 	low                  []byte
 	high                 fence
-	right                memory.Addr
+	right                layout.Addr
 }
 
-// putHeader writes header and fences of a node of len(out) bytes. It returns the offset of the slots.
+// putHeader writes header and fences of a node of len(out) bytes. It returns the offset of the
+// slots.
 func putHeader(out []byte, h header) int {
 	out[levelOff], out[flagsOff] = byte(h.level), 0
-	if h.inline {
-		out[flagsOff] = flagInline
-	}
 	putU16(out, countOff, h.count)
 	putU16(out, prefixOff, h.prefix)
 	putU16(out, lowOff, len(h.low))
@@ -35,17 +32,17 @@ func putHeader(out []byte, h header) int {
 }
 
 // AppendLeaf appends the image of an empty tree to dst: a leaf that is responsible for all keys.
-func AppendLeaf(dst []byte, g Geometry) []byte {
+func AppendLeaf(dst []byte) []byte {
 	start := len(dst)
 	dst = slices.Grow(dst, headerSize)[:start+headerSize]
-	putHeader(dst[start:], header{inline: g.Inline, high: fence{open: true}})
+	putHeader(dst[start:], header{high: fence{open: true}})
 	return dst
 }
 
 // AppendRoot appends the image of a new root of that level to dst. left is the old root, which has
 // been split, and right its part from the separator on. Both are of level-1. Further separators are
 // posted to the new root.
-func AppendRoot(dst []byte, level int, left memory.Addr, separator []byte, right memory.Addr) []byte {
+func AppendRoot(dst []byte, level int, left layout.Addr, separator []byte, right layout.Addr) []byte {
 	start := len(dst)
 	size := headerSize + 2*(slotSize+childPayload) + len(separator)
 	dst = slices.Grow(dst, size)[:start+size]
@@ -63,11 +60,11 @@ func AppendRoot(dst []byte, level int, left memory.Addr, separator []byte, right
 // RootSize is the length of a Root in bytes.
 const RootSize = 8
 
-// Root says where a tree begins: the first node of its highest level. It is the value of a record of
-// its own. An old Root leads into the tree as well: to the first node of a lower level, which keeps
-// its block for ever.
+// Root says where a tree begins: the first node of its highest level. It is the value of a record
+// of its own. An old Root leads into the tree as well: to the first node of a lower level, which
+// keeps its block for ever.
 type Root struct {
-	Addr  memory.Addr
+	Addr  layout.Addr
 	Level int
 }
 

@@ -38,8 +38,9 @@ func (n Node) Cover(key []byte) Place {
 	return Here
 }
 
-// Bound is a place between keys: one end of a scan. The zero Bound is the beginning of the key space.
-// Two of them are the range of the keys between them: Before(a) and Before(b) that of a <= key < b.
+// Bound is a place between keys: one end of a scan. The zero Bound is the beginning of the
+// key space. Two of them are the range of the keys between them: Before(a) and Before(b)
+// that of a <= key < b.
 type Bound struct {
 	key  []byte
 	side side
@@ -62,8 +63,8 @@ func After(key []byte) Bound { return Bound{key: key, side: after} }
 // End is the end of the key space.
 func End() Bound { return Bound{side: atEnd} }
 
-// Compare returns -1, 0 or 1 as b is before, at or behind c. A range whose from is not before its to
-// is empty.
+// Compare returns -1, 0 or 1 as b is before, at or behind c. A range whose from is not
+// before its to is empty.
 func (b Bound) Compare(c Bound) int {
 	if b.side == atEnd || c.side == atEnd {
 		return int(b.side/atEnd) - int(c.side/atEnd)
@@ -74,9 +75,9 @@ func (b Bound) Compare(c Bound) int {
 	return int(b.side) - int(c.side)
 }
 
-// Above says whether the node is responsible for the keys just above b, where an ascending scan from
-// b begins. To a descending scan that has come to this node and is to end at b, NotHere says that
-// there is more: the keys below Before(n.Low()).
+// Above says whether the node is responsible for the keys just above b, where an ascending scan
+// from b begins. To a descending scan that has come to this node and is to end at b, NotHere says
+// that there is more: the keys below Before(n.Low()).
 func (n Node) Above(b Bound) Place {
 	if b.side != atEnd {
 		return n.Cover(b.key)
@@ -87,9 +88,10 @@ func (n Node) Above(b Bound) Place {
 	return GoRight
 }
 
-// Below says whether the node is responsible for the keys just below b, where a descending scan from
-// b begins. To an ascending scan that has come to this node and is to end at b, GoRight says that
-// there is more: the node that the right link leads to. No key is below the zero Bound: NotHere.
+// Below says whether the node is responsible for the keys just below b, where a descending
+// scan from b begins. To an ascending scan that has come to this node and is to end at b,
+// GoRight says that there is more: the node that the right link leads to. No key is below the
+// zero Bound: NotHere.
 func (n Node) Below(b Bound) Place {
 	if b.side != before {
 		return n.Above(b)
@@ -103,8 +105,8 @@ func (n Node) Below(b Bound) Place {
 	return Here
 }
 
-// Search returns the index of the entry with the key, and true; or the index where it would be, from 0
-// to Count(), and false.
+// Search returns the index of the entry with the key, and true; or the index where it would be,
+// from 0 to Count(), and false.
 func (n Node) Search(key []byte) (i int, found bool) {
 	if n.prefix > 0 {
 		p := n.Prefix()
@@ -122,10 +124,7 @@ func (n Node) Search(key []byte) (i int, found bool) {
 		mid := int(uint(lo+hi) >> 1)
 		slot := n.slots + slotSize*mid
 		at, end := u16(b, slot), len(b)
-		switch {
-		case n.inline:
-			end = at + inlinePayload + u16(b, at+8)
-		case mid+1 < n.count:
+		if mid+1 < n.count {
 			end = u16(b, slot+slotSize)
 		}
 		switch c := bytes.Compare(b[at+n.payload:end], key); {

@@ -9,8 +9,8 @@ import (
 	"txnode/index/blink"
 )
 
-// TestSearch compares search, rank and fence tests with loops over all keys, for every set of keys up to
-// length 3 of two bytes, between every two fences, at every place.
+// TestSearch compares search, rank and fence tests with loops over all keys, for every set of keys
+// up to length 3 of two bytes, between every two fences, at every place.
 func TestSearch(t *testing.T) {
 	keys := []string{""}
 	for i := 0; i < len(keys) && len(keys[i]) < 3; i++ {
@@ -82,7 +82,8 @@ func searchAll(t *testing.T, n blink.Node, c contents, keys []string) {
 	}
 	for _, from := range bounds {
 		for _, to := range bounds {
-			// A range is empty when no key is in it; of keys up to any length, when from is not before to.
+			// A range is empty when no key is in it; of keys up to any length, when from is not
+			// before to.
 			if from.Compare(to) >= 0 && n.Rank(from) < n.Rank(to) {
 				t.Fatalf("entries between %v and %v", from, to)
 			}
@@ -114,12 +115,14 @@ func checkSides(t *testing.T, n blink.Node, c contents, b blink.Bound) {
 		below = blink.GoRight
 	}
 	if n.Above(b) != above || n.Below(b) != below {
-		t.Fatalf("%v from %q to %q (%v): above %v, not %v; below %v, not %v", b, c.low, c.high, c.open, n.Above(b), above, n.Below(b), below)
+		t.Fatalf("%v from %q to %q (%v): above %v, not %v; below %v, not %v", b, c.low, c.high, c.open, n.Above(b),
+			above, n.Below(b), below)
 	}
 }
 
 func TestPlaceString(t *testing.T) {
-	if s := fmt.Sprint(blink.Here, blink.GoRight, blink.NotHere, blink.Put, blink.Op(9)); s != "here to the right not here put operation 9" {
+	if s := fmt.Sprint(blink.Here, blink.GoRight, blink.NotHere, blink.Put, blink.Op(9)); s != "here to the right "+
+		"not here put operation 9" {
 		t.Error(s)
 	}
 }

@@ -73,12 +73,12 @@ func (b *Builder) halve(from, to int, low []byte, high fence) error {
 	return b.halve(cut, to, separator, high)
 }
 
-// middle is where the two parts differ least: in entries, if these are limited and too many, else in
-// bytes. The larger part then has at most half of the bytes and half an entry.
+// middle is where the two parts differ least: in entries, if these are limited and too many, else
+// in bytes. The larger part then has at most half of the bytes and half an entry.
 //
 // Claim: both parts of a node that was full before one entry was added fit. Let K be the longest
-// key, E > K the longest entry, and R >= 2K+4E the room behind the header. The old entries had at most
-// R-low-high bytes. The left part with its fences has at most
+// key, E > K the longest entry, and R >= 2K+4E the room behind the header. The old entries had at
+// most R-low-high bytes. The left part with its fences has at most
 //
 //	(R-low-high+E)/2 + E/2 + low + K = R/2 + E + K + (low-high)/2 <= R/2 + E + 3K/2
 //
@@ -108,10 +108,11 @@ func (b *Builder) part(im image, i int) int {
 	return b.sums[i] - b.sums[im.from] - (i-im.from)*im.prefix
 }
 
-// better is a cut that promises more than the middle does. New entries before all old ones are cut
-// off, because more of their kind may follow. Otherwise it is the cut with the shortest separator, and
-// of these the one nearest to the middle, that leaves either part a sixth of the bytes. So keys that
-// begin alike come together, and what is appended to each of several such groups fills their leaves.
+// better is a cut that promises more than the middle does. New entries before all old ones are
+// cut off, because more of their kind may follow. Otherwise it is the cut with the shortest
+// separator, and of these the one nearest to the middle, that leaves either part a sixth of the
+// bytes. So keys that begin alike come together, and what is appended to each of several such
+// groups fills their leaves.
 func (b *Builder) better(im image, middle int) int {
 	if b.level > 0 || b.geometry.MaxEntries > 0 {
 		return middle
@@ -164,10 +165,10 @@ func (b *Builder) fill() error {
 // longest is the longest image that begins with entry from and fits, of all but the last entry at
 // most. Its high fence is good until the next separator.
 //
-// When one entry was added behind those of a leaf, it has all of them but one at least. The separator
-// in front of the last one has the prefix of the leaf, and is no longer than that entry's key. So it
-// needs at most the prefix more than the entry. A high fence has had these bytes, or image has kept
-// them free.
+// When one entry was added behind those of a leaf, it has all of them but one at least. The
+// separator in front of the last one has the prefix of the leaf, and is no longer than that entry's
+// key. So it needs at most the prefix more than the entry. A high fence has had these bytes, or
+// image has kept them free.
 func (b *Builder) longest(from int, low []byte) image {
 	end := func(to int) image {
 		return b.image(from, to, low, fence{key: b.separator(to)}, b.sums[to]-b.sums[from])
@@ -189,8 +190,8 @@ func (b *Builder) tooLong(im image) error {
 	return fmt.Errorf("%w: one entry needs %d bytes in a node of at most %d", ErrGeometry, im.size, b.geometry.Room())
 }
 
-// separator is the low fence of an image that begins with entry i: in a leaf the shortest key that is
-// above entry i-1. It is good until the next call.
+// separator is the low fence of an image that begins with entry i: in a leaf the shortest key that
+// is above entry i-1. It is good until the next call.
 func (b *Builder) separator(i int) []byte {
 	b.keys[1] = b.appendKey(b.keys[1][:0], i)
 	if b.level > 0 {

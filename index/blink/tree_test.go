@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// tree is a whole tree in a map from addresses to images. Each of its methods that change something is one
-// transaction: what it reads is current, and what it writes appears at once. Between them, anything may happen.
-// So it shows that the functions of the package compose.
+// tree is a whole tree in a map from addresses to images. Each of its methods that change something
+// is one transaction: what it reads is current, and what it writes appears at once. Between them,
+// anything may happen. So it shows that the functions of the package compose.
 type tree struct {
 	t       testing.TB
 	g       blink.Geometry
@@ -23,11 +23,11 @@ type tree struct {
 	b       blink.Builder
 	root    blink.Root
 	roots   []blink.Root             // all roots there were
-	blocks  map[memory.Addr][]byte   // images; a block that is not in it is free
-	past    map[memory.Addr][][]byte // all images that a block ever had
-	changed map[memory.Addr]int      // the number of the change that wrote the block
+	blocks  map[layout.Addr][]byte   // images; a block that is not in it is free
+	past    map[layout.Addr][][]byte // all images that a block ever had
+	changed map[layout.Addr]int      // the number of the change that wrote the block
 	posts   []post                   // separators that are not posted yet
-	unused  []memory.Addr            // freed blocks
+	unused  []layout.Addr            // freed blocks
 	next    int
 	changes int
 	model   map[string]blink.Change
@@ -39,23 +39,23 @@ type tree struct {
 type post struct {
 	level     int // of the child
 	separator []byte
-	child     memory.Addr
+	child     layout.Addr
 }
 
 func newTree(t testing.TB, g blink.Geometry, seed uint64) *tree {
 	tr := &tree{
 		t: t, g: g, r: rand.New(rand.NewPCG(seed, 1)), next: 1,
-		blocks: map[memory.Addr][]byte{}, past: map[memory.Addr][][]byte{}, changed: map[memory.Addr]int{},
+		blocks: map[layout.Addr][]byte{}, past: map[layout.Addr][][]byte{}, changed: map[layout.Addr]int{},
 		model: map[string]blink.Change{}, counts: map[string]int{},
 	}
 	tr.root.Addr = tr.block()
 	tr.roots = append(tr.roots, tr.root)
-	tr.write(tr.root.Addr, blink.AppendLeaf(nil, g))
+	tr.write(tr.root.Addr, blink.AppendLeaf(nil))
 	return tr
 }
 
 // block is a new block, often one that has been freed.
-func (tr *tree) block() memory.Addr {
+func (tr *tree) block() layout.Addr {
 	if n := len(tr.unused); n > 0 && tr.r.IntN(3) > 0 {
 		a := tr.unused[n-1]
 		tr.unused = tr.unused[:n-1]
@@ -65,14 +65,14 @@ func (tr *tree) block() memory.Addr {
 	return addrOf(tr.next - 1)
 }
 
-func (tr *tree) write(a memory.Addr, image []byte) {
+func (tr *tree) write(a layout.Addr, image []byte) {
 	decode(tr.t, tr.g, image)
 	tr.changes++
 	tr.blocks[a], tr.changed[a] = image, tr.changes
 	tr.past[a] = append(tr.past[a], image)
 }
 
-func (tr *tree) free(a memory.Addr) {
+func (tr *tree) free(a layout.Addr) {
 	tr.changes++
 	delete(tr.blocks, a)
 	tr.changed[a] = tr.changes
@@ -80,7 +80,7 @@ func (tr *tree) free(a memory.Addr) {
 }
 
 // node is the current node of a block; false if the block is free or of another level.
-func (tr *tree) node(a memory.Addr, level int) (blink.Node, bool) {
+func (tr *tree) node(a layout.Addr, level int) (blink.Node, bool) {
 	image, ok := tr.blocks[a]
 	if !ok {
 		return blink.Node{}, false
@@ -92,8 +92,8 @@ func (tr *tree) node(a memory.Addr, level int) (blink.Node, bool) {
 	return n, n.Level() == level
 }
 
-// target is what a search looks for: the node of a level that is responsible for the keys just above, or
-// just below, a bound.
+// target is what a search looks for: the node of a level that is responsible for the keys just
+// above, or just below, a bound.
 type target struct {
 	level int
 	bound blink.Bound
@@ -107,7 +107,7 @@ func (g target) place(n blink.Node) blink.Place {
 	return n.Above(g.bound)
 }
 
-func (g target) child(n blink.Node) memory.Addr {
+func (g target) child(n blink.Node) layout.Addr {
 	if g.below {
 		return n.Addr(n.ChildBelow(g.bound))
 	}
@@ -117,7 +117,7 @@ func (g target) child(n blink.Node) memory.Addr {
 // path is a search in progress.
 type path struct {
 	target
-	at    memory.Addr
+	at    layout.Addr
 	level int
 	stale bool // inner nodes come from a cache, which has any image that the block ever had
 }
@@ -134,8 +134,8 @@ func (tr *tree) start(g target, stale bool) path {
 	return path{target: g, at: root.Addr, level: root.Level, stale: stale}
 }
 
-// step reads one node. It returns blink.Here when it has arrived, blink.GoRight to be called again, and blink.NotHere when
-// the search has to start again.
+// step reads one node. It returns blink.Here when it has arrived, blink.GoRight to be called again,
+// and blink.NotHere when the search has to start again.
 func (tr *tree) step(p *path) (blink.Node, blink.Place) {
 	n, ok := tr.node(p.at, p.level)
 	if images := tr.past[p.at]; p.stale && p.level > p.target.level && len(images) > 0 {
@@ -163,8 +163,9 @@ func (tr *tree) step(p *path) (blink.Node, blink.Place) {
 	}
 }
 
-// find is a whole search at one moment. Without stale nodes it arrives at once, whatever has not been posted yet.
-func (tr *tree) find(g target, stale bool) (memory.Addr, blink.Node) {
+// find is a whole search at one moment. Without stale nodes it arrives at once, whatever has
+// not been posted yet.
+func (tr *tree) find(g target, stale bool) (layout.Addr, blink.Node) {
 	tr.t.Helper()
 	p := tr.start(g, stale)
 	for {
@@ -174,7 +175,8 @@ func (tr *tree) find(g target, stale bool) (memory.Addr, blink.Node) {
 		case place == blink.Here:
 			return at, n
 		case place == blink.NotHere && !p.stale:
-			tr.t.Fatalf("a search of current nodes for %+v at level %d was led to %v, level %d", p.bound, p.target.level, at, p.level)
+			tr.t.Fatalf("a search of current nodes for %+v at level %d was led to %v, level %d",
+				p.bound, p.target.level, at, p.level)
 		case place == blink.NotHere:
 			p = tr.start(g, false)
 		}
@@ -184,7 +186,7 @@ func (tr *tree) find(g target, stale bool) (memory.Addr, blink.Node) {
 func keyTarget(level int, key []byte) target { return target{level: level, bound: blink.Before(key)} }
 
 // apply writes what becomes of a node, and notes separators.
-func (tr *tree) apply(a memory.Addr, n blink.Node, changes []blink.Change) {
+func (tr *tree) apply(a layout.Addr, n blink.Node, changes []blink.Change) {
 	tr.t.Helper()
 	images, err := tr.b.Apply(tr.g, n, changes)
 	if err != nil {
@@ -193,7 +195,7 @@ func (tr *tree) apply(a memory.Addr, n blink.Node, changes []blink.Change) {
 	if len(changes) == 1 && images > 2 {
 		tr.t.Fatalf("%d images of one change at level %d", images, n.Level())
 	}
-	addrs := []memory.Addr{a}
+	addrs := []layout.Addr{a}
 	for range images - 1 {
 		addrs = append(addrs, tr.block())
 	}
@@ -207,7 +209,8 @@ func (tr *tree) apply(a memory.Addr, n blink.Node, changes []blink.Change) {
 	}
 }
 
-// commit applies changes of keys to one leaf: of the list, those that the leaf of the first key is for.
+// commit applies changes of keys to one leaf: of the list, those that the leaf of the first key is
+// for.
 func (tr *tree) commit(changes []blink.Change) {
 	tr.t.Helper()
 	a, n := tr.find(keyTarget(0, changes[0].Key), tr.r.IntN(2) == 0)
@@ -269,8 +272,9 @@ func (tr *tree) postOne() {
 	tr.post(p)
 }
 
-// merge merges a node into its left neighbour, if the two fit and the parent leads to both; it reports whether.
-func (tr *tree) merge(a memory.Addr) bool {
+// merge merges a node into its left neighbour, if the two fit and the parent leads to both;
+// it reports whether.
+func (tr *tree) merge(a layout.Addr) bool {
 	tr.t.Helper()
 	n, err := blink.Decode(tr.blocks[a])
 	if err != nil {
@@ -280,7 +284,7 @@ func (tr *tree) merge(a memory.Addr) bool {
 		return false // the first of its level
 	}
 	low := n.Low()
-	var parent memory.Addr
+	var parent layout.Addr
 	var of blink.Node
 	if tr.root.Level > n.Level() {
 		var i int
@@ -323,12 +327,12 @@ func (tr *tree) mergeOne() {
 	}
 }
 
-// verify checks the whole tree: no fault, the leaves have what the model has, each block is reached.
-// posted: each node has its separator in a parent.
+// verify checks the whole tree: no fault, the leaves have what the model has, each block is
+// reached. posted: each node has its separator in a parent.
 func (tr *tree) verify(posted bool) {
 	tr.t.Helper()
 	seen := 0
-	totals, faults := tr.walk(func(_ memory.Addr, n blink.Node) {
+	totals, faults := tr.walk(func(_ layout.Addr, n blink.Node) {
 		if n.Level() > 0 {
 			return
 		}
@@ -342,7 +346,8 @@ func (tr *tree) verify(posted bool) {
 	for _, f := range faults {
 		tr.t.Error(f)
 	}
-	if seen != len(tr.model) || totals.Entries != seen || totals.Nodes != len(tr.blocks) || totals.Levels != tr.root.Level+1 {
+	if seen != len(tr.model) || totals.Entries != seen || totals.Nodes != len(tr.blocks) ||
+		totals.Levels != tr.root.Level+1 {
 		tr.t.Fatalf("%d keys of %d, %d blocks: %+v", seen, len(tr.model), len(tr.blocks), totals)
 	}
 	if posted && totals.Unposted > 0 || totals.Unposted > len(tr.posts) {
@@ -353,9 +358,9 @@ func (tr *tree) verify(posted bool) {
 var errFree = errors.New("free block")
 
 // walk is blink.Verify of the tree. The reader uses one buffer again and again.
-func (tr *tree) walk(visit func(memory.Addr, blink.Node)) (totals blink.Totals, faults []blink.NodeError) {
+func (tr *tree) walk(visit func(layout.Addr, blink.Node)) (totals blink.Totals, faults []blink.NodeError) {
 	var buffer []byte
-	read := func(a memory.Addr) ([]byte, error) {
+	read := func(a layout.Addr) ([]byte, error) {
 		image, ok := tr.blocks[a]
 		if !ok {
 			return nil, errFree
@@ -364,7 +369,7 @@ func (tr *tree) walk(visit func(memory.Addr, blink.Node)) (totals blink.Totals, 
 		buffer = append(buffer[:0], image...)
 		return buffer, nil
 	}
-	totals = blink.Verify(tr.g, tr.root, read, visit, func(f blink.NodeError) { faults = append(faults, f) })
+	totals = blink.Verify(tr.g, tr.root, read, nil, visit, func(f blink.NodeError) { faults = append(faults, f) })
 	return totals, faults
 }
 
@@ -377,7 +382,7 @@ func (tr *tree) draw(keys [][]byte, most int, deletes float64) []blink.Change {
 		if tr.r.Float64() < deletes {
 			c.Op = blink.Delete
 		} else {
-			payloadFor(tr.g, 0, &c, tr.changes%5000+1)
+			payloadFor(&c, tr.changes%5000+1)
 		}
 		changes = append(changes, c)
 	}
@@ -401,7 +406,8 @@ func (tr *tree) drain(merges bool) {
 	}
 }
 
-// treeCases are geometries and keys of trees: high ones of few keys, and some with prefixes and long keys.
+// treeCases are geometries and keys of trees: high ones of few keys, and some with
+// prefixes and long keys.
 func treeCases(t testing.TB) map[string]struct {
 	g    blink.Geometry
 	keys [][]byte
@@ -419,15 +425,15 @@ func treeCases(t testing.TB) map[string]struct {
 		keys [][]byte
 	}{
 		"two entries":         {fit(t, blink.Geometry{MaxKey: 8, MaxEntries: 2}), shape("numbers", 40, 8)},
-		"three, with values":  {fit(t, blink.Geometry{MaxKey: 12, MaxEntries: 3, Inline: true, MaxValue: 5}), shape("of 00 and ff", 60, 12)},
+		"three":               {fit(t, blink.Geometry{MaxKey: 12, MaxEntries: 3}), shape("of 00 and ff", 60, 12)},
 		"words":               {fit(t, blink.Geometry{MaxKey: 30, MaxEntries: 4}), shape("words", 300, 30)},
 		"as many as fit":      {fit(t, blink.Geometry{MaxKey: 150}), shape("of a long common prefix", 400, 150)},
-		"long keys, 4 a node": {fit(t, blink.Geometry{MaxKey: 1024, Inline: true, MaxValue: 100}), shape("of any length", 100, 1024)},
+		"long keys, 4 a node": {fit(t, blink.Geometry{MaxKey: 1024}), shape("of any length", 100, 1024)},
 	}
 }
 
-// TestTree changes trees in random order: inserts, lists, deletes, late separators, merges, with searches through stale nodes, and
-// readers and scans that read one node at a time in between.
+// TestTree changes trees in random order: inserts, lists, deletes, late separators, merges, with
+// searches through stale nodes, and readers and scans that read one node at a time in between.
 func TestTree(t *testing.T) {
 	seeds, steps := 60, 600
 	if testing.Short() {
@@ -456,8 +462,10 @@ func TestTree(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"led to a block that is no node of the level", "led behind the key", "went right", "split at level 0", "split at level 1", "split at level 2", "grew",
-		"dropped a separator of a node that is gone", "posted already", "merged before the separator was posted", "merged at level 0",
+		"led to a block that is no node of the level", "led behind the key", "went right", "split at level 0",
+		"split at level 1", "split at level 2", "grew",
+		"dropped a separator of a node that is gone", "posted already", "merged before the separator was posted",
+		"merged at level 0",
 		"merged at level 1", "no merge: the first child", "no merge: too full",
 		"scans unchanged", "scans changed", "searches found", "searches not found", "searches again",
 	} {
@@ -501,8 +509,8 @@ func (tr *tree) collapse() {
 	}
 }
 
-// TestStaleNodes replaces each inner node in turn by each image that its block ever had, all else being current, and searches
-// for every key, also before and after the separators are posted.
+// TestStaleNodes replaces each inner node in turn by each image that its block ever had, all else
+// being current, and searches for every key, also before and after the separators are posted.
 func TestStaleNodes(t *testing.T) {
 	seeds := 20
 	if testing.Short() {
@@ -540,7 +548,7 @@ func (tr *tree) searchStale(name string, keys [][]byte) {
 }
 
 // searchWith searches for a key; at its first visit the block a has an old image.
-func (tr *tree) searchWith(name string, a memory.Addr, image, key []byte) {
+func (tr *tree) searchWith(name string, a layout.Addr, image, key []byte) {
 	tr.t.Helper()
 	p, visited := tr.start(keyTarget(0, key), false), false
 	for {

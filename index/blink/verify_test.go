@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // threeLevels is a tree of small nodes whose separators are all posted.
@@ -16,7 +16,7 @@ func threeLevels(t *testing.T) *tree {
 	tr := newTree(t, fit(t, blink.Geometry{MaxKey: 8, MaxEntries: 3}), 1)
 	for i := range 20 {
 		c := blink.Change{Op: blink.Put, Key: fmt.Append(nil, "k", string(rune('a'+i)))}
-		payloadFor(tr.g, 0, &c, i+1)
+		payloadFor(&c, i+1)
 		tr.commit([]blink.Change{c})
 		tr.drain(false)
 	}
@@ -28,7 +28,7 @@ func threeLevels(t *testing.T) *tree {
 }
 
 // nth is the i-th node of a level.
-func (tr *tree) nth(level, i int) (memory.Addr, contents) {
+func (tr *tree) nth(level, i int) (layout.Addr, contents) {
 	a, n := tr.find(target{level: level}, false)
 	for range i {
 		a = n.Right()
@@ -37,8 +37,8 @@ func (tr *tree) nth(level, i int) (memory.Addr, contents) {
 	return a, contentsOf(n)
 }
 
-// TestVerifyFinds damages a tree in every way that Verify tells, one at a time. It finds each damage, and counts all
-// leaves that can still be reached.
+// TestVerifyFinds damages a tree in every way that Verify tells, one at a time. It finds each
+// damage, and counts all leaves that can still be reached.
 func TestVerifyFinds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -83,9 +83,9 @@ func TestVerifyFinds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := threeLevels(t)
-			before, _ := tr.walk(func(memory.Addr, blink.Node) {})
+			before, _ := tr.walk(func(layout.Addr, blink.Node) {})
 			c.damage(tr)
-			totals, faults := tr.walk(func(memory.Addr, blink.Node) {})
+			totals, faults := tr.walk(func(layout.Addr, blink.Node) {})
 			found := false
 			for _, f := range faults {
 				found = found || strings.Contains(f.Error(), c.want)

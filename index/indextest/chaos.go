@@ -89,7 +89,9 @@ func chaos(t testing.TB, s Subject, seed uint64) {
 	if seed%2 == 1 {
 		fabric = NewStepwise
 	}
-	m, root, k0 := start(t, s, MemoryOptions{Seed: seed, Fabric: fabric, SegmentSize: 64 << 10, Segments: 64, Copies: 1 + int(seed%3)})
+	m, root, k0 := start(t, s, MemoryOptions{
+		Seed: seed, Fabric: fabric, SegmentSize: 64 << 10, Segments: 64, Copies: 1 + int(seed%3),
+	})
 	for i := range stable {
 		if _, err := k0.Insert(name(i), name(i)); err != nil {
 			t.Fatal(err)
@@ -114,8 +116,8 @@ func chaos(t testing.TB, s Subject, seed uint64) {
 				return
 			}
 			var err error
-			if s.Chore != nil && r.IntN(3) == 0 {
-				if err := s.Chore(k.C, k.Index); err != nil {
+			if s.Background != nil && r.IntN(3) == 0 {
+				if err := s.Background(k.C, k.Index); err != nil {
 					t.Errorf("client %d: %v", id, err)
 				}
 			}

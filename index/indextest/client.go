@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -26,7 +26,7 @@ const maxBlock = 4096
 // Client does single-key operations on a table whose index is Index, as a
 // transaction would. It belongs to one coroutine.
 type Client struct {
-	Index index.Index
+	Index index.Slots
 	Table uint16
 	C     *rdma.Coro
 	// Query of the last operation, resolved by it.
@@ -45,19 +45,19 @@ type Client struct {
 
 // Blocks is where a client gets its record blocks.
 type Blocks interface {
-	View() *memory.View
-	AllocBlock(c *rdma.Coro, class memory.Class) (memory.Addr, error)
-	FreeBlock(a memory.Addr, class memory.Class)
+	View() *layout.View
+	AllocBlock(c *rdma.Coro, class layout.Class) (layout.Addr, error)
+	FreeBlock(a layout.Addr, class layout.Class)
 }
 
 // NewClient makes a client on a coroutine. Close it before the coroutine ends.
-func (m *Memory) NewClient(c *rdma.Coro, ix index.Index, table uint16) (*Client, error) {
+func (m *Memory) NewClient(c *rdma.Coro, ix index.Slots, table uint16) (*Client, error) {
 	return NewClient(c, m, m.clients.Add(1), ix, table)
 }
 
 // NewClient makes a client with blocks from elsewhere; the coordinator is that of
 // the versions that it writes.
-func NewClient(c *rdma.Coro, m Blocks, coordinator uint32, ix index.Index, table uint16) (*Client, error) {
+func NewClient(c *rdma.Coro, m Blocks, coordinator uint32, ix index.Slots, table uint16) (*Client, error) {
 	k := &Client{Index: ix, Table: table, C: c, m: m, id: coordinator}
 	k.size = (ix.BufferSize() + 63) &^ 63
 	at, err := c.Thread().Alloc(2*k.size + maxBlock)
@@ -70,6 +70,13 @@ func NewClient(c *rdma.Coro, m Blocks, coordinator uint32, ix index.Index, table
 
 // Close gives back the client's buffers.
 func (k *Client) Close() { k.C.Thread().Free(k.local, 2*k.size+maxBlock) }
+
+func (k *Client) coro() *rdma.Coro { return k.C }
+
+func (k *Client) absent(key []byte) (bool, error) {
+	a, _, err := k.Find(key)
+	return a == 0, err
+}
 
 func (k *Client) nextID() record.TxID {
 	k.seq++
@@ -122,7 +129,7 @@ func (k *Client) Unchanged() (bool, error) {
 // That no candidate holds a value of the key is certain only when the lookup has
 // been validated, with the versions of the candidates: a block that was freed may
 // be used again at once, and the key may have moved.
-func (k *Client) Find(key []byte) (memory.Addr, record.Image, error) {
+func (k *Client) Find(key []byte) (layout.Addr, record.Image, error) {
 	for range maxUnclear {
 		if err := k.Resolve(key); err != nil {
 			return 0, nil, err
@@ -196,7 +203,7 @@ func (k *Client) Get(key []byte) ([]byte, error) {
 
 // NewBlock writes a block with the key on all copies: locked by id, and absent,
 // unless value is given.
-func (k *Client) NewBlock(id record.TxID, key, value []byte) (memory.Addr, memory.Class, error) {
+func (k *Client) NewBlock(id record.TxID, key, value []byte) (layout.Addr, layout.Class, error) {
 	class, ok := record.ClassFor(len(key), len(value))
 	if !ok || class.Size() > maxBlock {
 		return 0, 0, fmt.Errorf("a block for %d + %d bytes is too large for this test", len(key), len(value))
@@ -214,7 +221,8 @@ func (k *Client) NewBlock(id record.TxID, key, value []byte) (memory.Addr, memor
 
 // write writes a block on all copies. A block of several lines is written under
 // the lock before the lock is released, since its lines arrive in any order.
-func (k *Client) write(a memory.Addr, v record.TxID, state record.State, class memory.Class, lock record.TxID, key, value []byte) error {
+func (k *Client) write(a layout.Addr, v record.TxID, state record.State, class layout.Class, lock record.TxID, key,
+	value []byte) error {
 	img := record.Image(k.C.Thread().Bytes(k.block, maxBlock))
 	n := uint32(img.Put(a, v, state, k.Table, class, lock, key, value))
 	if lock != 0 || n == record.LineSize {
@@ -229,7 +237,7 @@ func (k *Client) write(a memory.Addr, v record.TxID, state record.State, class m
 }
 
 // place writes n bytes of the block buffer at an offset to all copies.
-func (k *Client) place(a memory.Addr, off, n uint32) error {
+func (k *Client) place(a layout.Addr, off, n uint32) error {
 	view := k.m.View()
 	k.batch.Reset()
 	for i := range view.Copies(a) {
@@ -245,7 +253,7 @@ func (k *Client) place(a memory.Addr, off, n uint32) error {
 
 // Insert makes a record, or returns ErrExists, or index.ErrDuplicate when another
 // client is inserting the key.
-func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
+func (k *Client) Insert(key, value []byte) (layout.Addr, error) {
 	a, img, err := k.Find(key)
 	switch {
 	case err != nil:
@@ -278,8 +286,8 @@ func (k *Client) Insert(key, value []byte) (memory.Addr, error) {
 
 // held is a record that a client has locked.
 type held struct {
-	addr  memory.Addr
-	class memory.Class
+	addr  layout.Addr
+	class layout.Class
 	value []byte
 	id    record.TxID
 }
@@ -333,7 +341,7 @@ func (k *Client) Move(key []byte) error {
 }
 
 // grow moves the record that is locked to a new block with the value.
-func (k *Client) grow(key, value []byte, h held) (memory.Addr, error) {
+func (k *Client) grow(key, value []byte, h held) (layout.Addr, error) {
 	to, class, err := k.NewBlock(h.id, key, value)
 	if err != nil {
 		return 0, err
@@ -348,7 +356,7 @@ func (k *Client) grow(key, value []byte, h held) (memory.Addr, error) {
 }
 
 // free wipes a block that was unlinked, and gives it back.
-func (k *Client) free(a memory.Addr, id record.TxID, class memory.Class) error {
+func (k *Client) free(a layout.Addr, id record.TxID, class layout.Class) error {
 	if err := k.write(a, id, record.Free, class, 0, nil, nil); err != nil {
 		return err
 	}

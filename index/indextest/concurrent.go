@@ -49,7 +49,8 @@ func insertRace(t *testing.T, s Subject) {
 			for i := range keys {
 				a, _, err := k0.Find(name(i))
 				if n := done[i].Load(); n != 1 || err != nil || uint64(a) != blocks[i].Load() {
-					t.Errorf("key %d: %d inserts succeeded, the last with block %#x; found %v, %v", i, n, blocks[i].Load(), a, err)
+					t.Errorf("key %d: %d inserts succeeded, the last with block %#x; found %v, %v",
+						i, n, blocks[i].Load(), a, err)
 				}
 			}
 			if !t.Failed() {

@@ -8,6 +8,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"txnode/index"
+	"txnode/memory/layout"
+	"txnode/rdma"
 )
 
 // The history of a run: what each operation on a key returned, and when. It is
@@ -42,9 +44,21 @@ const (
 // History collects the calls of one client.
 type History struct{ ops []porcupine.Operation }
 
+// keyed is a client whose operations a history notes.
+type keyed interface {
+	coro() *rdma.Coro
+	Get(key []byte) (value []byte, err error)
+	Insert(key, value []byte) (layout.Addr, error)
+	Delete(key []byte) error
+	Move(key []byte) error
+	// absent looks a key up, and Unchanged says whether what it has seen is so still.
+	absent(key []byte) (bool, error)
+	Unchanged() (bool, error)
+}
+
 // Do executes one call and notes it.
-func (h *History) do(k *Client, id int, in call, name []byte) error {
-	start := k.C.Thread().Now()
+func (h *History) do(k keyed, id int, in call, name []byte) error {
+	start := k.coro().Thread().Now()
 	out, err := outUnknown, error(nil)
 	switch in.kind {
 	case opConfirm:
@@ -78,26 +92,31 @@ func (h *History) do(k *Client, id int, in call, name []byte) error {
 	case in.kind != opGet:
 		out = outDone
 	}
-	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: out, Return: k.C.Thread().Now()})
+	h.ops = append(h.ops, porcupine.Operation{
+		ClientId: id, Input: in, Call: start, Output: out, Return: k.coro().Thread().Now(),
+	})
 	return nil
 }
 
 // confirm looks for a key and, when it is absent, whether it still is: two gets
 // of the same result, if that is what Unchanged says.
-func (h *History) confirm(k *Client, id int, in call, name []byte) error {
-	start := k.C.Thread().Now()
-	a, _, err := k.Find(name)
-	if err != nil || a != 0 {
+func (h *History) confirm(k keyed, id int, in call, name []byte) error {
+	start := k.coro().Thread().Now()
+	if absent, err := k.absent(name); err != nil || !absent {
 		return err
 	}
 	in.kind = opGet
-	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now()})
-	k.C.Sleep(int64(k.C.Thread().Rand() % 20_000))
-	start = k.C.Thread().Now()
+	h.ops = append(h.ops, porcupine.Operation{
+		ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.coro().Thread().Now(),
+	})
+	k.coro().Sleep(int64(k.coro().Thread().Rand() % 20_000))
+	start = k.coro().Thread().Now()
 	if same, err := k.Unchanged(); err != nil || !same {
 		return err
 	}
-	h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now()})
+	h.ops = append(h.ops, porcupine.Operation{
+		ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.coro().Thread().Now(),
+	})
 	return nil
 }
 
@@ -160,7 +179,8 @@ func checkHistories(tb testing.TB, h []History) {
 		}
 		tb.Errorf("key %d: no order of its calls explains their results", ops[0].Input.(call).key)
 		for _, o := range ops {
-			tb.Logf("  client %d: %9d..%9d  %s", o.ClientId, o.Call, o.Return, registerModel.DescribeOperation(o.Input, o.Output))
+			tb.Logf("  client %d: %9d..%9d  %s", o.ClientId, o.Call, o.Return,
+				registerModel.DescribeOperation(o.Input, o.Output))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 )
@@ -33,14 +34,14 @@ type Memory struct {
 	opts   MemoryOptions
 
 	mu    sync.Mutex
-	segs  []memory.Placement
+	segs  []layout.Placement
 	used  uint32 // of the last segment
 	limit int    // segments that may be used
 	keys  []rdma.Key
-	epoch memory.Epoch
-	free  [memory.NumClasses][]memory.Addr
+	epoch layout.Epoch
+	free  [layout.NumClasses][]layout.Addr
 
-	view    atomic.Pointer[memory.View]
+	view    atomic.Pointer[layout.View]
 	threads atomic.Int32
 	clients atomic.Uint32
 	freed   atomic.Int64
@@ -70,12 +71,12 @@ func NewMemory(tb testing.TB, o MemoryOptions) *Memory {
 	}
 	size := (uint64(o.Segments)*uint64(o.Copies)/uint64(o.Blades) + 2) * uint64(o.SegmentSize)
 	f := o.Fabric(tb, o.Blades, (size+1<<16-1)&^(1<<16-1), o.Seed)
-	m := &Memory{Fabric: f, opts: o, limit: o.Segments, epoch: 1, segs: make([]memory.Placement, 1)}
+	m := &Memory{Fabric: f, opts: o, limit: o.Segments, epoch: 1, segs: make([]layout.Placement, 1)}
 	for _, b := range f.Blades() {
 		m.keys = append(m.keys, b.Key)
 	}
 	m.atEnd(tb, f.Close)
-	m.view.Store(memory.NewView(1, m.segs, m.keys))
+	m.view.Store(layout.NewView(1, m.segs, m.keys))
 	return m
 }
 
@@ -92,10 +93,10 @@ func inProcess(tb testing.TB, blades int, size, seed uint64) rdma.Fabric {
 }
 
 // View returns the current map.
-func (m *Memory) View() *memory.View { return m.view.Load() }
+func (m *Memory) View() *layout.View { return m.view.Load() }
 
 // ViewOn is View: nobody is fenced.
-func (m *Memory) ViewOn(*rdma.Thread) *memory.View { return m.view.Load() }
+func (m *Memory) ViewOn(*rdma.Thread) *layout.View { return m.view.Load() }
 
 // NewExtent returns a zeroed extent, or memory.ErrNoSpace.
 func (m *Memory) NewExtent(_ *rdma.Coro, size uint32) (memory.Extent, error) {
@@ -115,7 +116,7 @@ func (m *Memory) FreeExtent(x memory.Extent) (bool, error) {
 }
 
 // ExtentAt is the extent at an address.
-func (m *Memory) ExtentAt(a memory.Addr) memory.Extent {
+func (m *Memory) ExtentAt(a layout.Addr) memory.Extent {
 	x, _ := m.extents.Load(a)
 	e, _ := x.(memory.Extent)
 	return e
@@ -141,7 +142,7 @@ func (m *Memory) Lose(b rdma.BladeID) {
 		}
 	}
 	m.epoch++
-	m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
+	m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
 }
 
 // Build makes the last copy of each segment one that is being built.
@@ -155,7 +156,7 @@ func (m *Memory) Build() {
 		}
 	}
 	m.epoch++
-	m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
+	m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
 }
 
 // SetLimit allows no more segments than are in use, plus extra.
@@ -166,10 +167,11 @@ func (m *Memory) SetLimit(extra int) {
 }
 
 // Alloc returns size zeroed bytes on all copies of a segment, 64-byte aligned.
-func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
-	size = (size + memory.BlockAlign - 1) &^ (memory.BlockAlign - 1)
+func (m *Memory) Alloc(size uint32) (layout.Addr, error) {
+	size = (size + layout.BlockAlign - 1) &^ (layout.BlockAlign - 1)
 	if size > m.opts.SegmentSize {
-		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w", size, m.opts.SegmentSize, memory.ErrTooLarge)
+		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w",
+			size, m.opts.SegmentSize, memory.ErrTooLarge)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,31 +180,33 @@ func (m *Memory) Alloc(size uint32) (memory.Addr, error) {
 		if n > m.limit {
 			return 0, fmt.Errorf("indextest: %d segments are in use: %w", n-1, memory.ErrNoSpace)
 		}
-		p := memory.Placement{N: uint8(m.opts.Copies)}
+		p := layout.Placement{N: uint8(m.opts.Copies)}
 		for k := range m.opts.Copies {
 			// Copy k of segment n is the i-th one on its blade; copies of
 			// neighbouring segments rotate over the blades.
 			j := (n-1)*m.opts.Copies + k
-			p.Replicas[k] = memory.Replica{Blade: rdma.BladeID(j % m.opts.Blades), Base: uint64(j/m.opts.Blades) * uint64(m.opts.SegmentSize)}
+			p.Replicas[k] = layout.Replica{
+				Blade: rdma.BladeID(j % m.opts.Blades), Base: uint64(j/m.opts.Blades) * uint64(m.opts.SegmentSize),
+			}
 		}
-		m.segs = append(append([]memory.Placement(nil), m.segs...), p)
+		m.segs = append(append([]layout.Placement(nil), m.segs...), p)
 		m.used = 0
-		m.view.Store(memory.NewView(m.epoch, m.segs, m.keys))
+		m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
 	}
-	a := memory.MakeAddr(memory.SegmentID(len(m.segs)-1), m.used)
+	a := layout.MakeAddr(layout.SegmentID(len(m.segs)-1), m.used)
 	m.used += size
 	return a, nil
 }
 
 // AllocBlock returns a block, with what its last user has left in it.
-func (m *Memory) AllocBlock(_ *rdma.Coro, class memory.Class) (memory.Addr, error) {
+func (m *Memory) AllocBlock(_ *rdma.Coro, class layout.Class) (layout.Addr, error) {
 	if a := m.reuse(class); a != 0 {
 		return a, nil
 	}
 	return m.Alloc(class.Size())
 }
 
-func (m *Memory) reuse(class memory.Class) memory.Addr {
+func (m *Memory) reuse(class layout.Class) layout.Addr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.free[class]
@@ -214,7 +218,7 @@ func (m *Memory) reuse(class memory.Class) memory.Addr {
 }
 
 // FreeBlock gives a block back.
-func (m *Memory) FreeBlock(a memory.Addr, class memory.Class) {
+func (m *Memory) FreeBlock(a layout.Addr, class layout.Class) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.free[class] = append(m.free[class], a)
@@ -223,7 +227,9 @@ func (m *Memory) FreeBlock(a memory.Addr, class memory.Class) {
 // Thread makes a thread that is closed when the test ends.
 func (m *Memory) Thread(tb testing.TB) *rdma.Thread {
 	tb.Helper()
-	t, err := rdma.NewThread(m.Fabric, rdma.ThreadOptions{Index: int(m.threads.Add(1)) - 1, Techniques: rdma.AllTechniques, Arena: 1 << 20})
+	t, err := rdma.NewThread(m.Fabric, rdma.ThreadOptions{
+		Index: int(m.threads.Add(1)) - 1, Techniques: rdma.AllTechniques, Arena: 1 << 20,
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -245,7 +251,7 @@ func (m *Memory) atEnd(tb testing.TB, end func() error) {
 }
 
 // Copies reads all copies of n bytes at a.
-func (m *Memory) Copies(tb testing.TB, t *rdma.Thread, a memory.Addr, n uint32) [][]byte {
+func (m *Memory) Copies(tb testing.TB, t *rdma.Thread, a layout.Addr, n uint32) [][]byte {
 	tb.Helper()
 	buf, err := t.Alloc(int(n))
 	if err != nil {

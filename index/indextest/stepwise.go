@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"txnode/rdma"
@@ -26,10 +27,14 @@ type Stepwise struct {
 	cur    *actor
 	ports  []*stepPort
 	before map[int]func(w *rdma.WR) // by thread
+	turns  []int                    // nil: the seed decides
+	who    int                      // whose turn it is
+	short  bool                     // a client has ended before its turn had
 }
 
 // actor is a client within Run.
 type actor struct {
+	id    int
 	yield func(struct{}) bool
 	next  func() (struct{}, bool)
 	until int64 // it waits
@@ -37,7 +42,9 @@ type actor struct {
 
 // NewStepwise makes a fabric; see MemoryOptions.
 func NewStepwise(_ testing.TB, blades int, size, seed uint64) rdma.Fabric {
-	f := &Stepwise{rng: rand.New(rand.NewPCG(seed, 77)), seed: seed, stay: [...]int{0, 512, 900, 1000, 1016, 1021}[seed/2%6]}
+	f := &Stepwise{
+		rng: rand.New(rand.NewPCG(seed, 77)), seed: seed, stay: [...]int{0, 512, 900, 1000, 1016, 1021}[seed/2%6],
+	}
 	for range blades {
 		f.mem = append(f.mem, make([]byte, size))
 	}
@@ -72,7 +79,8 @@ func (f *Stepwise) NewPort(cfg rdma.PortConfig) (rdma.Port, error) {
 // negative n lets it live. Threads are numbered in the order in which they were made.
 func (f *Stepwise) Stop(thread, n int) { f.ports[thread].left = n }
 
-// Before has fn called before every verb of a thread, which others may go on in meanwhile; nil: nothing.
+// Before has fn called before every verb of a thread, which others may go on in
+// meanwhile; nil: nothing.
 func (f *Stepwise) Before(thread int, fn func(w *rdma.WR)) {
 	if f.before == nil {
 		f.before = map[int]func(w *rdma.WR){}
@@ -105,7 +113,7 @@ func (f *Stepwise) Close() error { return nil }
 func (f *Stepwise) Run(n int, fn func(i int)) {
 	f.actors = nil
 	for i := range n {
-		a := &actor{}
+		a := &actor{id: i}
 		next, stop := iter.Pull(func(yield func(struct{}) bool) {
 			a.yield = yield
 			fn(i)
@@ -124,13 +132,42 @@ func (f *Stepwise) Run(n int, fn func(i int)) {
 	}
 }
 
+// Turns runs two clients: the first one for so many steps, then the other one, and so on, and at
+// last the first one to its end, and then the other one. all reports whether no client has ended
+// before its turn had.
+func (f *Stepwise) Turns(turns []int, clients ...func()) (all bool) {
+	f.turns, f.who, f.short = append([]int{}, turns...), 0, false
+	f.Run(len(clients), func(i int) { clients[i]() })
+	f.turns = nil
+	return !f.short
+}
+
+// turn is the client whose turn it is.
+func (f *Stepwise) turn() int {
+	for len(f.turns) > 0 && f.turns[0] == 0 {
+		f.turns, f.who = f.turns[1:], 1-f.who
+	}
+	if len(f.turns) == 0 {
+		return 0
+	}
+	f.turns[0]--
+	return f.who
+}
+
 // choose returns which actor goes on; if all wait, time passes until one need not.
 func (f *Stepwise) choose() int {
+	who := -1
+	if f.turns != nil {
+		who = f.turn()
+		f.short = f.short || len(f.turns) > 0 && !slices.ContainsFunc(f.actors, func(a *actor) bool {
+			return a.id == who
+		})
+	}
 	var ready []int
 	soonest := int64(math.MaxInt64)
 	for i, a := range f.actors {
 		if a.until <= f.now {
-			if a == f.cur && f.rng.IntN(1024) < f.stay {
+			if a.id == who || who < 0 && a == f.cur && f.rng.IntN(1024) < f.stay {
 				return i
 			}
 			ready = append(ready, i)
@@ -140,6 +177,9 @@ func (f *Stepwise) choose() int {
 	if len(ready) == 0 {
 		f.now = soonest
 		return f.choose()
+	}
+	if who >= 0 {
+		return ready[0]
 	}
 	return ready[f.rng.IntN(len(ready))]
 }

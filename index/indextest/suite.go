@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -13,14 +13,14 @@ import (
 // possible, so that they grow all the time.
 type Subject struct {
 	Name   string
-	Create func(c *rdma.Coro, m *Memory, table uint16) (memory.Addr, index.Index, error)
+	Create func(c *rdma.Coro, m *Memory, table uint16) (layout.Addr, index.Slots, error)
 	// Open makes another handle on an index.
-	Open func(c *rdma.Coro, m *Memory, root memory.Addr, table uint16) (index.Index, error)
+	Open func(c *rdma.Coro, m *Memory, root layout.Addr, table uint16) (index.Slots, error)
 	// Verify reports what is wrong with an index that nobody uses, with its copies, too.
-	Verify func(c *rdma.Coro, ix index.Index) error
-	// Chore is something that clients of Chaos do now and then beside all others, and that
+	Verify func(c *rdma.Coro, ix index.Slots) error
+	// Background is something that clients of Chaos do now and then beside all others, and that
 	// changes nothing for them; nil: nothing.
-	Chore func(c *rdma.Coro, ix index.Index) error
+	Background func(c *rdma.Coro, ix index.Slots) error
 }
 
 // Run is the suite.
@@ -36,7 +36,7 @@ func Run(t *testing.T, s Subject) {
 const table = 7
 
 // start makes an index and a client of it, on a thread of its own.
-func start(tb testing.TB, s Subject, o MemoryOptions) (*Memory, memory.Addr, *Client) {
+func start(tb testing.TB, s Subject, o MemoryOptions) (*Memory, layout.Addr, *Client) {
 	tb.Helper()
 	m := NewMemory(tb, o)
 	c := m.Thread(tb).Plain()
@@ -52,7 +52,7 @@ func start(tb testing.TB, s Subject, o MemoryOptions) (*Memory, memory.Addr, *Cl
 }
 
 // another makes a client with a handle of its own.
-func another(tb testing.TB, s Subject, m *Memory, root memory.Addr, c *rdma.Coro) *Client {
+func another(tb testing.TB, s Subject, m *Memory, root layout.Addr, c *rdma.Coro) *Client {
 	tb.Helper()
 	ix, err := s.Open(c, m, root, table)
 	if err != nil {

@@ -8,11 +8,12 @@ import (
 	"txnode/index"
 )
 
-// TestSlotAgain: a slot comes to hold what it has held before, since its key was deleted and inserted
-// once more, into the same block, or moved, and back. A recoverer meets the copy that was behind when the first of
-// the two changes was made, and is so slow that he makes it equal when both are over; or he has begun to do
-// so, and nobody can go on before he has done it. Before the copies are compared once more, the primary is lost.
-// The key is there all the same, unless its change had to be given up.
+// TestSlotAgain: a slot comes to hold what it has held before, since its key was deleted and
+// inserted once more, into the same block, or moved, and back. A recoverer meets the copy that was
+// behind when the first of the two changes was made, and is so slow that he makes it equal when
+// both are over; or he has begun to do so, and nobody can go on before he has done it. Before the
+// copies are compared once more, the primary is lost. The key is there all the same, unless its
+// change had to be given up.
 func TestSlotAgain(t *testing.T) {
 	for name, change := range map[string]func(r *rig) error{
 		"insert": func(r *rig) error {
@@ -53,7 +54,8 @@ func slotAgain(t *testing.T, late int, change func(r *rig) error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := r.m.Copies(t, c.Thread(), d.entries[0].Table(), r.ix[1].size); string(p[0]) == string(p[1]) && open == nil {
+		if p := r.m.Copies(t, c.Thread(), d.entries[0].Table(), r.ix[1].size); string(p[0]) == string(p[1]) &&
+			open == nil {
 			continue
 		}
 		turned++

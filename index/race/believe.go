@@ -4,14 +4,14 @@ import (
 	"bytes"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// Who recovers an index makes the copies equal to the primary. A word of the primary may be damaged,
-// and the copy be that from which it can be repaired: so a word of which it can be told that it is wrong
-// is brought to no copy. That costs healthy indexes nothing: only words are looked at whose copies differ,
-// and stay so.
+// Who recovers an index makes the copies equal to the primary. A word of the primary may be
+// damaged, and the copy be that from which it can be repaired: so a word of which it can be told
+// that it is wrong is brought to no copy. That costs healthy indexes nothing: only words are looked
+// at whose copies differ, and stay so.
 
 // believe returns what is wrong with the primary's word of a difference, nil: nothing that shows.
 func (r *recovery) believe(d *difference) error {
@@ -45,24 +45,26 @@ func (r *recovery) believe(d *difference) error {
 	case off == tableChildOff && d.primary&^addrMask != 0:
 		return ix.corrupt(d.addr, "%#x is no child", d.primary)
 	case off == tableChildOff && d.primary != 0:
-		if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, memory.Addr(d.primary), ix.size) {
-			return ix.outside(v, d.addr, memory.Addr(d.primary), "a child in no segment")
+		if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, layout.Addr(d.primary), ix.size) {
+			return ix.outside(v, d.addr, layout.Addr(d.primary), "a child in no segment")
 		}
 	case off >= tableHeader: // of a bucket
 		h := Header(d.primary)
 		if err := h.Check(ix.geo.Table); err != nil {
 			return ix.corrupt(d.addr, "%w", err)
 		}
-		if h.Depth() < birth.Depth || h.Depth() > ix.geo.MaxDepth || (h.Suffix()^birth.Suffix)&suffixMask(birth.Depth) != 0 {
-			return ix.corrupt(d.addr, "bucket of %v in a sub-table that was made for suffix %0*b", h, birth.Depth, birth.Suffix)
+		if h.Depth() < birth.Depth || h.Depth() > ix.geo.MaxDepth ||
+			(h.Suffix()^birth.Suffix)&suffixMask(birth.Depth) != 0 {
+			return ix.corrupt(d.addr, "bucket of %v in a sub-table that was made for suffix %0*b",
+				h, birth.Depth, birth.Suffix)
 		}
 		return r.believeDepth(d, h)
 	}
 	return nil
 }
 
-// believePart is believe for a word that says where a part of the directory is. The part is complete before any
-// copy of the root names it.
+// believePart is believe for a word that says where a part of the directory is. The part is
+// complete before any copy of the root names it.
 func (r *recovery) believePart(d *difference) error {
 	ix := r.ix
 	off := d.addr - d.of
@@ -84,16 +86,21 @@ func (r *recovery) believePart(d *difference) error {
 	return ix.isPart(p, at, k)
 }
 
-// believeLock is believe for a lock that names an owner who is gone, or none there can be. If the copy names a live client, that
-// client has the lock still, or is about to have released it, and puts the word in order.
+// believeLock is believe for a lock that names an owner who is gone, or none there can be. If the
+// copy names a live client, that client has the lock still, or is about to have released it, and
+// puts the word in order.
 func (r *recovery) believeLock(d *difference) error {
 	if r.gone(d.primary) && r.living(d.backup) {
-		return &BusyError{Table: r.ix.geo.Table, Addr: d.addr, Owner: ownerOf(d.backup), What: "a lock whose copies name a live client"}
+		return &BusyError{
+			Table: r.ix.geo.Table, Addr: d.addr, Owner: ownerOf(d.backup),
+			What: "a lock whose copies name a live client",
+		}
 	}
 	return nil
 }
 
-// believeEntry is believe for an entry of the directory: that of the copy is right, and this one is not.
+// believeEntry is believe for an entry of the directory: that of the copy is right, and this one is
+// not.
 func (r *recovery) believeEntry(d *difference) error {
 	dir, err := r.ix.readDirectory(r.c, nil)
 	if err != nil {
@@ -110,11 +117,13 @@ func (r *recovery) believeEntry(d *difference) error {
 	if w, e := r.word(d.addr); !right || err != nil || e != nil || w != d.primary { // a split has come by
 		return firstOf(err, e)
 	}
-	return r.ix.corrupt(d.addr, "%v is not the sub-table of entry %d, and copy %d names that", Entry(d.primary), i, d.copy)
+	return r.ix.corrupt(d.addr, "%v is not the sub-table of entry %d, and copy %d names that",
+		Entry(d.primary), i, d.copy)
 }
 
-// believeDepth is believe for depth and suffix of a bucket: those of its sub-table in the directory, in which it
-// is before it is in any bucket, or one less while the sub-table is split, which names its child then.
+// believeDepth is believe for depth and suffix of a bucket: those of its sub-table in the
+// directory, in which it is before it is in any bucket, or one less while the sub-table is split,
+// which names its child then.
 func (r *recovery) believeDepth(d *difference, h Header) error {
 	dir, err := r.ix.readDirectory(r.c, nil)
 	if err != nil {
@@ -136,12 +145,13 @@ func (r *recovery) believeDepth(d *difference, h Header) error {
 	if w, err := r.word(d.addr); err != nil || w != d.primary { // a split has come by
 		return err
 	}
-	return r.ix.corrupt(d.addr, "bucket of %v in a sub-table of depth %d for suffix %b", h, depth, suffix&suffixMask(depth))
+	return r.ix.corrupt(d.addr, "bucket of %v in a sub-table of depth %d for suffix %b",
+		h, depth, suffix&suffixMask(depth))
 }
 
 // believeSlot is believe for a slot in use. One that is marked can lead to another key's block: see
-// carried.go. Others cannot, since a block that is linked keeps its key: so what is seen of it twice,
-// with one version, and the slot as it was in between, has been so while it was linked.
+// carried.go. Others cannot, since a block that is linked keeps its key: so what is seen of it
+// twice, with one version, and the slot as it was in between, has been so while it was linked.
 func (r *recovery) believeSlot(d *difference) error {
 	ix, p := r.ix, Slot(d.primary)
 	if p.Empty() {
@@ -183,20 +193,23 @@ func (r *recovery) believeSlot(d *difference) error {
 		case err != nil || fits || w != d.primary || seen != nil && !bytes.Equal(seen, line):
 			return err
 		case seen != nil:
-			return ix.corrupt(d.addr, "%v: the block does not hold a key that belongs here, and copy %d leads elsewhere", p, d.copy)
+			return ix.corrupt(d.addr,
+				"%v: the block does not hold a key that belongs here, and copy %d leads elsewhere", p, d.copy)
 		}
 		seen = line
 	}
 	return nil
 }
 
-// believeEmpty is believe for a slot that leads elsewhere than that of the copy, or nowhere. Damage can have emptied
-// it, and an insert have taken its place since; or its bucket has no header any more.
+// believeEmpty is believe for a slot that leads elsewhere than that of the copy, or
+// nowhere. Damage can have emptied it, and an insert have taken its place since; or its
+// bucket has no header any more.
 //
-// What a slot is cleared for goes before: the record is deleted, or in another block, and nobody unlocks it
-// before the slot is cleared on all copies. So a record that is there and unlocked, at the same version before and after
-// a lookup of its key, was linked all the time; and if the lookup did not come by, the copy is what tells of it. So is it
-// for a record that is locked by a name which no transaction has: it is to move when its index is in order.
+// What a slot is cleared for goes before: the record is deleted, or in another block, and nobody
+// unlocks it before the slot is cleared on all copies. So a record that is there and unlocked, at
+// the same version before and after a lookup of its key, was linked all the time; and if the lookup
+// did not come by, the copy is what tells of it. So is it for a record that is locked by a name
+// which no transaction has: it is to move when its index is in order.
 func (r *recovery) believeEmpty(d *difference) error {
 	ix, b := r.ix, Slot(d.backup)
 	v := ix.space.ViewOn(r.c.Thread())
@@ -230,8 +243,9 @@ func (r *recovery) believeEmpty(d *difference) error {
 	return ix.corrupt(d.addr, "%v, and copy %d has %v, whose record no other slot leads to", Slot(d.primary), d.copy, b)
 }
 
-// linked looks a key up and reports whether a slot leads to a block that has it, or may have it before long.
-func (r *recovery) linked(v *memory.View, key []byte) (bool, error) {
+// linked looks a key up and reports whether a slot leads to a block that has it, or may
+// have it before long.
+func (r *recovery) linked(v *layout.View, key []byte) (bool, error) {
 	ix, t := r.ix, r.c.Thread()
 	each := keyBytes(len(key))
 	size := ix.BufferSize() + record.LineSize
@@ -240,7 +254,10 @@ func (r *recovery) linked(v *memory.View, key []byte) (bool, error) {
 		return false, err
 	}
 	defer t.Free(buf, size+int(each))
-	q := index.Query{Key: key, Hash: record.Hash(ix.geo.Table, key), Local: (buf + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
+	q := index.Query{
+		Key: key, Hash: record.Hash(ix.geo.Table, key),
+		Local: (buf + record.LineSize - 1) &^ (record.LineSize - 1), View: v,
+	}
 	if err := ix.lookup(r.c, r.s, &q); err != nil {
 		return false, err
 	}
@@ -258,8 +275,9 @@ func (r *recovery) linked(v *memory.View, key []byte) (bool, error) {
 	return false, nil
 }
 
-// toldElsewhere reports whether a slot's block is damaged on the primary, and another copy of it has a key that
-// belongs where the slot is: then it is the record that can be repaired, and not the slot.
+// toldElsewhere reports whether a slot's block is damaged on the primary, and another copy
+// of it has a key that belongs where the slot is: then it is the record that can be
+// repaired, and not the slot.
 func (r *recovery) toldElsewhere(d *difference, s Slot) (bool, error) {
 	v := r.ix.space.ViewOn(r.c.Thread())
 	m := mover{split: &split{locks: locks{ix: r.ix, c: r.c, s: r.s}}}
@@ -271,15 +289,17 @@ func (r *recovery) toldElsewhere(d *difference, s Slot) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if fits, _ := r.leads(d, s, img[:record.LineSize]); fits && damage == nil && img.Stable() && img.Meta().State() != record.Free {
+		if fits, _ := r.leads(d, s, img[:record.LineSize]); fits && damage == nil && img.Stable() &&
+			img.Meta().State() != record.Free {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// leads reports whether the block of a slot, whose first line is given, may hold a key that belongs where
-// the slot is, and whether it is free, and unlocked. What is locked, or being written, says nothing.
+// leads reports whether the block of a slot, whose first line is given, may hold a key that
+// belongs where the slot is, and whether it is free, and unlocked. What is locked, or being
+// written, says nothing.
 func (r *recovery) leads(d *difference, s Slot, line []byte) (fits, free bool) {
 	img := record.Image(line)
 	m := img.Meta()

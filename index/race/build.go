@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -15,12 +16,12 @@ type Linked struct {
 }
 
 // Link says that the key with this hash is in the block at a.
-func Link(hash uint64, a memory.Addr, class memory.Class) Linked {
+func Link(hash uint64, a layout.Addr, class layout.Class) Linked {
 	return Linked{hash, MakeSlot(fingerprint(hash), class, a)}
 }
 
 // Block is where the block is.
-func (l Linked) Block() memory.Addr { return l.slot.Addr() }
+func (l Linked) Block() layout.Addr { return l.slot.Addr() }
 
 // Build is Create, and Insert of each of blocks. No client uses the index before Build returns, so
 // sub-tables are put together in the memory of the client and written as a whole, on all copies.
@@ -30,9 +31,11 @@ func (l Linked) Block() memory.Addr { return l.slot.Addr() }
 // blades, or has its largest size, can be built again.
 //
 // The blocks are placed; Build changes their order. Of two whose hashes are equal, twice says which
-// one to leave out, since their keys are equal too, 0: they are not. It may be asked about them more
-// than once. A failure leaves nothing behind.
-func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, twice func(a, b memory.Addr) (memory.Addr, error)) (memory.Addr, *Index, error) {
+// one to leave out, since their keys are equal too, 0: they are not. It may be asked about them
+// more than once. Before each sub-table Build calls step, if that is not nil; an error of step ends
+// Build. A failure leaves nothing behind.
+func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked,
+	twice func(a, b layout.Addr) (layout.Addr, error), step func() error) (layout.Addr, *Index, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
 		return 0, nil, err
@@ -43,7 +46,9 @@ func Build(c *rdma.Coro, s Space, table uint16, o Options, blocks []Linked, twic
 		return 0, nil, noExtent("the root of an index", table, err)
 	}
 	ix := newIndex(c, s, root.Addr, g)
-	b := &builder{ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), twice: twice, extents: []memory.Extent{root}}
+	b := &builder{
+		ix: ix, c: c, s: ix.get(), planned: o.initialDepth(), twice: twice, step: step, extents: []memory.Extent{root},
+	}
 	defer ix.put(b.s)
 	var d *directory
 	if err = b.part(blocks, 0, 0); err == nil {
@@ -65,7 +70,8 @@ type builder struct {
 	c       *rdma.Coro
 	s       *scratch
 	planned uint8 // the least depth of a sub-table
-	twice   func(a, b memory.Addr) (memory.Addr, error)
+	twice   func(a, b layout.Addr) (layout.Addr, error)
+	step    func() error
 	made    []made
 	extents []memory.Extent // that were allocated
 
@@ -78,7 +84,7 @@ type builder struct {
 
 // made is a sub-table that is complete.
 type made struct {
-	at     memory.Addr
+	at     layout.Addr
 	suffix uint32
 	depth  uint8
 }
@@ -86,6 +92,11 @@ type made struct {
 // part makes the sub-tables of the keys that end with a suffix of depth bits: blocks.
 func (b *builder) part(blocks []Linked, suffix uint32, depth uint8) error {
 	if depth >= b.planned {
+		if b.step != nil {
+			if err := b.step(); err != nil {
+				return err
+			}
+		}
 		if ok, err := b.fill(blocks, suffix, depth); err != nil {
 			return err
 		} else if ok {
@@ -143,7 +154,8 @@ func (b *builder) birth(suffix uint32, depth uint8) Birth {
 	return Birth{Geometry: b.ix.geo, Suffix: suffix, Depth: depth, Root: b.ix.root}
 }
 
-// put sets a slot of the image, and the mark that it needs, by the rules of Index.choose, as long as these find room.
+// put sets a slot of the image, and the mark that it needs, by the rules of Index.choose, as long
+// as these find room.
 func (b *builder) put(l *Linked) (bool, error) {
 	var places, free [2]uint32 // free: an empty slot, 0: none
 	var used [2]int
@@ -218,11 +230,13 @@ func (b *builder) markAll(none Header) {
 	}
 }
 
-// displace makes room for a key whose places are all taken: one that has one of them goes to another place of its own, from
-// which one may have to go, and so on. It returns the slot that is empty then, 0: however keys were arranged, there is no room.
+// displace makes room for a key whose places are all taken: one that has one of them goes to
+// another place of its own, from which one may have to go, and so on. It returns the slot that is
+// empty then, 0: however keys were arranged, there is no room.
 //
-// It looks first where the fewest have to go: while one in n slots is empty it comes to one after some n of them. So a sub-table
-// is filled to the last slot in hardly more time than to where inserts find no room any more.
+// It looks first where the fewest have to go: while one in n slots is empty it comes to one after
+// some n of them. So a sub-table is filled to the last slot in hardly more time than to where
+// inserts find no room any more.
 func (b *builder) displace(hash uint64) uint32 {
 	const here = 1 // the new key goes there; else it is the slot whose key does
 	look := func(hash uint64, from uint32) uint32 {
@@ -262,7 +276,8 @@ func (b *builder) displace(hash uint64) uint32 {
 	return at
 }
 
-// write writes the image to a new sub-table, or makes an empty one; it is placed when write returns.
+// write writes the image to a new sub-table, or makes an empty one; it is placed when write
+// returns.
 func (b *builder) write(empty bool, suffix uint32, depth uint8) error {
 	ix, c := b.ix, b.c
 	x, err := ix.space.NewExtent(c, ix.size)
@@ -290,7 +305,7 @@ func (b *builder) write(empty bool, suffix uint32, depth uint8) error {
 		copy(t.Bytes(buf, n), b.image[o:])
 		b.s.batch.Reset()
 		for k := range v.Copies(at) {
-			b.s.batch.Write(v.At(at+memory.Addr(o), k), buf, n)
+			b.s.batch.Write(v.At(at+layout.Addr(o), k), buf, n)
 		}
 		if err := c.Do(&b.s.batch); err != nil {
 			return err

@@ -9,12 +9,12 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // never says that no two blocks have the same key.
-func never(memory.Addr, memory.Addr) (memory.Addr, error) { return 0, nil }
+func never(layout.Addr, layout.Addr) (layout.Addr, error) { return 0, nil }
 
 // filled is an index with n keys, one insert after the other, and what Build needs for another one
 // with the same.
@@ -33,8 +33,8 @@ func filled(t *testing.T, o Options, n int) (*indextest.Memory, *Index, *indexte
 	return m, ix, k, links
 }
 
-// TestBuild: an index that is built has all of its keys, is whole, no larger than one insert after the other makes it, and
-// can be changed and split as any other.
+// TestBuild: an index that is built has all of its keys, is whole, no larger than one insert after
+// the other makes it, and can be changed and split as any other.
 func TestBuild(t *testing.T) {
 	for _, c := range []struct {
 		o Options
@@ -52,7 +52,7 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d groups, %d keys", c.o.Groups, c.n), func(t *testing.T) {
 			m, inserted, k, links := filled(t, Options{Groups: c.o.Groups}, c.n)
-			root, ix, err := Build(k.C, m, 7, c.o, links, never)
+			root, ix, err := Build(k.C, m, 7, c.o, links, never, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,12 +63,14 @@ func TestBuild(t *testing.T) {
 				}
 			}
 			whole(ix)
-			if s, err := ix.Stats(k.C); err != nil || s.Used != c.n || uint64(s.SubTables) < uint64(1)<<c.o.withDefaults().initialDepth() {
+			if s, err := ix.Stats(k.C); err != nil || s.Used != c.n ||
+				uint64(s.SubTables) < uint64(1)<<c.o.withDefaults().initialDepth() {
 				t.Errorf("%+v, %v", s, err)
 			}
 			if s, err := inserted.Stats(k.C); err != nil {
 				t.Fatal(err)
-			} else if have, err := ix.Stats(k.C); err != nil || have.SubTables > max(s.SubTables, 1<<c.o.withDefaults().initialDepth()) {
+			} else if have, err := ix.Stats(k.C); err != nil ||
+				have.SubTables > max(s.SubTables, 1<<c.o.withDefaults().initialDepth()) {
 				t.Errorf("%d sub-tables, %d after inserts, %v", have.SubTables, s.SubTables, err)
 			}
 			again, err := Open(k.C, m, root, 7)
@@ -102,13 +104,14 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildAsInserted: the sub-table that Build makes is, bit by bit, that which inserts make in the same order.
+// TestBuildAsInserted: the sub-table that Build makes is, bit by bit, that which inserts make
+// in the same order.
 func TestBuildAsInserted(t *testing.T) {
 	m, ix, k, links := filled(t, Options{Groups: 64}, 1000)
 	if ix.Events().Splits > 0 || Link(0, 0, 0) != (Linked{}) {
 		t.Fatal("there is more than one sub-table")
 	}
-	_, built, err := Build(k.C, m, 7, Options{Groups: 64}, links, never)
+	_, built, err := Build(k.C, m, 7, Options{Groups: 64}, links, never, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +130,16 @@ func TestBuildAsInserted(t *testing.T) {
 	}
 }
 
-// TestBuildRefuses: of two blocks with one hash Build asks which to leave out; when that cannot be told, or there is no room, nothing is left behind.
+// TestBuildRefuses: of two blocks with one hash Build asks which to leave out. Nothing is left
+// behind if that cannot be told, if there is no room, or if a step ends it.
 func TestBuildRefuses(t *testing.T) {
 	m, _, k, links := filled(t, Options{Groups: 8}, 100)
 	size, given := int64(0), m.Freed()
-	refused := func(want error, tables int64, o Options, links []Linked, twice func(a, b memory.Addr) (memory.Addr, error)) {
+	var step func() error
+	refused := func(want error, tables int64, o Options, links []Linked,
+		twice func(a, b layout.Addr) (layout.Addr, error)) {
 		t.Helper()
-		_, _, err := Build(k.C, m, 7, o, links, twice)
+		_, _, err := Build(k.C, m, 7, o, links, twice, step)
 		if !errors.Is(err, want) {
 			t.Errorf("%v instead of %v", err, want)
 		}
@@ -144,9 +150,9 @@ func TestBuildRefuses(t *testing.T) {
 	}
 	twin := links[41]
 	twin.slot = MakeSlot(twin.slot.Fingerprint(), 0, links[7].Block())
-	var asked []memory.Addr
+	var asked []layout.Addr
 	failed := errors.New("cannot be read")
-	refused(failed, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (memory.Addr, error) {
+	refused(failed, 0, Options{Groups: 8}, append(links[:100:100], twin), func(a, b layout.Addr) (layout.Addr, error) {
 		asked = append(asked, a, b)
 		return 0, failed
 	})
@@ -154,27 +160,37 @@ func TestBuildRefuses(t *testing.T) {
 		t.Errorf("%v was asked for", asked)
 	}
 	refused(index.ErrFull, 1, Options{Groups: 2, MaxDepth: 1}, lopsided(84), never)
-	if _, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100], twin), never); err != nil {
+	if _, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100], twin), never, nil); err != nil {
 		t.Errorf("two keys of one hash: %v", err)
 	}
+	steps := 0
+	step = func() error {
+		if steps++; steps == 3 {
+			return failed
+		}
+		return nil
+	}
+	refused(failed, 2, Options{Groups: 2, Keys: 200}, links, never)
 }
 
-// TestBuildTwice: of two blocks of one key the one that is to be left out has no slot, whichever it is, and the other one has.
+// TestBuildTwice: of two blocks of one key the one that is to be left out has no slot, whichever it
+// is, and the other one has.
 func TestBuildTwice(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		m, _, k, links := filled(t, Options{Groups: 8}, 100)
 		twin := links[41]
-		twin.slot = MakeSlot(twin.slot.Fingerprint(), 0, memory.MakeAddr(1, 1<<19))
+		twin.slot = MakeSlot(twin.slot.Fingerprint(), 0, layout.MakeAddr(1, 1<<19))
 		out, in := twin.Block(), links[41].Block()
 		if first {
 			out, in = in, out
 		}
-		root, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100], twin), func(a, b memory.Addr) (memory.Addr, error) {
+		root, _, err := Build(k.C, m, 7, Options{Groups: 8}, append(links[:100:100],
+			twin), func(a, b layout.Addr) (layout.Addr, error) {
 			if a != out && b != out {
 				t.Errorf("blocks %v and %v have one key", a, b)
 			}
 			return out, nil
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +198,7 @@ func TestBuildTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		met := map[memory.Addr]int{}
+		met := map[layout.Addr]int{}
 		for s, more := ix.NewScan(), true; more; {
 			var cs []index.Candidate
 			if cs, more, err = s.Next(k.C, nil); err != nil {
@@ -193,7 +209,8 @@ func TestBuildTwice(t *testing.T) {
 			}
 		}
 		if len(met) != 100 || met[in] != 1 || met[out] != 0 {
-			t.Errorf("the first left out, %v: %d blocks, %d times the one, %d times the other", first, len(met), met[in], met[out])
+			t.Errorf("the first left out, %v: %d blocks, %d times the one, %d times the other",
+				first, len(met), met[in], met[out])
 		}
 	}
 }
@@ -203,15 +220,15 @@ func lopsided(n int) []Linked {
 	var out []Linked
 	for i := 0; len(out) < n; i++ {
 		if h := record.Hash(7, key(i)); h&1 != 0 || len(out) == 0 {
-			out = append(out, Link(h|1, memory.MakeAddr(1, uint32(64*(i+1))), 0))
+			out = append(out, Link(h|1, layout.MakeAddr(1, uint32(64*(i+1))), 0))
 		}
 	}
 	out[0].Hash &^= 1
 	return out
 }
 
-// TestBuildInAnyOrder: what inserts have put into an index that cannot grow any more is built again with no more sub-tables,
-// whatever the order in which its blocks are found.
+// TestBuildInAnyOrder: what inserts have put into an index that cannot grow any more is built again
+// with no more sub-tables, whatever the order in which its blocks are found.
 func TestBuildInAnyOrder(t *testing.T) {
 	o := Options{Groups: 2, MaxDepth: 2}
 	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2, SegmentSize: 1 << 20}, o)
@@ -235,7 +252,7 @@ func TestBuildInAnyOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
 		r.Shuffle(len(links), func(i, j int) { links[i], links[j] = links[j], links[i] })
-		root, built, err := Build(k.C, m, 7, o, links, never)
+		root, built, err := Build(k.C, m, 7, o, links, never, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,7 @@ package race
 import (
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -29,7 +29,7 @@ import (
 
 // findCarried finds out which of the items, all of which are marked, have been carried by a
 // split before, or emptied. They are not to be moved.
-func (m *mover) findCarried(v *memory.View) error {
+func (m *mover) findCarried(v *layout.View) error {
 	var at []int
 	for i := range m.items {
 		it := &m.items[i]
@@ -63,7 +63,7 @@ func (m *mover) findCarried(v *memory.View) error {
 }
 
 // like reads what is in the new sub-table at the places of those items.
-func (m *mover) like(v *memory.View, at []int) ([]Slot, error) {
+func (m *mover) like(v *layout.View, at []int) ([]Slot, error) {
 	if len(at) == 0 {
 		return nil, nil
 	}
@@ -76,7 +76,7 @@ func (m *mover) like(v *memory.View, at []int) ([]Slot, error) {
 	b := &m.s.batch
 	b.Reset()
 	for j, i := range at {
-		b.Read(v.At(m.to+memory.Addr(m.items[i].off), 0), buf+uint32(8*j), 8)
+		b.Read(v.At(m.to+layout.Addr(m.items[i].off), 0), buf+uint32(8*j), 8)
 	}
 	if err := m.c.Do(b); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (m *mover) like(v *memory.View, at []int) ([]Slot, error) {
 	return out, nil
 }
 
-// findMisled finds out which of those items, all of which are marked, lead to blocks in use that are
-// not those of keys which only the item's slot leads to: they are to be emptied, or have been.
+// findMisled finds out which of those items, all of which are marked, lead to blocks in use that
+// are not those of keys which only the item's slot leads to: they are to be emptied, or have been.
 func (m *mover) findMisled(at []int) error {
 	v := m.ix.space.ViewOn(m.c.Thread())
 	var linked []int
@@ -129,7 +129,7 @@ func (m *mover) findMisled(at []int) error {
 
 // findTwins notes those items as misled to whose blocks another slot leads, in any of the
 // sub-tables from which that of the key descends.
-func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
+func (m *mover) findTwins(v *layout.View, d *directory, at []int) error {
 	const room = 32
 	t := m.c.Thread()
 	buf, err := t.Alloc(room * 2 * combinedSize)
@@ -141,7 +141,7 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 	for depth := range d.depth + 1 {
 		for part := range slices.Chunk(at, room) {
 			b.Reset()
-			var tables [room]memory.Addr // that are read; 0: not again
+			var tables [room]layout.Addr // that are read; 0: not again
 			for j, i := range part {
 				it := &m.items[i]
 				it.astray = d.reads(it.hash, m.from) == 0
@@ -171,7 +171,8 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 						place = o2 + o - combinedSize
 					}
 					x := Slot(t.Word(buf + uint32(2*j*combinedSize) + o))
-					if o%lineSize == headerOff || x.Empty() || x.Addr() != it.value.Addr() || tables[j]+memory.Addr(place) == m.from+memory.Addr(it.off) {
+					if o%lineSize == headerOff || x.Empty() || x.Addr() != it.value.Addr() ||
+						tables[j]+layout.Addr(place) == m.from+layout.Addr(it.off) {
 						continue
 					}
 					stays, err := m.prevails(v, d, it, tables[j], place, x)
@@ -186,15 +187,19 @@ func (m *mover) findTwins(v *memory.View, d *directory, at []int) error {
 	return nil
 }
 
-// prevails reports whether a marked item stays although another slot, x at a place of a sub-table, leads
-// to its block. If that is marked, too, as by somebody who was about to move it, and has died, one of the two has to
-// stay, and whoever judges the other one has to say the same: the one which lookups of the key meet; in one
-// sub-table that which can be moved, then the one that needs no mark.
-func (m *mover) prevails(v *memory.View, d *directory, it *item, table memory.Addr, place uint32, x Slot) (bool, error) {
+// prevails reports whether a marked item stays although another slot, x at a place of a
+// sub-table, leads to its block. If that is marked, too, as by somebody who was about to move it,
+// and has died, one of the two has to stay, and whoever judges the other one has to say the same:
+// the one which lookups of the key meet; in one sub-table that which can be moved, then the one
+// that needs no mark.
+func (m *mover) prevails(v *layout.View, d *directory, it *item, table layout.Addr, place uint32,
+	x Slot) (bool, error) {
 	if a, b := d.reads(it.hash, m.from), d.reads(it.hash, table); a != b {
 		return a > b, nil
 	}
-	if !x.Moving() || table != m.from || slices.ContainsFunc(m.items, func(y item) bool { return y.off == place && !y.value.Moving() }) {
+	if !x.Moving() || table != m.from || slices.ContainsFunc(m.items, func(y item) bool {
+		return y.off == place && !y.value.Moving()
+	}) {
 		return false, nil // or it was not, before this client has marked it
 	}
 	if x.Fingerprint() != it.value.Fingerprint() {
@@ -203,7 +208,7 @@ func (m *mover) prevails(v *memory.View, d *directory, it *item, table memory.Ad
 	if m.to != 0 {
 		var used [2]bool
 		for k, o := range [2]uint32{it.off, place} {
-			p, err := m.bytes(v, m.to+memory.Addr(o), 8, 0)
+			p, err := m.bytes(v, m.to+layout.Addr(o), 8, 0)
 			if err != nil {
 				return false, err
 			}

@@ -2,25 +2,25 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // Remove clears the slot of block a (RACE, algorithm 2), wherever an insert that is undone
 // may have put it: see late.go.
-func (ix *Index) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
+func (ix *Index) Remove(c *rdma.Coro, q *index.Query, a layout.Addr) error {
 	return ix.change(c, q, a, trace(c))
 }
 
 // Replace makes the slot of block old point to block a (RACE, algorithm 3).
-func (ix *Index) Replace(c *rdma.Coro, q *index.Query, old, a memory.Addr, class memory.Class) error {
+func (ix *Index) Replace(c *rdma.Coro, q *index.Query, old, a layout.Addr, class layout.Class) error {
 	return ix.change(c, q, old, uint64(MakeSlot(fingerprint(q.Hash), class, a)))
 }
 
 // change sets the slot of block a. Nobody else but the client that splits the
 // sub-table changes the slot, since the caller holds the block's lock. What the
 // query has seen is tried first.
-func (ix *Index) change(c *rdma.Coro, q *index.Query, a memory.Addr, to uint64) error {
+func (ix *Index) change(c *rdma.Coro, q *index.Query, a layout.Addr, to uint64) error {
 	s := ix.get()
 	defer ix.put(s)
 	wait := waiting{}

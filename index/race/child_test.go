@@ -10,6 +10,7 @@ import (
 	"txnode/index"
 	"txnode/index/indextest"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -19,13 +20,13 @@ import (
 type extents struct {
 	*indextest.Memory
 	t    *testing.T
-	used map[memory.Addr]bool
-	free []memory.Addr
+	used map[layout.Addr]bool
+	free []layout.Addr
 }
 
 // withExtents has all handles of a rig take their sub-tables from an extents.
 func (r *rig) withExtents(t *testing.T) *extents {
-	m := &extents{Memory: r.m, t: t, used: map[memory.Addr]bool{}}
+	m := &extents{Memory: r.m, t: t, used: map[layout.Addr]bool{}}
 	for i := range r.ix {
 		r.ix[i].space = m
 	}
@@ -33,7 +34,7 @@ func (r *rig) withExtents(t *testing.T) *extents {
 }
 
 func (m *extents) NewExtent(c *rdma.Coro, size uint32) (memory.Extent, error) {
-	var a memory.Addr
+	var a layout.Addr
 	if n := len(m.free); n > 0 {
 		a, m.free = m.free[n-1], m.free[:n-1]
 		m.write(c, a, make([]byte, size))
@@ -49,7 +50,7 @@ func (m *extents) NewExtent(c *rdma.Coro, size uint32) (memory.Extent, error) {
 }
 
 // write writes all copies.
-func (m *extents) write(c *rdma.Coro, a memory.Addr, p []byte) {
+func (m *extents) write(c *rdma.Coro, a layout.Addr, p []byte) {
 	m.t.Helper()
 	buf, err := c.Thread().Alloc(len(p))
 	if err != nil {
@@ -78,12 +79,13 @@ func (m *extents) FreeExtent(x memory.Extent) (bool, error) {
 	return true, nil
 }
 
-// childBack is a rig of two sub-tables, of which the first names a child that was taken back: client
-// 1 was about to split it, found the directory locked, and gave up, or died, and client 2 recovered the index;
-// and client 3, who recovers from nobody, is so slow that its compare-and-swap, with which it makes a
-// copy equal, comes when that is done. Then the primary is lost. It returns the child, and the key that was
-// to be inserted. n is the verb of client 1 before which client 3 has looked; it is sought from there on.
-func childBack(t *testing.T, died bool, n *int) (r *rig, m *extents, to memory.Addr, last int) {
+// childBack is a rig of two sub-tables, of which the first names a child that was taken back:
+// client 1 was about to split it, found the directory locked, and gave up, or died, and client 2
+// recovered the index; and client 3, who recovers from nobody, is so slow that its
+// compare-and-swap, with which it makes a copy equal, comes when that is done. Then the primary is
+// lost. It returns the child, and the key that was to be inserted. n is the verb of client 1 before
+// which client 3 has looked; it is sought from there on.
+func childBack(t *testing.T, died bool, n *int) (r *rig, m *extents, to layout.Addr, last int) {
 	t.Helper()
 	first := splitAt(t)
 	probe := newRig(t, 1, first+1)
@@ -139,7 +141,7 @@ func childBack(t *testing.T, died bool, n *int) (r *rig, m *extents, to memory.A
 		if died && *n > 300 {
 			t.Fatal("no child came back")
 		}
-		if to = memory.Addr(word(r.m.Copies(t, c.Thread(), d.entries[0].Table()+tableChildOff, 8)[0], 0)); to != 0 {
+		if to = layout.Addr(word(r.m.Copies(t, c.Thread(), d.entries[0].Table()+tableChildOff, 8)[0], 0)); to != 0 {
 			if !slices.Contains(m.free, to) {
 				t.Fatalf("the sub-table at %v was not taken back", to)
 			}
@@ -152,8 +154,8 @@ func childBack(t *testing.T, died bool, n *int) (r *rig, m *extents, to memory.A
 func even(i int) bool { return record.Hash(7, key(i))&1 == 0 }
 
 // turnLate has client 1 do something, and client 3 recover the index from nobody, before verb n of
-// that. Both are slow: compare-and-swap number late of client 3 comes when client 1 is done. It is its
-// last one. It returns how many verbs client 1 needed.
+// that. Both are slow: compare-and-swap number late of client 3 comes when client 1 is done. It is
+// its last one. It returns how many verbs client 1 needed.
 func (r *rig) turnLate(n, late int, do func()) (verbs int) {
 	next, stop := iter.Pull(func(yield func(struct{}) bool) {
 		r.f.Before(2, func(w *rdma.WR) {
@@ -185,8 +187,8 @@ func (r *rig) turnLate(n, late int, do func()) (verbs int) {
 
 // TestChildBack: a sub-table names a child that was taken back, and that is free, or somebody
 // else's. Clients that want to split it meet that before anybody recovers the index, and may
-// be stopped at any verb; the child is not given back once more, and its memory is nobody's but his who
-// has it.
+// be stopped at any verb; the child is not given back once more, and its memory is nobody's
+// but his who has it.
 func TestChildBack(t *testing.T) {
 	stepwise(t)
 	for _, mode := range []string{"free", "used", "sub-table", "recovered", "recovered, used"} {
@@ -240,12 +242,13 @@ func TestChildBack(t *testing.T) {
 	}
 }
 
-// TestChildBackBusy: as long as nobody recovers the index, who needs room in such a sub-table is told at
-// once, every time, that it is busy; nothing else is in anybody's way, no lock and no memory is
-// kept, and who recovers it, some time, has it go on.
+// TestChildBackBusy: as long as nobody recovers the index, who needs room in such a sub-table is
+// told at once, every time, that it is busy; nothing else is in anybody's way, no lock and no
+// memory is kept, and who recovers it, some time, has it go on.
 func TestChildBackBusy(t *testing.T) {
 	r, m, to, last := childBack(t, false, new(int))
-	if a, err := m.NewExtent(r.k[1].C, r.ix[1].size); err != nil || a.Addr != to { // else the next split would have it, and find it named
+	// else the next split would have it, and find it named
+	if a, err := m.NewExtent(r.k[1].C, r.ix[1].size); err != nil || a.Addr != to {
 		t.Fatal(a, err)
 	}
 	had := len(m.used)
@@ -262,7 +265,7 @@ func TestChildBackBusy(t *testing.T) {
 		if took := r.f.Now() - begun; took > r.ix[k].stall/2 {
 			t.Errorf("client %d has waited for %d ns for nobody", k+1, took)
 		}
-		for _, at := range []memory.Addr{r.ix[1].root + dirLockOff, d.entries[0].Table() + tableLockOff} {
+		for _, at := range []layout.Addr{r.ix[1].root + dirLockOff, d.entries[0].Table() + tableLockOff} {
 			if w := word(r.m.Copies(t, r.k[1].C.Thread(), at, 8)[0], 0); w != 0 {
 				t.Fatalf("the lock at %v is that of %#x", at, ownerOf(w))
 			}

@@ -10,11 +10,12 @@ import (
 	"txnode/index"
 	"txnode/index/indextest"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // poke overwrites a word on all copies.
-func poke(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr, w uint64) {
+func poke(t *testing.T, m *indextest.Memory, c *rdma.Coro, a layout.Addr, w uint64) {
 	t.Helper()
 	th := c.Thread()
 	buf, err := th.Alloc(64)
@@ -32,7 +33,7 @@ func poke(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr, w uint
 	}
 }
 
-func peek(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr) uint64 {
+func peek(t *testing.T, m *indextest.Memory, c *rdma.Coro, a layout.Addr) uint64 {
 	t.Helper()
 	return binary.LittleEndian.Uint64(m.Copies(t, c.Thread(), a, 8)[0])
 }
@@ -41,31 +42,69 @@ func peek(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr) uint64
 func TestVerifyFinds(t *testing.T) {
 	type place struct {
 		name string
-		at   func(ix *Index, d *directory, slot memory.Addr) memory.Addr
+		at   func(ix *Index, d *directory, slot layout.Addr) layout.Addr
 		do   func(w uint64) uint64
 	}
-	first := func(ix *Index, d *directory, _ memory.Addr) memory.Addr { return d.entries[0].Table() }
-	slot := func(_ *Index, _ *directory, s memory.Addr) memory.Addr { return s }
-	entry := func(i uint32) func(ix *Index, d *directory, _ memory.Addr) memory.Addr {
-		return func(ix *Index, d *directory, _ memory.Addr) memory.Addr { return ix.entryAddr(d, i) }
+	first := func(ix *Index, d *directory, _ layout.Addr) layout.Addr { return d.entries[0].Table() }
+	slot := func(_ *Index, _ *directory, s layout.Addr) layout.Addr { return s }
+	entry := func(i uint32) func(ix *Index, d *directory, _ layout.Addr) layout.Addr {
+		return func(ix *Index, d *directory, _ layout.Addr) layout.Addr { return ix.entryAddr(d, i) }
 	}
 	places := []place{
-		{"root magic", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root }, func(w uint64) uint64 { return w + 1 }},
-		{"root lock", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + dirLockOff }, func(uint64) uint64 { return 5 << 16 }},
-		{"global depth", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + depthOff }, func(w uint64) uint64 { return 255 }},
+		{
+			"root magic", func(ix *Index, _ *directory, _ layout.Addr) layout.Addr { return ix.root },
+			func(w uint64) uint64 { return w + 1 },
+		},
+		{
+			"root lock", func(ix *Index, _ *directory, _ layout.Addr) layout.Addr { return ix.root + dirLockOff },
+			func(uint64) uint64 { return 5 << 16 },
+		},
+		{
+			"global depth", func(ix *Index, _ *directory, _ layout.Addr) layout.Addr { return ix.root + depthOff },
+			func(w uint64) uint64 { return 255 },
+		},
 		{"entry, wild", entry(1), func(w uint64) uint64 { return w | 1<<47 }},
 		{"entry, depth", entry(1), func(w uint64) uint64 { return w - 1<<48 }},
 		{"entry, filling", entry(1), func(w uint64) uint64 { return w | uint64(entryFilling) }},
 		{"entry, empty", entry(1), func(uint64) uint64 { return 0 }},
 		{"entry in a part, depth", entry(rootEntries + 1), func(w uint64) uint64 { return w - 1<<48 }},
-		{"part, nowhere", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + partWord(rootBits) }, func(uint64) uint64 { return 0 }},
-		{"part, wild", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + partWord(rootBits) }, func(w uint64) uint64 { return w | 1<<46 }},
-		{"part, another one", func(ix *Index, _ *directory, _ memory.Addr) memory.Addr { return ix.root + partWord(rootBits) }, func(w uint64) uint64 { return w + partHeader }},
-		{"part magic", func(_ *Index, d *directory, _ memory.Addr) memory.Addr { return d.parts[rootBits] }, func(uint64) uint64 { return 0 }},
+		{
+			"part, nowhere",
+			func(ix *Index, _ *directory, _ layout.Addr) layout.Addr { return ix.root + partWord(rootBits) },
+			func(uint64) uint64 { return 0 },
+		},
+		{
+			"part, wild", func(ix *Index, _ *directory, _ layout.Addr) layout.Addr {
+				return ix.root + partWord(rootBits)
+			},
+			func(w uint64) uint64 { return w | 1<<46 },
+		},
+		{
+			"part, another one",
+			func(ix *Index, _ *directory, _ layout.Addr) layout.Addr { return ix.root + partWord(rootBits) },
+			func(w uint64) uint64 { return w + partHeader },
+		},
+		{
+			"part magic", func(_ *Index, d *directory, _ layout.Addr) layout.Addr { return d.parts[rootBits] },
+			func(uint64) uint64 { return 0 },
+		},
 		{"sub-table magic", first, func(w uint64) uint64 { return 0 }},
-		{"sub-table lock", func(ix *Index, d *directory, s memory.Addr) memory.Addr { return first(ix, d, s) + tableLockOff }, func(uint64) uint64 { return 5 << 16 }},
-		{"sub-table child", func(ix *Index, d *directory, s memory.Addr) memory.Addr { return first(ix, d, s) + tableChildOff }, func(uint64) uint64 { return 1 << 30 }},
-		{"header", func(ix *Index, d *directory, s memory.Addr) memory.Addr { return first(ix, d, s) + 64 + headerOff }, func(w uint64) uint64 { return w ^ 1 }},
+		{
+			"sub-table lock",
+			func(ix *Index, d *directory, s layout.Addr) layout.Addr { return first(ix, d, s) + tableLockOff },
+			func(uint64) uint64 { return 5 << 16 },
+		},
+		{
+			"sub-table child",
+			func(ix *Index, d *directory, s layout.Addr) layout.Addr { return first(ix, d, s) + tableChildOff },
+			func(uint64) uint64 { return 1 << 30 },
+		},
+		{
+			"header", func(ix *Index, d *directory, s layout.Addr) layout.Addr {
+				return first(ix, d, s) + 64 + headerOff
+			},
+			func(w uint64) uint64 { return w ^ 1 },
+		},
 		{"slot, wild", slot, func(w uint64) uint64 { return w | 1<<46 }},
 		{"slot, unaligned", slot, func(w uint64) uint64 { return w + 8 }},
 		{"slot, other block", slot, func(w uint64) uint64 { return w + 64 }},
@@ -87,8 +126,9 @@ func TestVerifyFinds(t *testing.T) {
 			if err := ix.Verify(k.C); err != nil {
 				t.Fatal(err)
 			}
-			var some memory.Addr
-			if err := ix.Walk(k.C, func(at memory.Addr, _ index.Candidate) error { some = at; return nil }); err != nil {
+			var some layout.Addr
+			if err := ix.Walk(k.C,
+				func(at layout.Addr, _ index.Candidate) error { some = at; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			at := p.at(ix, ix.dir.Load(), some)
@@ -125,7 +165,8 @@ func TestDamage(t *testing.T) {
 	}
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(4, uint64(seed)))
-		m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1 + seed%2, SegmentSize: 64 << 10, Segments: 16}, Options{Groups: 2, MaxDepth: 6})
+		m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 1 + seed%2, SegmentSize: 64 << 10, Segments: 16},
+			Options{Groups: 2, MaxDepth: 6})
 		ix.stall = 100_000
 		for i := range 60 << (seed % 4) {
 			if _, err := k.Insert(key(1000+i), key(1000+i)); err != nil {
@@ -134,12 +175,12 @@ func TestDamage(t *testing.T) {
 		}
 		d := ix.dir.Load()
 		for range 1 + r.IntN(3) {
-			at := ix.root + memory.Addr(8*r.IntN(dirOff/8+min(len(d.entries), rootEntries)))
+			at := ix.root + layout.Addr(8*r.IntN(dirOff/8+min(len(d.entries), rootEntries)))
 			if k := rootBits + r.IntN(3); k < int(d.depth) {
-				at = d.parts[k] + memory.Addr(8*r.IntN(int(partSize(uint8(k)))/8))
+				at = d.parts[k] + layout.Addr(8*r.IntN(int(partSize(uint8(k)))/8))
 			}
 			if r.IntN(4) > 0 {
-				at = d.entries[r.IntN(len(d.entries))].Table() + memory.Addr(8*r.IntN(int(ix.size)/8))
+				at = d.entries[r.IntN(len(d.entries))].Table() + layout.Addr(8*r.IntN(int(ix.size)/8))
 			}
 			w := peek(t, m, k.C, at)
 			switch r.IntN(4) {
@@ -156,8 +197,10 @@ func TestDamage(t *testing.T) {
 		}
 		allowed := func(what string, err error) {
 			t.Helper()
-			for _, e := range []error{index.ErrCorrupt, index.ErrBusy, index.ErrFull, index.ErrChanged, index.ErrDuplicate,
-				indextest.ErrExists, indextest.ErrNotFound, indextest.ErrLocked, memory.ErrNoSpace, indextest.ErrUnclear} {
+			for _, e := range []error{index.ErrCorrupt, index.ErrBusy, index.ErrFull,
+				index.ErrChanged, index.ErrDuplicate,
+				indextest.ErrExists, indextest.ErrNotFound, indextest.ErrLocked, memory.ErrNoSpace,
+				indextest.ErrUnclear} {
 				if err == nil || errors.Is(err, e) {
 					return
 				}
@@ -177,7 +220,7 @@ func TestDamage(t *testing.T) {
 			allowed("move", k.Move(key(1000+i)))
 			allowed("delete", k.Delete(key(1000+i)))
 		}
-		allowed("walk", ix.Walk(k.C, func(memory.Addr, index.Candidate) error { return nil }))
+		allowed("walk", ix.Walk(k.C, func(layout.Addr, index.Candidate) error { return nil }))
 		_, err := ix.Stats(k.C)
 		allowed("stats", err)
 		allowed("verify", ix.Verify(k.C))
@@ -194,14 +237,14 @@ func TestOpenRefuses(t *testing.T) {
 	m, ix, k := fixture(t, indextest.MemoryOptions{}, Options{Groups: 4, MaxDepth: 4})
 	for _, c := range []struct {
 		name  string
-		root  memory.Addr
+		root  layout.Addr
 		table uint16
 	}{
 		{"another table", ix.root, 8},
 		{"no root", ix.root + 64, 7},
 		{"unaligned", ix.root + 8, 7},
-		{"no segment", memory.MakeAddr(999, 0), 7},
-		{"past the end", memory.MakeAddr(1, memory.MaxSegmentSize-64), 7},
+		{"no segment", layout.MakeAddr(999, 0), 7},
+		{"past the end", layout.MakeAddr(1, layout.MaxSegmentSize-64), 7},
 		{"zero", 0, 7},
 	} {
 		if _, err := Open(k.C, m, c.root, c.table); !errors.Is(err, index.ErrCorrupt) {

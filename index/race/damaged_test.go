@@ -8,18 +8,18 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // pokeWord writes a word at an address of the primary.
-func pokeWord(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr, w uint64) {
+func pokeWord(t *testing.T, m *indextest.Memory, c *rdma.Coro, a layout.Addr, w uint64) {
 	t.Helper()
 	pokeCopy(t, m, c, a, 0, binary.LittleEndian.AppendUint64(nil, w))
 }
 
 // isDamage demands that err is about damage at an address.
-func isDamage(t *testing.T, what string, err error, at memory.Addr) {
+func isDamage(t *testing.T, what string, err error, at layout.Addr) {
 	t.Helper()
 	if c := (*CorruptError)(nil); !errors.As(err, &c) || c.Addr != at {
 		t.Errorf("%s: %v, and not damage at %v", what, err, at)
@@ -36,8 +36,8 @@ func damagedEntries(e Entry, depth uint8) map[string]Entry {
 	}
 }
 
-// TestDamagedEntry: an entry of the primary's directory leads elsewhere, or has another depth. Recover and Extents say so. No copy gets
-// the entry, and Heal brings it back.
+// TestDamagedEntry: an entry of the primary's directory leads elsewhere, or has another depth.
+// Recover and Extents say so. No copy gets the entry, and Heal brings it back.
 func TestDamagedEntry(t *testing.T) {
 	m, ix, k := healable(t, 2)
 	d := ix.dir.Load()
@@ -70,7 +70,8 @@ func TestDamagedEntry(t *testing.T) {
 	}
 }
 
-// TestDoubleBesideDamage: an entry is damaged when the directory is to be doubled. It is not copied to the upper half.
+// TestDoubleBesideDamage: an entry is damaged when the directory is to be doubled. It is not copied
+// to the upper half.
 func TestDoubleBesideDamage(t *testing.T) {
 	m, ix, k := healable(t, 2)
 	d := ix.dir.Load()
@@ -95,7 +96,8 @@ func TestDoubleBesideDamage(t *testing.T) {
 	}
 }
 
-// TestPublishBesideDamage: the entry that a split is to change is damaged. The split ends before it changes anything else.
+// TestPublishBesideDamage: the entry that a split is to change is damaged. The split ends before it
+// changes anything else.
 func TestPublishBesideDamage(t *testing.T) {
 	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 64})
 	for i := range 100 {
@@ -153,8 +155,8 @@ func TestPublishBesideDamage(t *testing.T) {
 	}
 }
 
-// TestDamagedLock: a lock is damaged while a live client has it, so that it seems to be that of a dead one, or of none. Nobody takes it
-// over, and the client releases it on all copies.
+// TestDamagedLock: a lock is damaged while a live client has it, so that it seems to be that of a
+// dead one, or of none. Nobody takes it over, and the client releases it on all copies.
 func TestDamagedLock(t *testing.T) {
 	words := map[string]uint64{"of the dead": 9 << 16, "of no client": 1, "of somebody who has given up": Nobody << 16}
 	for what, bad := range words {
@@ -207,13 +209,13 @@ func (r *rig) recoveredFromNine(t *testing.T) {
 	}
 }
 
-// TestInsertBesideDamage: the buckets of the second choice of a key are none, as when the directory leads elsewhere. The first choice
-// is crowded, so the second is looked at. It gets no slot.
+// TestInsertBesideDamage: the buckets of the second choice of a key are none, as when the directory
+// leads elsewhere. The first choice is crowded, so the second is looked at. It gets no slot.
 func TestInsertBesideDamage(t *testing.T) {
 	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: 2}, Options{Groups: 2})
 	table := ix.dir.Load().entries[0].Table()
 	second := table + tableHeader + groupSize
-	for line := range memory.Addr(groupLines) {
+	for line := range layout.Addr(groupLines) {
 		pokeWord(t, m, k.C, second+line*lineSize+headerOff, 0)
 	}
 	damaged := 0

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -15,29 +15,29 @@ import (
 // epoch before that of the query: when a blade is lost, what only the lost primary had is
 // undone, of the directory as of the headers by which staleness is noticed.
 type directory struct {
-	epoch   memory.Epoch // of the map by which it was read
+	epoch   layout.Epoch // of the map by which it was read
 	depth   uint8        // global depth
 	mask    uint64
 	entries []Entry
 	// parts are the extents of the entries that are not in the root, by number. One that no entry
 	// in use is in may be there already.
-	parts [MaxMaxDepth]memory.Addr
+	parts [MaxMaxDepth]layout.Addr
 }
 
-func newDirectory(epoch memory.Epoch, depth uint8) *directory {
+func newDirectory(epoch layout.Epoch, depth uint8) *directory {
 	return &directory{epoch: epoch, depth: depth, mask: 1<<depth - 1, entries: make([]Entry, 1<<depth)}
 }
 
 // parent is the sub-table that the filling sub-table of e is filled from: the one
 // of the same suffix without its first bit. A sub-table stays for ever at the
 // index that is its suffix, so even a stale directory knows it.
-func (d *directory) parent(hash uint64, e Entry) memory.Addr {
+func (d *directory) parent(hash uint64, e Entry) layout.Addr {
 	return d.entries[uint32(hash)&suffixMask(e.Depth()-1)].Table()
 }
 
-// reads tells whether lookups of keys with this hash read a sub-table: 2, or 1 if that is the one from
-// which theirs is being filled, or 0.
-func (d *directory) reads(hash uint64, t memory.Addr) int {
+// reads tells whether lookups of keys with this hash read a sub-table: 2, or 1 if that is the one
+// from which theirs is being filled, or 0.
+func (d *directory) reads(hash uint64, t layout.Addr) int {
 	e := d.entries[hash&d.mask]
 	switch {
 	case t == e.Table():
@@ -67,15 +67,15 @@ const dirChunk = 32 << 10
 func partOf(i uint32) uint8 { return uint8(max(bits.Len32(i), 1) - 1) }
 
 // partWord is the offset in the root of the word that says where part k is.
-func partWord(k uint8) memory.Addr { return partsOff + 8*memory.Addr(k-rootBits) }
+func partWord(k uint8) layout.Addr { return partsOff + 8*layout.Addr(k-rootBits) }
 
 // entryAddr is where entry i of a directory is.
-func (ix *Index) entryAddr(d *directory, i uint32) memory.Addr {
+func (ix *Index) entryAddr(d *directory, i uint32) layout.Addr {
 	k := partOf(i)
 	if k < rootBits {
-		return ix.root + dirOff + memory.Addr(i)*8
+		return ix.root + dirOff + layout.Addr(i)*8
 	}
-	return d.parts[k] + partHeader + memory.Addr(i-1<<k)*8
+	return d.parts[k] + partHeader + layout.Addr(i-1<<k)*8
 }
 
 // spans are those of the entries of a directory, beside the root.
@@ -128,7 +128,8 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 			return nil, err
 		}
 		if h.depth > uint64(ix.geo.MaxDepth) || h.depth < uint64(d.depth) {
-			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible", h.depth, d.depth, ix.geo.MaxDepth)
+			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, it was %d and at most %d is possible",
+				h.depth, d.depth, ix.geo.MaxDepth)
 		}
 		verdict := dirTorn
 		if h.depth == uint64(d.depth) && h.same(d) {
@@ -143,7 +144,8 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 		case verdict == dirNew:
 			return d, nil
 		case tries >= maxRereads:
-			return nil, ix.corrupt(ix.root+depthOff, "global depth %d, but entries have larger local depths, or are in no part of the directory", h.depth)
+			return nil, ix.corrupt(ix.root+depthOff,
+				"global depth %d, but entries have larger local depths, or are in no part of the directory", h.depth)
 		}
 		if h.depth == uint64(d.depth) {
 			pause(c, tries)
@@ -164,7 +166,7 @@ func (ix *Index) readDirectory(c *rdma.Coro, seen *directory) (*directory, error
 // dirHead is what the root says of the directory.
 type dirHead struct {
 	depth uint64
-	parts [MaxMaxDepth]memory.Addr
+	parts [MaxMaxDepth]layout.Addr
 }
 
 // same reports whether the parts of d are where the head says.
@@ -172,8 +174,8 @@ func (h *dirHead) same(d *directory) bool {
 	return d.depth <= rootBits || slices.Equal(h.parts[:d.depth], d.parts[:d.depth])
 }
 
-// maxShort is for how many pauses a read of the directory waits for arena: after the loss of a blade all coroutines
-// of a thread read it at the same moment.
+// maxShort is for how many pauses a read of the directory waits for arena: after the loss of a
+// blade all coroutines of a thread read it at the same moment.
 const maxShort = 16
 
 // piece is a READ of n bytes of part k of the directory, from an offset on, to the arena.
@@ -183,9 +185,9 @@ type piece struct {
 	at      uint32
 }
 
-// readEntries fills d, whose depth and parts are given, with the entries as they are on the map v, and returns what
-// the root has said when that began.
-func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirHead, err error) {
+// readEntries fills d, whose depth and parts are given, with the entries as they are on the map v,
+// and returns what the root has said when that began.
+func (ix *Index) readEntries(c *rdma.Coro, v *layout.View, d *directory) (h dirHead, err error) {
 	t := c.Thread()
 	room := min(8<<d.depth+partHeader*uint32(d.depth), dirChunk)
 	size := int(rootSize + room)
@@ -231,7 +233,7 @@ func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirH
 				pieces, used = pieces[:0], 0
 			}
 			at := buf + rootSize + used
-			b.Read(v.At(a+memory.Addr(from), 0), at, n)
+			b.Read(v.At(a+layout.Addr(from), 0), at, n)
 			pieces = append(pieces, piece{k, from, n, at})
 			used += n
 		}
@@ -241,7 +243,7 @@ func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirH
 	}
 	h.depth = t.Word(buf + depthOff)
 	for k := uint8(rootBits); k < MaxMaxDepth; k++ {
-		h.parts[k] = memory.Addr(t.Word(buf + uint32(partWord(k))))
+		h.parts[k] = layout.Addr(t.Word(buf + uint32(partWord(k))))
 	}
 	for i := range min(len(d.entries), rootEntries) {
 		d.entries[i] = Entry(t.Word(buf + dirOff + 8*uint32(i)))
@@ -250,7 +252,7 @@ func (ix *Index) readEntries(c *rdma.Coro, v *memory.View, d *directory) (h dirH
 }
 
 // isPart returns what is wrong with the first line of part k of the directory, which is at a.
-func (ix *Index) isPart(line []byte, a memory.Addr, k uint8) error {
+func (ix *Index) isPart(line []byte, a layout.Addr, k uint8) error {
 	g, root, n, err := ParsePart(line)
 	if err == nil && (g != ix.geo || root != ix.root || n != k) {
 		err = fmt.Errorf("it is part %d of the directory of the index at %v", n, root)

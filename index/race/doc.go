@@ -51,9 +51,9 @@
 //
 // # Replicas
 //
-// All of it is replicated. A change of a word is a CAS on the primary, and when
-// that has succeeded the same CAS on every backup, repeated until it succeeds:
-// see step. (Slots that a split clears: the other way round.) Operations return when the backups are done. Only the primary is read.
+// All of it is replicated. A change of a word is a CAS on the primary, and when that has succeeded
+// the same CAS on every backup, repeated until it succeeds: see step. (Slots that a split clears:
+// the other way round.) Operations return when the backups are done. Only the primary is read.
 //
 // # Lookups are linearizable
 //
@@ -86,14 +86,13 @@
 //	      it is in T1 then.
 //	(iii) Only the mover changes a marked slot, and T1 is not split before S5.
 //
-// A reader whose directory says T, stale or not, accepts what it has read if all
-// headers are responsible for K. Let it read all four lines. In each line the header was copied last, so
-// when any of the line's slots was copied the header had not changed (it never
-// changes back), and nothing had been moved out of the line (ii). Nor was K in T1
-// when the first slot was copied: by (i) and (ii) some header would have been
-// changed by then, and would have been read after. So K was in a line of T, and
-// stayed there until that line had been copied. Had the header been the first word
-// of its line, as in the paper, a reader could see the old header, and then miss the
+// A reader whose directory says T, stale or not, accepts what it has read if all headers are
+// responsible for K. Let it read all four lines. In each line the header was copied last, so when
+// any of the line's slots was copied the header had not changed (it never changes back), and
+// nothing had been moved out of the line (ii). Nor was K in T1 when the first slot was copied: by
+// (i) and (ii) some header would have been changed by then, and would have been read after. So K
+// was in a line of T, and stayed there until that line had been copied. Had the header been the
+// first word of its line, as in the paper, a reader could see the old header, and then miss the
 // slots that were moved out between the two.
 //
 // If a header is not responsible, S2 is over: the reader reads the directory anew,

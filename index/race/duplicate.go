@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -122,7 +122,7 @@ func (ix *Index) keyIn(img record.Image, key []byte) keyState {
 // found is a slot with the key's fingerprint.
 type found struct {
 	line    int // in the query's buffer
-	at      memory.Addr
+	at      layout.Addr
 	value   Slot
 	version record.TxID // of the block, when it was seen to hold another key
 }
@@ -139,9 +139,9 @@ func (f *found) after(o *found, q *index.Query) bool {
 }
 
 // tableOf is the sub-table of a line of a query's buffer.
-func tableOf(q *index.Query, line int) memory.Addr {
+func tableOf(q *index.Query, line int) layout.Addr {
 	if line >= queryLines {
-		return memory.Addr(q.State[stSecond])
+		return layout.Addr(q.State[stSecond])
 	}
-	return memory.Addr(q.State[stFirst])
+	return layout.Addr(q.State[stFirst])
 }

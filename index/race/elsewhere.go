@@ -1,16 +1,16 @@
 package race
 
 import (
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// A record that is damaged on its primary can be repaired from another copy, if its slot is then where
-// lookups of the key come by: so a split moves the slot by the key that is on that copy. A block that holds
-// another key on its primary, and is intact, has it on no other copy.
+// A record that is damaged on its primary can be repaired from another copy, if its slot is then
+// where lookups of the key come by: so a split moves the slot by the key that is on that copy. A
+// block that holds another key on its primary, and is intact, has it on no other copy.
 
-// elsewhere finds on other copies, if it is time to, the keys of items whose blocks are damaged on the primary,
-// or free there and a record elsewhere.
+// elsewhere finds on other copies, if it is time to, the keys of items whose blocks are damaged on
+// the primary, or free there and a record elsewhere.
 func (m *mover) elsewhere(items []item, last bool) error {
 	if !last {
 		return nil
@@ -48,7 +48,7 @@ func (m *mover) elsewhere(items []item, last bool) error {
 }
 
 // block reads what counts of a copy of a slot's block. damage: it is not intact.
-func (m *mover) block(v *memory.View, s Slot, k int) (img record.Image, damage, err error) {
+func (m *mover) block(v *layout.View, s Slot, k int) (img record.Image, damage, err error) {
 	a, n := s.Addr(), uint32(record.LineSize)
 	for {
 		p, err := m.bytes(v, a, n, k)

@@ -6,22 +6,24 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // CorruptError says what is wrong where. It is an index.ErrCorrupt.
 type CorruptError struct {
 	Table uint16
-	Addr  memory.Addr // of the damaged word or line
+	Addr  layout.Addr // of the damaged word or line
 	Err   error
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("index: index of table %d is damaged at %v: %v; check the database, restore it from a copy", e.Table, e.Addr, e.Err)
+	return fmt.Sprintf("index: index of table %d is damaged at %v: %v; check the database, restore it from a copy",
+		e.Table, e.Addr, e.Err)
 }
 
-// Is matches index.ErrCorrupt, and memory.ErrCorrupt.
+// Is matches index.ErrCorrupt, and layout.ErrCorrupt.
 func (e *CorruptError) Is(target error) bool {
-	return target == index.ErrCorrupt || target == memory.ErrCorrupt
+	return target == index.ErrCorrupt || target == layout.ErrCorrupt
 }
 
 // Unwrap returns what is wrong.
@@ -30,7 +32,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // BusyError says whose change does not finish. It is an index.ErrBusy.
 type BusyError struct {
 	Table uint16
-	Addr  memory.Addr // of the lock or slot that was waited for
+	Addr  layout.Addr // of the lock or slot that was waited for
 	Owner uint64      // who holds the lock, as set by SetOwner; 0: not known
 	What  string
 }
@@ -40,7 +42,8 @@ func (e *BusyError) Error() string {
 	if e.Owner != 0 {
 		who = fmt.Sprintf("client %d", e.Owner)
 	}
-	return fmt.Sprintf("index: index of table %d: %s at %v, begun by %s, does not finish; try again, or recover the index if the client is dead", e.Table, e.What, e.Addr, who)
+	return fmt.Sprintf("index: index of table %d: %s at %v, begun by %s, does not finish; try again, or recover the "+
+		"index if the client is dead", e.Table, e.What, e.Addr, who)
 }
 
 // Is matches index.ErrBusy.
@@ -56,8 +59,8 @@ func noExtent(what string, table uint16, err error) error {
 }
 
 // lost returns why an address cannot be reached whose segment has no copy left, else nil.
-func (ix *Index) lost(a memory.Addr) error {
-	if s, ok := ix.space.(interface{ LostError(a memory.Addr) error }); ok {
+func (ix *Index) lost(a layout.Addr) error {
+	if s, ok := ix.space.(interface{ LostError(a layout.Addr) error }); ok {
 		if err := s.LostError(a); err != nil {
 			return fmt.Errorf("index: index of table %d: %w", ix.geo.Table, err)
 		}
@@ -67,9 +70,9 @@ func (ix *Index) lost(a memory.Addr) error {
 
 // outside is what is wrong when a view does not have address to, which word a names:
 // nothing that is damaged if its segment is lost, or newer than the view.
-func (ix *Index) outside(v *memory.View, a, to memory.Addr, format string, args ...any) error {
+func (ix *Index) outside(v *layout.View, a, to layout.Addr, format string, args ...any) error {
 	if s, ok := ix.space.(interface {
-		Missing(v *memory.View, a memory.Addr) error
+		Missing(v *layout.View, a layout.Addr) error
 	}); ok {
 		if err := s.Missing(v, to); err != nil {
 			return fmt.Errorf("index: index of table %d: %w", ix.geo.Table, err)
@@ -78,7 +81,7 @@ func (ix *Index) outside(v *memory.View, a, to memory.Addr, format string, args 
 	return ix.corrupt(a, format, args...)
 }
 
-func (ix *Index) corrupt(a memory.Addr, format string, args ...any) error {
+func (ix *Index) corrupt(a layout.Addr, format string, args ...any) error {
 	if err := ix.lost(a); err != nil {
 		return err
 	}

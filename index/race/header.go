@@ -55,7 +55,8 @@ func (h Header) Spills(fp uint8) bool { return h&SpillBit(fp) != 0 }
 func (h Header) after(o Header) bool {
 	switch {
 	case h.Base() != o.Base():
-		return h.Depth() > o.Depth() && h.Depth() <= MaxMaxDepth && h.Suffix()&suffixMask(o.Depth()) == o.Suffix() && h.Table() == o.Table()
+		return h.Depth() > o.Depth() && h.Depth() <= MaxMaxDepth && h.Suffix()&suffixMask(o.Depth()) == o.Suffix() &&
+			h.Table() == o.Table()
 	case h.Recount():
 		return false
 	}

@@ -6,27 +6,30 @@ import (
 	"slices"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// A word of the primary that cannot be right is replaced by that of a copy which can, while the index is in use.
+// A word of the primary that cannot be right is replaced by that of a copy which can, while
+// the index is in use.
 //
-// No client changes such a word: a change is a CAS on the primary from a value that is right. So if no change
-// of it is on its way between the copies, the copies have what the primary had. The caller waits for that, until
-// everything has ended that was begun when the damage was met. Then a CAS from the damaged word to that of
-// the copy undoes nothing. What never changes (the first lines of root, parts and sub-tables) needs no
-// such care.
+// No client changes such a word: a change is a CAS on the primary from a value that is right. So if
+// no change of it is on its way between the copies, the copies have what the primary had. The
+// caller waits for that, until everything has ended that was begun when the damage was met. Then a
+// CAS from the damaged word to that of the copy undoes nothing. What never changes (the first lines
+// of root, parts and sub-tables) needs no such care.
 //
-// What is right is what recovery believes (believe.go), and for the directory what the sub-tables say of themselves.
-// Some damage does not show in a word, such as a slot that leads to another record of the table. Only a comparison
-// of the copies finds it (package verify).
+// What is right is what recovery believes (believe.go), and for the directory what the sub-tables
+// say of themselves. Some damage does not show in a word, such as a slot that leads to another
+// record of the table. Only a comparison of the copies finds it (package verify).
 
-// Heal replaces what is damaged of the primary of the root, of the directory, and of the sub-table that the
-// address is in, if it is in one. The index is not in use, or everything has ended that was begun before
-// the damage was met. Words of which no copy is right are left. It returns how many words it has replaced.
-func (ix *Index) Heal(c *rdma.Coro, at memory.Addr) (words int, err error) {
-	h := healer{recovery: recovery{ix: ix, c: c, s: ix.get(), begun: map[memory.Addr]bool{}}}
+// Heal replaces what is damaged of the primary of the root, of the directory, and of the sub-table
+// that the address is in, if it is in one. The index is not in use, or everything has ended that
+// was begun before the damage was met. Words of which no copy is right are left. It returns how
+// many words it has replaced.
+func (ix *Index) Heal(c *rdma.Coro, at layout.Addr) (words int, err error) {
+	h := healer{recovery: recovery{ix: ix, c: c, s: ix.get(), begun: map[layout.Addr]bool{}}}
 	defer ix.put(h.s)
 	if err = h.root(); err == nil {
 		err = h.directory()
@@ -41,7 +44,7 @@ func (ix *Index) Heal(c *rdma.Coro, at memory.Addr) (words int, err error) {
 }
 
 // Heal is Index.Heal for an index that does not open, and so is not in use.
-func Heal(c *rdma.Coro, s Space, root memory.Addr, table uint16) (words int, err error) {
+func Heal(c *rdma.Coro, s Space, root layout.Addr, table uint16) (words int, err error) {
 	ix, err := attach(c, s, root, table)
 	if err != nil {
 		return 0, err
@@ -49,8 +52,9 @@ func Heal(c *rdma.Coro, s Space, root memory.Addr, table uint16) (words int, err
 	return ix.Heal(c, root)
 }
 
-// Near is where the sub-table is in which the slot of a key with this hash is looked for: Heal takes it.
-func (ix *Index) Near(hash uint64) memory.Addr {
+// Near is where the sub-table is in which the slot of a key with this hash is looked
+// for: Heal takes it.
+func (ix *Index) Near(hash uint64) layout.Addr {
 	d := ix.dir.Load()
 	return d.entries[hash&d.mask].Table()
 }
@@ -61,7 +65,8 @@ type healer struct {
 	dir   *directory // as it is on the primary, once that is right
 }
 
-// root heals the root's first line, the places of the parts and their first lines, and the global depth.
+// root heals the root's first line, the places of the parts and their first lines, and the global
+// depth.
 func (h *healer) root() error {
 	ix := h.ix
 	err := h.sealed(ix.root, lineSize, func(p []byte) bool {
@@ -81,15 +86,16 @@ func (h *healer) root() error {
 			deepest = max(deepest, d)
 		}
 	}
-	var parts [MaxMaxDepth]memory.Addr
+	var parts [MaxMaxDepth]layout.Addr
 	for k := uint8(rootBits); k < ix.geo.MaxDepth; k++ {
 		right := func(w uint64) (bool, error) { return h.isPartOf(w, k, deepest) }
 		w, err := h.choose(ix.root+partWord(k), roots, int(partWord(k)), right)
 		if err != nil {
 			return err
 		}
-		if parts[k] = memory.Addr(w); w != 0 {
-			if err := h.sealed(parts[k], partHeader, func(p []byte) bool { return ix.isPart(p, parts[k], k) == nil }); err != nil {
+		if parts[k] = layout.Addr(w); w != 0 {
+			if err := h.sealed(parts[k], partHeader,
+				func(p []byte) bool { return ix.isPart(p, parts[k], k) == nil }); err != nil {
 				return err
 			}
 		}
@@ -98,12 +104,13 @@ func (h *healer) root() error {
 	return err
 }
 
-// isPartOf reports whether a word of the root can say where part k is, of a directory of at most this depth.
+// isPartOf reports whether a word of the root can say where part k is, of a directory of
+// at most this depth.
 func (h *healer) isPartOf(w uint64, k uint8, deepest uint64) (bool, error) {
 	if w == 0 {
 		return uint64(k) >= deepest, nil
 	}
-	a, v := memory.Addr(w), h.ix.space.ViewOn(h.c.Thread())
+	a, v := layout.Addr(w), h.ix.space.ViewOn(h.c.Thread())
 	if w&^addrMask != 0 || a&alignedMask != 0 || !h.ix.fits(v, a, partSize(k)) {
 		return false, nil
 	}
@@ -111,9 +118,10 @@ func (h *healer) isPartOf(w uint64, k uint8, deepest uint64) (bool, error) {
 	return slices.ContainsFunc(lines, func(p []byte) bool { return h.ix.isPart(p, a, k) == nil }), err
 }
 
-// depthFits reports whether a word can be the global depth: all parts are there, and most entries are right and of no
-// larger depth. If it were too small half of them were not, if it were too large neither.
-func (h *healer) depthFits(w uint64, parts [MaxMaxDepth]memory.Addr) (bool, error) {
+// depthFits reports whether a word can be the global depth: all parts are there, and most
+// entries are right and of no larger depth. If it were too small half of them were not, if it
+// were too large neither.
+func (h *healer) depthFits(w uint64, parts [MaxMaxDepth]layout.Addr) (bool, error) {
 	ix := h.ix
 	if w > uint64(ix.geo.MaxDepth) {
 		return false, nil
@@ -155,7 +163,7 @@ func (h *healer) directory() error {
 	v := ix.space.ViewOn(h.c.Thread())
 	d := newDirectory(v.Epoch, uint8(depth))
 	for k := uint8(rootBits); k < d.depth; k++ {
-		d.parts[k] = memory.Addr(word(head, int(partWord(k))))
+		d.parts[k] = layout.Addr(word(head, int(partWord(k))))
 		if !ix.fits(v, d.parts[k], partSize(k)) {
 			return ix.corrupt(ix.root+partWord(k), "part %d of the directory at %v is in no segment", k, d.parts[k])
 		}
@@ -167,16 +175,20 @@ func (h *healer) directory() error {
 	for _, x := range append(d.spans(), span{at: ix.root + dirOff, n: min(uint32(len(d.entries)), rootEntries) * 8}) {
 		for o := uint32(0); o < x.n; o += dirChunk {
 			n := min(x.n-o, dirChunk)
-			all, err := h.copies(x.at+memory.Addr(o), n)
+			all, err := h.copies(x.at+layout.Addr(o), n)
 			if err != nil {
 				return err
 			}
 			for off := uint32(0); off < n; off += 8 {
-				i, ok := h.entryAt(d, x.at+memory.Addr(o+off))
-				if !ok || !slices.ContainsFunc(all[1:], func(p []byte) bool { return word(p, int(off)) != word(all[0], int(off)) }) {
+				i, ok := h.entryAt(d, x.at+layout.Addr(o+off))
+				if !ok || !slices.ContainsFunc(all[1:], func(p []byte) bool {
+					return word(p, int(off)) != word(all[0], int(off))
+				}) {
 					continue
 				}
-				w, err := h.choose(ix.entryAddr(d, i), all, int(off), func(w uint64) (bool, error) { return h.isEntry(d, i, Entry(w)) })
+				w, err := h.choose(ix.entryAddr(d, i), all, int(off), func(w uint64) (bool, error) {
+					return h.isEntry(d, i, Entry(w))
+				})
 				if err != nil {
 					return err
 				}
@@ -188,7 +200,7 @@ func (h *healer) directory() error {
 }
 
 // entryAt is the number of the entry at an address; false: there is none.
-func (r *recovery) entryAt(d *directory, a memory.Addr) (uint32, bool) {
+func (r *recovery) entryAt(d *directory, a layout.Addr) (uint32, bool) {
 	if o := a - r.ix.root - dirOff; a >= r.ix.root+dirOff && o < rootEntries*8 {
 		return uint32(o / 8), true
 	}
@@ -212,7 +224,8 @@ func (r *recovery) isEntry(d *directory, i uint32, e Entry) (bool, error) {
 	}
 	for _, p := range all {
 		b, err := ParseBirth(p)
-		if err != nil || b.Geometry != ix.geo || b.Root != ix.root || b.Depth > e.Depth() || b.Suffix != i&suffixMask(b.Depth) {
+		if err != nil || b.Geometry != ix.geo || b.Root != ix.root || b.Depth > e.Depth() ||
+			b.Suffix != i&suffixMask(b.Depth) {
 			continue
 		}
 		if e.Filling() {
@@ -233,11 +246,12 @@ func (r *recovery) isEntry(d *directory, i uint32, e Entry) (bool, error) {
 			if b.Depth() == e.Depth() {
 				return true, nil
 			}
-			// In a split the directory comes first, and this is the sub-table of those whose next bit is 0.
+			// In a split the directory comes first, and this is the sub-table of those
+			// whose next bit is 0.
 			if b.Depth()+1 != e.Depth() || i>>b.Depth()&1 != 0 {
 				continue
 			}
-			child := memory.Addr(word(p, tableChildOff))
+			child := layout.Addr(word(p, tableChildOff))
 			if !ix.fits(v, child, ix.size) {
 				continue
 			}
@@ -254,9 +268,11 @@ func (r *recovery) isEntry(d *directory, i uint32, e Entry) (bool, error) {
 }
 
 // table heals the sub-table that an address is in, if it is in one.
-func (h *healer) table(at memory.Addr) error {
+func (h *healer) table(at layout.Addr) error {
 	ix := h.ix
-	i := slices.IndexFunc(h.dir.entries, func(e Entry) bool { return at >= e.Table() && at < e.Table()+memory.Addr(ix.size) })
+	i := slices.IndexFunc(h.dir.entries, func(e Entry) bool {
+		return at >= e.Table() && at < e.Table()+layout.Addr(ix.size)
+	})
 	if i < 0 {
 		return nil
 	}
@@ -272,7 +288,8 @@ func (h *healer) table(at memory.Addr) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.choose(t+tableChildOff, lines, tableChildOff, func(w uint64) (bool, error) { return h.isChild(t, memory.Addr(w)) }); err != nil {
+	if _, err := h.choose(t+tableChildOff, lines, tableChildOff,
+		func(w uint64) (bool, error) { return h.isChild(t, layout.Addr(w)) }); err != nil {
 		return err
 	}
 	v := ix.space.ViewOn(h.c.Thread())
@@ -280,7 +297,7 @@ func (h *healer) table(at memory.Addr) error {
 		// Headers first: what a slot is asked depends on that of its line.
 		for _, slots := range []bool{false, true} {
 			for o := uint32(tableHeader); o < ix.size; o += levelChunk {
-				diffs, err := h.compare(nil, chunk{span{t + memory.Addr(o), min(ix.size-o, levelChunk), true}, t, k})
+				diffs, err := h.compare(nil, chunk{span{t + layout.Addr(o), min(ix.size-o, levelChunk), true}, t, k})
 				if err != nil {
 					return err
 				}
@@ -297,8 +314,9 @@ func (h *healer) table(at memory.Addr) error {
 	return nil
 }
 
-// isChild reports whether a sub-table can be split into the one at an address. It may always say that it is not being split: 0.
-func (h *healer) isChild(t, to memory.Addr) (bool, error) {
+// isChild reports whether a sub-table can be split into the one at an address. It may always say
+// that it is not being split: 0.
+func (h *healer) isChild(t, to layout.Addr) (bool, error) {
 	ix := h.ix
 	if to == 0 {
 		return true, nil
@@ -351,7 +369,7 @@ func (h *healer) mayBe(d *difference) (bool, error) {
 }
 
 // sealed heals n bytes that never change, and have a checksum, on every copy.
-func (h *healer) sealed(a memory.Addr, n uint32, right func(p []byte) bool) error {
+func (h *healer) sealed(a layout.Addr, n uint32, right func(p []byte) bool) error {
 	all, err := h.copies(a, n)
 	if err != nil {
 		return err
@@ -385,7 +403,7 @@ func (h *healer) sealed(a memory.Addr, n uint32, right func(p []byte) bool) erro
 }
 
 // choose heals a word of which the copies are given, at off of each, and returns what it is then.
-func (h *healer) choose(a memory.Addr, all [][]byte, off int, right func(w uint64) (bool, error)) (uint64, error) {
+func (h *healer) choose(a layout.Addr, all [][]byte, off int, right func(w uint64) (bool, error)) (uint64, error) {
 	was := word(all[0], off)
 	if !slices.ContainsFunc(all, func(p []byte) bool { return word(p, off) != was }) {
 		return was, nil
@@ -406,7 +424,7 @@ func (h *healer) choose(a memory.Addr, all [][]byte, off int, right func(w uint6
 }
 
 // replace changes a word of the primary that is damaged.
-func (h *healer) replace(a memory.Addr, was, to uint64) error {
+func (h *healer) replace(a layout.Addr, was, to uint64) error {
 	v := h.ix.space.ViewOn(h.c.Thread())
 	h.s.batch.Reset()
 	h.s.batch.CAS(v.At(a, 0), was, to)
@@ -420,7 +438,7 @@ func (h *healer) replace(a memory.Addr, was, to uint64) error {
 }
 
 // copies reads n bytes of all copies.
-func (r *recovery) copies(a memory.Addr, n uint32) ([][]byte, error) {
+func (r *recovery) copies(a layout.Addr, n uint32) ([][]byte, error) {
 	v := r.ix.space.ViewOn(r.c.Thread())
 	if !r.ix.fits(v, a, n) {
 		return nil, r.ix.outside(v, a, a, "it is in no segment")

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // pokeCopy writes bytes at an address of one copy.
-func pokeCopy(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr, k int, p []byte) {
+func pokeCopy(t *testing.T, m *indextest.Memory, c *rdma.Coro, a layout.Addr, k int, p []byte) {
 	t.Helper()
 	th := c.Thread()
 	buf, err := th.Alloc(len(p))
@@ -33,7 +33,8 @@ func pokeCopy(t *testing.T, m *indextest.Memory, c *rdma.Coro, a memory.Addr, k 
 // healable is an index whose directory has parts, with an unused handle.
 func healable(t *testing.T, copies int) (*indextest.Memory, *Index, *indextest.Client) {
 	t.Helper()
-	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 64 << 10, Segments: 32}, Options{Groups: 4, MaxDepth: 8})
+	m, ix, k := fixture(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 64 << 10, Segments: 32},
+		Options{Groups: 4, MaxDepth: 8})
 	for i := range 1000 {
 		if _, err := k.Insert(key(i), key(i)); err != nil {
 			t.Fatal(err)
@@ -47,8 +48,8 @@ func healable(t *testing.T, copies int) (*indextest.Memory, *Index, *indextest.C
 	return m, ix, k
 }
 
-// TestHeal damages words of the primary, one after the other in every structure of an index and several
-// at once, in ways that show. Heal brings back every byte, whichever of them is met.
+// TestHeal damages words of the primary, one after the other in every structure of an index and
+// several at once, in ways that show. Heal brings back every byte, whichever of them is met.
 func TestHeal(t *testing.T) {
 	for copies := 2; copies <= 3; copies++ {
 		m, ix, k := healable(t, copies)
@@ -59,12 +60,12 @@ func TestHeal(t *testing.T) {
 		table := d.entries[1].Table()
 		type place struct {
 			what string
-			at   memory.Addr
+			at   layout.Addr
 			n    int // bytes
 		}
 		var places []place
-		add := func(what string, at memory.Addr, n int) { places = append(places, place{what, at, n}) }
-		for o := memory.Addr(0); o < lineSize; o += 8 {
+		add := func(what string, at layout.Addr, n int) { places = append(places, place{what, at, n}) }
+		for o := layout.Addr(0); o < lineSize; o += 8 {
 			add("root", ix.root+o, 8)
 			add("part", d.parts[rootBits]+o, 8)
 			if o < tableChildOff {
@@ -90,11 +91,11 @@ func TestHeal(t *testing.T) {
 			pokeCopy(t, m, k.C, ix.root+dirOff, 0, p)
 		}
 		add("entries", ix.root+dirOff, rootEntries*8)
-		for o := memory.Addr(tableHeader + headerOff); o < memory.Addr(ix.size); o += lineSize {
+		for o := layout.Addr(tableHeader + headerOff); o < layout.Addr(ix.size); o += lineSize {
 			add("header", table+o, 8)
 			add("line", table+o-headerOff, lineSize)
 		}
-		for o := memory.Addr(tableHeader); o < memory.Addr(ix.size); o += 8 {
+		for o := layout.Addr(tableHeader); o < layout.Addr(ix.size); o += 8 {
 			if o%lineSize != headerOff {
 				add("slot", table+o, 8)
 			}
@@ -120,7 +121,8 @@ func TestHeal(t *testing.T) {
 				words, err := ix.Heal(k.C, p.at)
 				now := m.Copies(t, k.C.Thread(), p.at, uint32(p.n))
 				if err != nil || words == 0 || !bytes.Equal(now[0], was) {
-					t.Errorf("%d copies: %s at %v, %s: %d words, %v:\n%x instead of\n%x", copies, p.what, p.at, how, words, err, now[0], was)
+					t.Errorf("%d copies: %s at %v, %s: %d words, %v:\n%x instead of\n%x", copies, p.what, p.at, how,
+						words, err, now[0], was)
 					pokeCopy(t, m, k.C, p.at, 0, was)
 				}
 			}
@@ -131,9 +133,9 @@ func TestHeal(t *testing.T) {
 	}
 }
 
-// TestHealsWhatIsMet: whatever bits of a sub-table, the directory or the root are damaged, on the primary, lookups and
-// inserts that say so go on after Heal, with an index that no copy contradicts where it was met; and none of those that do not say so
-// finds a key that is not there.
+// TestHealsWhatIsMet: whatever bits of a sub-table, the directory or the root are damaged, on the
+// primary, lookups and inserts that say so go on after Heal, with an index that no copy contradicts
+// where it was met; and none of those that do not say so finds a key that is not there.
 func TestHealsWhatIsMet(t *testing.T) {
 	rounds := 40
 	if testing.Short() {
@@ -145,9 +147,10 @@ func TestHealsWhatIsMet(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 4))
 		d := ix.dir.Load()
 		for range 1 + rng.IntN(4) {
-			at := ix.root + depthOff + memory.Addr(8*rng.IntN((rootSize-depthOff)/8))
+			at := ix.root + depthOff + layout.Addr(8*rng.IntN((rootSize-depthOff)/8))
 			if i := rng.IntN(3); i > 0 {
-				at = d.entries[rng.IntN(len(d.entries))].Table() + tableHeader + memory.Addr(8*rng.IntN(int(ix.size-tableHeader)/8))
+				at = d.entries[rng.IntN(len(d.entries))].Table() + tableHeader +
+					layout.Addr(8*rng.IntN(int(ix.size-tableHeader)/8))
 				if i == 1 {
 					at = at&^(lineSize-1) + headerOff
 				}
@@ -207,8 +210,8 @@ func TestHealBelievesNoCopy(t *testing.T) {
 	m, ix, k := healable(t, 2)
 	d := ix.dir.Load()
 	table := d.entries[1].Table()
-	slot := memory.Addr(0)
-	for o := memory.Addr(tableHeader); slot == 0; o += 8 {
+	slot := layout.Addr(0)
+	for o := layout.Addr(tableHeader); slot == 0; o += 8 {
 		if s := Slot(peek(t, m, k.C, table+o)); o%lineSize != headerOff && !s.Empty() {
 			slot = table + o
 		}
@@ -216,7 +219,7 @@ func TestHealBelievesNoCopy(t *testing.T) {
 	other := peek(t, m, k.C, slot+lineSize) ^ 1<<60 // a slot or a header, but no right one here
 	for _, x := range []struct {
 		what          string
-		at            memory.Addr
+		at            layout.Addr
 		primary, copy uint64
 	}{
 		{"header", table + tableHeader + headerOff, 0, 1},

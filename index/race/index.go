@@ -6,6 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -14,15 +15,16 @@ import (
 type Space interface {
 	// View returns the current map, and ViewOn the one by which a thread goes on with
 	// what it has begun: the same, unless the thread is fenced.
-	View() *memory.View
-	ViewOn(t *rdma.Thread) *memory.View
+	View() *layout.View
+	ViewOn(t *rdma.Thread) *layout.View
 	// NewExtent returns a contiguous, zeroed, replicated extent, 64-byte
 	// aligned, of at most a segment's size.
 	NewExtent(c *rdma.Coro, size uint32) (memory.Extent, error)
-	// FreeExtent gives an extent back that no client has seen; done is false if it was given back before.
+	// FreeExtent gives an extent back that no client has seen; done is false if it was
+	// given back before.
 	FreeExtent(x memory.Extent) (done bool, err error)
 	// ExtentAt is the extent that is allocated at an address now.
-	ExtentAt(a memory.Addr) memory.Extent
+	ExtentAt(a layout.Addr) memory.Extent
 }
 
 // Index is a handle on a RACE index. All threads of a process share one: it
@@ -30,14 +32,14 @@ type Space interface {
 type Index struct {
 	geo   Geometry
 	size  uint32 // of a sub-table
-	root  memory.Addr
+	root  layout.Addr
 	space Space
 	owner atomic.Uint64
 	stall int64 // ns to wait for somebody else's unfinished change
 	gone  func(owner uint64) bool
 	// vacant tells which blocks nobody has, nil: see SetVacant.
-	vacant func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)
-	spoilt func(c *rdma.Coro, a memory.Addr) (bool, error) // nil: see SetSpoilt
+	vacant func(c *rdma.Coro, blocks []layout.Addr) ([]bool, error)
+	spoilt func(c *rdma.Coro, a layout.Addr) (bool, error) // nil: see SetSpoilt
 
 	dir    atomic.Pointer[directory]
 	fabric rdma.Fabric
@@ -50,7 +52,7 @@ type Index struct {
 	splits, doublings, moved, seconds atomic.Uint64
 }
 
-var _ index.Index = (*Index)(nil)
+var _ index.Slots = (*Index)(nil)
 
 // defaultStall is how long an operation waits for another client's change that
 // stands in its way, in nanoseconds of the fabric's clock. Such a change is a
@@ -69,7 +71,7 @@ type scratch struct {
 	// the insert in progress: see judge.
 	others []found
 	// unclear is a block that keeps it from telling; 0: none.
-	unclear memory.Addr
+	unclear layout.Addr
 }
 
 func (ix *Index) get() *scratch {
@@ -85,7 +87,7 @@ func (ix *Index) put(s *scratch) {
 	}
 }
 
-func newIndex(c *rdma.Coro, s Space, root memory.Addr, g Geometry) *Index {
+func newIndex(c *rdma.Coro, s Space, root layout.Addr, g Geometry) *Index {
 	t := c.Thread()
 	ix := &Index{geo: g, size: g.tableSize(), root: root, space: s, stall: defaultStall}
 	ix.fabric = t.Fabric()
@@ -115,7 +117,8 @@ func (ix *Index) lockWord(c *rdma.Coro) uint64 {
 	return owner<<16 | uint64(uint16(t.Index()))
 }
 
-// ownerOf is the owner that a lock word names; 0: nobody has the lock. No client has number 0: a word that names it is damaged.
+// ownerOf is the owner that a lock word names; 0: nobody has the lock. No client has number 0: a
+// word that names it is damaged.
 func ownerOf(lock uint64) uint64 {
 	if owner := lock >> 16; owner != 0 || lock == 0 {
 		return owner
@@ -124,7 +127,7 @@ func ownerOf(lock uint64) uint64 {
 }
 
 // Root is where the index is; Open takes it.
-func (ix *Index) Root() memory.Addr { return ix.root }
+func (ix *Index) Root() layout.Addr { return ix.root }
 
 // Geometry of the index.
 func (ix *Index) Geometry() Geometry { return ix.geo }
@@ -132,9 +135,9 @@ func (ix *Index) Geometry() Geometry { return ix.geo }
 // BufferSize is the arena that a query needs, in bytes.
 func (ix *Index) BufferSize() int { return bufferSize }
 
-// newer is a later map of the epoch of v that has n bytes at a, since another process may have added the segment; nil: there is
-// none.
-func (ix *Index) newer(v *memory.View, a memory.Addr, n uint32) *memory.View {
+// newer is a later map of the epoch of v that has n bytes at a, since another process may have
+// added the segment; nil: there is none.
+func (ix *Index) newer(v *layout.View, a layout.Addr, n uint32) *layout.View {
 	if s, ok := ix.space.(interface{ Follow() error }); !ok || s.Follow() != nil {
 		return nil
 	}
@@ -154,15 +157,15 @@ func (ix *Index) measure() []uint64 {
 	return sizes
 }
 
-// fits reports whether n bytes at a are in the regions of all copies. A blade that was added since it was asked last is
-// larger than the place was.
-func (ix *Index) fits(v *memory.View, a memory.Addr, n uint32) bool {
+// fits reports whether n bytes at a are in the regions of all copies. A blade that was added since
+// it was asked last is larger than the place was.
+func (ix *Index) fits(v *layout.View, a layout.Addr, n uint32) bool {
 	return ix.within(v, a, n, *ix.blades.Load()) || v.Contains(a, n) && ix.within(v, a, n, ix.measure())
 }
 
 // within is fits for regions of such sizes.
-func (ix *Index) within(v *memory.View, a memory.Addr, n uint32, blades []uint64) bool {
-	if !v.Valid(a) || a.Offset()+n > memory.MaxSegmentSize {
+func (ix *Index) within(v *layout.View, a layout.Addr, n uint32, blades []uint64) bool {
+	if !v.Valid(a) || a.Offset()+n > layout.MaxSegmentSize {
 		return false
 	}
 	for i := range v.Copies(a) {

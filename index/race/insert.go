@@ -2,7 +2,7 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -54,7 +54,7 @@ const firstUpTo = 8
 
 // chosen is where a key can be put.
 type chosen struct {
-	at   memory.Addr // the slot, 0: there is no room
+	at   layout.Addr // the slot, 0: there is no room
 	was  uint64      // what it holds
 	line int         // of the query's buffer
 	// unsure: the second choice has to be read before that can be said.
@@ -142,7 +142,7 @@ func (ix *Index) choose(c *rdma.Coro, q *index.Query) chosen {
 }
 
 // Insert links a block (RACE, algorithm 1).
-func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memory.Class) error {
+func (ix *Index) Insert(c *rdma.Coro, q *index.Query, a layout.Addr, class layout.Class) error {
 	s := ix.get()
 	defer ix.put(s)
 	want := MakeSlot(fingerprint(q.Hash), class, a)
@@ -317,7 +317,7 @@ func (ix *Index) confirm(c *rdma.Coro, s *scratch, q *index.Query, want Slot, m 
 
 // ownSlot returns the slot of the block at a, and how many there are: two while
 // it is being moved. The one that is moving comes first.
-func ownSlot(m []found, a memory.Addr) (*found, int) {
+func ownSlot(m []found, a layout.Addr) (*found, int) {
 	var own *found
 	n := 0
 	for i := range m {
@@ -331,10 +331,11 @@ func ownSlot(m []found, a memory.Addr) (*found, int) {
 	return own, n
 }
 
-// oneOfTwo empties a slot of a block to which several lead, and none of them is marked: one that was
-// there, marked, when the block came to be this insert's, and that somebody took for its slot when that was not set
-// yet. The caller holds the block's lock, for an insert that is under way or undone. If the slot is being
-// moved after all, from the sub-table that was read first, it is marked, and nothing happens.
+// oneOfTwo empties a slot of a block to which several lead, and none of them is marked: one that
+// was there, marked, when the block came to be this insert's, and that somebody took for its slot
+// when that was not set yet. The caller holds the block's lock, for an insert that is under way or
+// undone. If the slot is being moved after all, from the sub-table that was read first, it is
+// marked, and nothing happens.
 func (ix *Index) oneOfTwo(c *rdma.Coro, s *scratch, q *index.Query, own *found, n int) error {
 	if n < 2 || own.value.Moving() {
 		return nil
@@ -350,7 +351,7 @@ type waiting struct {
 }
 
 // waitFor pauses, and fails when it has done so for too long.
-func (ix *Index) waitFor(c *rdma.Coro, w *waiting, at memory.Addr, owner uint64, what string) error {
+func (ix *Index) waitFor(c *rdma.Coro, w *waiting, at layout.Addr, owner uint64, what string) error {
 	now := c.Thread().Now()
 	if w.since == 0 {
 		w.since = now

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -57,7 +57,7 @@ func TestLateInsert(t *testing.T) {
 			if err := r.k[2].Resolve(key(id)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.ix[2].Mend(r.k[2].C, &r.k[2].Query, 0, a); err != nil {
+			if _, err := r.ix[2].Resync(r.k[2].C, &r.k[2].Query, 0, a); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.ix[2].Remove(r.k[2].C, &r.k[2].Query, a); err != nil && !errors.Is(err, index.ErrChanged) {
@@ -81,7 +81,7 @@ func TestLateInsert(t *testing.T) {
 
 // moving is the first key from id on that the first split moves, and that has room before; client 1
 // has looked it up, and would put it at at.
-func (r *rig) moving(t *testing.T, from int) (id int, at memory.Addr) {
+func (r *rig) moving(t *testing.T, from int) (id int, at layout.Addr) {
 	t.Helper()
 	for id = from; id < from+1000; id++ {
 		if record.Hash(7, key(id))&1 == 0 {
@@ -99,9 +99,9 @@ func (r *rig) moving(t *testing.T, from int) (id int, at memory.Addr) {
 }
 
 // linked reports whether any slot of the index leads to a block.
-func linked(t *testing.T, r *rig, a memory.Addr) (yes bool) {
+func linked(t *testing.T, r *rig, a layout.Addr) (yes bool) {
 	t.Helper()
-	err := r.ix[2].Walk(r.k[2].C, func(_ memory.Addr, b index.Candidate) error {
+	err := r.ix[2].Walk(r.k[2].C, func(_ layout.Addr, b index.Candidate) error {
 		yes = yes || b.Addr == a
 		return nil
 	})

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -101,12 +101,12 @@ const (
 	fpShift          = 56
 	classShift       = 48
 	classMask        = 63
-	addrMask         = 1<<memory.AddrBits - 1
-	alignedMask      = memory.BlockAlign - 1
+	addrMask         = 1<<layout.AddrBits - 1
+	alignedMask      = layout.BlockAlign - 1
 )
 
 // MakeSlot composes a slot.
-func MakeSlot(fp uint8, class memory.Class, a memory.Addr) Slot {
+func MakeSlot(fp uint8, class layout.Class, a layout.Addr) Slot {
 	return Slot(fp)<<fpShift | Slot(class)<<classShift | Slot(a)
 }
 
@@ -114,14 +114,14 @@ func MakeSlot(fp uint8, class memory.Class, a memory.Addr) Slot {
 func (s Slot) Fingerprint() uint8 { return uint8(s >> fpShift) }
 
 // Class is the size class of the block.
-func (s Slot) Class() memory.Class { return memory.Class(s >> classShift & classMask) }
+func (s Slot) Class() layout.Class { return layout.Class(s >> classShift & classMask) }
 
 // Addr is where the block is; 0 for an empty slot.
-func (s Slot) Addr() memory.Addr {
+func (s Slot) Addr() layout.Addr {
 	if s&slotTrace != 0 {
 		return 0
 	}
-	return memory.Addr(s & addrMask)
+	return layout.Addr(s & addrMask)
 }
 
 // Empty reports whether the slot points to no block.
@@ -178,13 +178,13 @@ type Entry uint64
 const entryFilling Entry = 1 << 56
 
 // MakeEntry composes an entry.
-func MakeEntry(t memory.Addr, depth uint8) Entry { return Entry(depth)<<memory.AddrBits | Entry(t) }
+func MakeEntry(t layout.Addr, depth uint8) Entry { return Entry(depth)<<layout.AddrBits | Entry(t) }
 
 // Table is where the sub-table is.
-func (e Entry) Table() memory.Addr { return memory.Addr(e & addrMask) }
+func (e Entry) Table() layout.Addr { return layout.Addr(e & addrMask) }
 
 // Depth is the local depth of the sub-table.
-func (e Entry) Depth() uint8 { return uint8(e >> memory.AddrBits) }
+func (e Entry) Depth() uint8 { return uint8(e >> layout.AddrBits) }
 
 // Filling reports whether the sub-table is being filled by a split.
 func (e Entry) Filling() bool { return e&entryFilling != 0 }
@@ -239,7 +239,7 @@ func (g Geometry) tableSize() uint32 { return tableHeader + g.Groups*groupSize }
 func partSize(k uint8) uint32 { return partHeader + 8<<k }
 
 // putPart writes the first line of part k of the directory of the index at root.
-func (g Geometry) putPart(p []byte, root memory.Addr, k uint8) {
+func (g Geometry) putPart(p []byte, root layout.Addr, k uint8) {
 	clear(p[:partHeader])
 	binary.LittleEndian.PutUint64(p[partMagicOff:], partMagic)
 	binary.LittleEndian.PutUint64(p[partGeometryOff:], g.word())
@@ -249,7 +249,7 @@ func (g Geometry) putPart(p []byte, root memory.Addr, k uint8) {
 }
 
 // ParsePart decodes the first line of a part of a directory: whose it is, and which.
-func ParsePart(p []byte) (g Geometry, root memory.Addr, k uint8, err error) {
+func ParsePart(p []byte) (g Geometry, root layout.Addr, k uint8, err error) {
 	if len(p) < partHeader || binary.LittleEndian.Uint64(p[partMagicOff:]) != partMagic {
 		return g, 0, 0, fmt.Errorf("no part of a directory here")
 	}
@@ -263,7 +263,7 @@ func ParsePart(p []byte) (g Geometry, root memory.Addr, k uint8, err error) {
 	if n < rootBits || n >= uint64(g.MaxDepth) {
 		return g, 0, 0, fmt.Errorf("part %d of a directory of %d", n, g.MaxDepth)
 	}
-	return g, memory.Addr(binary.LittleEndian.Uint64(p[partRootOff:])), uint8(n), nil
+	return g, layout.Addr(binary.LittleEndian.Uint64(p[partRootOff:])), uint8(n), nil
 }
 
 // PartSize is the size of part k of a directory, and RootSize that of a root, in bytes.
@@ -287,7 +287,8 @@ func ParseRoot(p []byte) (Geometry, error) {
 	}
 	if m := binary.LittleEndian.Uint64(p[rootMagicOff:]); m != rootMagic {
 		if m&^(0xff<<56) == rootMagic&^(0xff<<56) {
-			return Geometry{}, fmt.Errorf("RACE index of format %q, this version reads %q: load the data anew", p[7:8], byte(rootMagic>>56))
+			return Geometry{}, fmt.Errorf("RACE index of format %q, this version reads %q: load the data anew",
+				p[7:8], byte(rootMagic>>56))
 		}
 		return Geometry{}, fmt.Errorf("no RACE index here")
 	}
@@ -302,8 +303,8 @@ type Birth struct {
 	Geometry
 	Suffix uint32
 	Depth  uint8
-	Parent memory.Addr // 0: made with the index
-	Root   memory.Addr
+	Parent layout.Addr // 0: made with the index
+	Root   layout.Addr
 }
 
 func (t Birth) put(p []byte) {
@@ -332,8 +333,8 @@ func ParseBirth(p []byte) (Birth, error) {
 	b := binary.LittleEndian.Uint64(p[tableBirthOff:])
 	t = Birth{
 		Geometry: g, Suffix: uint32(b), Depth: uint8(b >> 32),
-		Parent: memory.Addr(binary.LittleEndian.Uint64(p[tableParentOff:])),
-		Root:   memory.Addr(binary.LittleEndian.Uint64(p[tableRootOff:])),
+		Parent: layout.Addr(binary.LittleEndian.Uint64(p[tableParentOff:])),
+		Root:   layout.Addr(binary.LittleEndian.Uint64(p[tableRootOff:])),
 	}
 	if b>>40 != 0 || t.Depth > g.MaxDepth || t.Suffix&^suffixMask(t.Depth) != 0 {
 		return t, fmt.Errorf("impossible suffix %#x of depth %d", t.Suffix, t.Depth)

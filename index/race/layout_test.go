@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -37,18 +37,20 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s: the layout has changed; if that is meant, raise the format version and run with -rewrite\n%s", path, got)
+		t.Errorf("%s: the layout has changed; if that is meant, raise the format version and run with -rewrite\n%s",
+			path, got)
 	}
 }
 
 func TestGoldenBucket(t *testing.T) {
 	p := make([]byte, lineSize)
 	put := func(i int, s Slot) { binary.LittleEndian.PutUint64(p[8*i:], uint64(s)) }
-	put(0, MakeSlot(0x3f, 2, memory.MakeAddr(1, 0x40)))
-	put(1, MakeSlot(0x00, 63, memory.MakeAddr(memory.MaxSegments-1, memory.MaxSegmentSize-64)))
+	put(0, MakeSlot(0x3f, 2, layout.MakeAddr(1, 0x40)))
+	put(1, MakeSlot(0x00, 63, layout.MakeAddr(layout.MaxSegments-1, layout.MaxSegmentSize-64)))
 	put(2, slotTrace|0x123456789abc)
-	put(4, MakeSlot(0xff, 0, memory.MakeAddr(5, 0))|slotMoving)
-	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 0b101)|SpillBit(0x3f)|SpillBit(0xff)|headerRecount))
+	put(4, MakeSlot(0xff, 0, layout.MakeAddr(5, 0))|slotMoving)
+	binary.LittleEndian.PutUint64(p[headerOff:],
+		uint64(MakeHeader(7, 3, 0b101)|SpillBit(0x3f)|SpillBit(0xff)|headerRecount))
 	if _, err := checkBucket(p, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -66,11 +68,11 @@ func TestGoldenRoot(t *testing.T) {
 	g.putRoot(p)
 	binary.LittleEndian.PutUint64(p[depthOff:], 2)
 	binary.LittleEndian.PutUint64(p[dirLockOff:], 9<<16|1)
-	binary.LittleEndian.PutUint64(p[partsOff:], uint64(memory.MakeAddr(2, 0x80000)))
+	binary.LittleEndian.PutUint64(p[partsOff:], uint64(layout.MakeAddr(2, 0x80000)))
 	for i := range 4 {
-		e := MakeEntry(memory.MakeAddr(1, uint32(i&1)*0x40000), 1)
+		e := MakeEntry(layout.MakeAddr(1, uint32(i&1)*0x40000), 1)
 		if i == 3 {
-			e = MakeEntry(memory.MakeAddr(2, 0), 2) | entryFilling
+			e = MakeEntry(layout.MakeAddr(2, 0), 2) | entryFilling
 		}
 		binary.LittleEndian.PutUint64(p[dirOff+8*i:], uint64(e))
 	}
@@ -90,7 +92,7 @@ func TestGoldenRoot(t *testing.T) {
 		case o == dirLockOff:
 			return fmt.Sprintf("directory locked by client %d, thread %d", ownerOf(w), w&0xffff)
 		case o >= partsOff && o < dirOff && w != 0:
-			return fmt.Sprintf("part %d of the directory: %v", rootBits+(o-partsOff)/8, memory.Addr(w))
+			return fmt.Sprintf("part %d of the directory: %v", rootBits+(o-partsOff)/8, layout.Addr(w))
 		case o >= dirOff && w != 0:
 			return fmt.Sprintf("entry %02b: %v", (o-dirOff)/8, Entry(w))
 		}
@@ -100,7 +102,7 @@ func TestGoldenRoot(t *testing.T) {
 
 func TestGoldenPart(t *testing.T) {
 	p := make([]byte, partHeader)
-	g, root := Geometry{Groups: 1024, MaxDepth: 14, Table: 7}, memory.MakeAddr(1, 0)
+	g, root := Geometry{Groups: 1024, MaxDepth: 14, Table: 7}, layout.MakeAddr(1, 0)
 	g.putPart(p, root, 3)
 	if got, r, k, err := ParsePart(p); err != nil || got != g || r != root || k != 3 {
 		t.Fatal(got, r, k, err)
@@ -112,7 +114,7 @@ func TestGoldenPart(t *testing.T) {
 		case partGeometryOff:
 			return fmt.Sprintf("geometry %+v", g)
 		case partRootOff:
-			return fmt.Sprintf("root %v", memory.Addr(w))
+			return fmt.Sprintf("root %v", layout.Addr(w))
 		case partNumberOff:
 			return fmt.Sprintf("part %d", w)
 		case partSumOff:
@@ -135,7 +137,10 @@ func TestGoldenPart(t *testing.T) {
 
 func TestGoldenSubTable(t *testing.T) {
 	p := make([]byte, lineSize)
-	b := Birth{Geometry: Geometry{Groups: 1024, MaxDepth: 14, Table: 7}, Suffix: 0b11, Depth: 2, Parent: memory.MakeAddr(1, 0x40000), Root: memory.MakeAddr(1, 0)}
+	b := Birth{
+		Geometry: Geometry{Groups: 1024, MaxDepth: 14, Table: 7}, Suffix: 0b11, Depth: 2,
+		Parent: layout.MakeAddr(1, 0x40000), Root: layout.MakeAddr(1, 0),
+	}
 	b.put(p)
 	binary.LittleEndian.PutUint64(p[tableLockOff:], 9<<16|1)
 	if got, err := ParseBirth(p); err != nil || got != b {
@@ -150,9 +155,9 @@ func TestGoldenSubTable(t *testing.T) {
 		case tableBirthOff:
 			return fmt.Sprintf("made with suffix %b of depth %d", uint32(w), w>>32)
 		case tableParentOff:
-			return fmt.Sprintf("split from %v", memory.Addr(w))
+			return fmt.Sprintf("split from %v", layout.Addr(w))
 		case tableRootOff:
-			return fmt.Sprintf("root %v", memory.Addr(w))
+			return fmt.Sprintf("root %v", layout.Addr(w))
 		case tableSumOff:
 			return "checksum"
 		case tableChildOff:
@@ -196,7 +201,9 @@ func TestPlaces(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []Options{{}, {Groups: 2, MaxDepth: 1}, {Keys: 1_000_000}, {Groups: MaxGroups, MaxDepth: MaxMaxDepth}} {
+	for _, o := range []Options{
+		{}, {Groups: 2, MaxDepth: 1}, {Keys: 1_000_000}, {Groups: MaxGroups, MaxDepth: MaxMaxDepth},
+	} {
 		if err := o.Validate(); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -216,7 +223,8 @@ func TestOptions(t *testing.T) {
 			}
 		}
 	}
-	if d := (Options{Groups: 1024, MaxDepth: 14, Keys: 1_000_000}).initialDepth(); uint64(1024*21)<<d < 1_000_000 || d > 7 {
+	if d := (Options{Groups: 1024, MaxDepth: 14, Keys: 1_000_000}).initialDepth(); uint64(1024*21)<<d < 1_000_000 ||
+		d > 7 {
 		t.Errorf("a million keys start at depth %d", d)
 	}
 }
@@ -243,7 +251,7 @@ func checkBucket(p []byte, table uint16) (Bucket, error) {
 
 func FuzzBucket(f *testing.F) {
 	p := make([]byte, lineSize)
-	binary.LittleEndian.PutUint64(p, uint64(MakeSlot(1, 2, memory.MakeAddr(1, 64))))
+	binary.LittleEndian.PutUint64(p, uint64(MakeSlot(1, 2, layout.MakeAddr(1, 64))))
 	binary.LittleEndian.PutUint64(p[headerOff:], uint64(MakeHeader(7, 3, 5)))
 	f.Add(p, uint16(7))
 	f.Fuzz(func(t *testing.T, p []byte, table uint16) {
@@ -251,7 +259,8 @@ func FuzzBucket(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if b.Header.Base() != MakeHeader(table, b.Header.Depth(), b.Header.Suffix()) || !b.Header.Covers(uint64(b.Header.Suffix())) {
+		if b.Header.Base() != MakeHeader(table, b.Header.Depth(), b.Header.Suffix()) ||
+			!b.Header.Covers(uint64(b.Header.Suffix())) {
 			t.Fatalf("header %#x", uint64(b.Header))
 		}
 		for _, s := range b.Slots {
@@ -265,7 +274,7 @@ func FuzzBucket(f *testing.F) {
 			if s.Moving() {
 				m |= slotMoving
 			}
-			if m != s || s != 0 && (s.Addr() == 0 || s.Class() >= memory.NumClasses || s.Addr()>>memory.AddrBits != 0) {
+			if m != s || s != 0 && (s.Addr() == 0 || s.Class() >= layout.NumClasses || s.Addr()>>layout.AddrBits != 0) {
 				t.Fatalf("slot %#x", uint64(s))
 			}
 		}
@@ -273,7 +282,7 @@ func FuzzBucket(f *testing.F) {
 }
 
 func FuzzEntry(f *testing.F) {
-	f.Add(uint64(MakeEntry(memory.MakeAddr(1, 64), 3)), uint8(4))
+	f.Add(uint64(MakeEntry(layout.MakeAddr(1, 64), 3)), uint8(4))
 	f.Fuzz(func(t *testing.T, w uint64, depth uint8) {
 		e := Entry(w)
 		if e.Check(depth%(MaxMaxDepth+1)) != nil {
@@ -300,7 +309,7 @@ func FuzzRoot(f *testing.F) {
 		if g, err := ParseRoot(p); err == nil {
 			q := make([]byte, lineSize)
 			g.putRoot(q)
-			if g2, err := ParseRoot(q); err != nil || g2 != g || g.Groups < 2 || g.tableSize() > memory.MaxSegmentSize {
+			if g2, err := ParseRoot(q); err != nil || g2 != g || g.Groups < 2 || g.tableSize() > layout.MaxSegmentSize {
 				t.Fatal(g, g2, err)
 			}
 		}

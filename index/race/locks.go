@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -18,12 +18,12 @@ type locks struct {
 	ix   *Index
 	c    *rdma.Coro
 	s    *scratch
-	held []memory.Addr
+	held []layout.Addr
 }
 
 // take takes a lock, if nobody has it. After an error it may be held, too: on the
 // primary alone, if some copy did not follow.
-func (l *locks) take(at memory.Addr) (bool, error) {
+func (l *locks) take(at layout.Addr) (bool, error) {
 	ok, err := l.ix.one(l.c, l.s, l.ix.space.ViewOn(l.c.Thread()), at, 0, l.ix.lockWord(l.c))
 	if ok {
 		l.held = append(l.held, at)
@@ -47,7 +47,7 @@ func (l *locks) lockDirectory() error {
 }
 
 // unlock clears a lock word that is held.
-func (l *locks) unlock(at memory.Addr) error {
+func (l *locks) unlock(at layout.Addr) error {
 	if err := l.ix.unlock(l.c, l.s, at); err != nil {
 		return err
 	}
@@ -56,13 +56,14 @@ func (l *locks) unlock(at memory.Addr) error {
 }
 
 // released notes that a lock is not held any more.
-func (l *locks) released(at memory.Addr) {
-	l.held = slices.DeleteFunc(l.held, func(a memory.Addr) bool { return a == at })
+func (l *locks) released(at layout.Addr) {
+	l.held = slices.DeleteFunc(l.held, func(a layout.Addr) bool { return a == at })
 }
 
-// release changes a lock word that c holds, and reports whether it has. If the primary holds another word it is damaged: nobody
-// but its owner changes the lock of a live client. So the owner puts its word there again before.
-func (ix *Index) release(c *rdma.Coro, s *scratch, at memory.Addr, to uint64) (bool, error) {
+// release changes a lock word that c holds, and reports whether it has. If the primary holds
+// another word it is damaged: nobody but its owner changes the lock of a live client. So the owner
+// puts its word there again before.
+func (ix *Index) release(c *rdma.Coro, s *scratch, at layout.Addr, to uint64) (bool, error) {
 	v, mine := ix.space.ViewOn(c.Thread()), ix.lockWord(c)
 	ok, err := ix.one(c, s, v, at, mine, to)
 	if err != nil || ok || v.Copies(at) < 2 {

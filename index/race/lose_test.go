@@ -10,7 +10,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -37,7 +37,8 @@ const (
 // after n verbs of an insert that splits a sub-table. done: it was not.
 func lossyRig(t *testing.T, copies, n, last int) (r *lossy, done bool) {
 	t.Helper()
-	r = &lossy{t: t, rig: newRigIn(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 1 << 10, Segments: 256}, last, 2), fate: map[int]fate{}}
+	r = &lossy{t: t, rig: newRigIn(t, indextest.MemoryOptions{Copies: copies, SegmentSize: 1 << 10, Segments: 256},
+		last, 2), fate: map[int]fate{}}
 	for i := range last {
 		r.fate[i] = there
 	}
@@ -334,8 +335,8 @@ func TestBusyBesideBuilding(t *testing.T) {
 }
 
 // TestCarriedSlotBack stops a client at every verb of an insert that splits a sub-table. Then the
-// slots that it has cleared are there again, as on a copy to which that had not come before it became
-// the primary, and meanwhile the keys were deleted, and their blocks are free, or other
+// slots that it has cleared are there again, as on a copy to which that had not come before it
+// became the primary, and meanwhile the keys were deleted, and their blocks are free, or other
 // keys', or the same keys' again. The split is finished, and nothing is linked twice.
 func TestCarriedSlotBack(t *testing.T) {
 	stepwise(t)
@@ -346,7 +347,7 @@ func TestCarriedSlotBack(t *testing.T) {
 			var seen []byte
 			for n := 0; ; n++ {
 				r := &lossy{t: t, rig: newRig(t, 2, last), fate: map[int]fate{last: open}}
-				blocks := map[memory.Addr]int{}
+				blocks := map[layout.Addr]int{}
 				for i := range last {
 					a, _, err := r.k[1].Find(key(i))
 					if err != nil || a == 0 {
@@ -406,7 +407,7 @@ func put(r *rig, k, i int) error {
 func TestPlaceUsedBefore(t *testing.T) {
 	last := splitAt(t)
 	var r *rig
-	var old, to memory.Addr
+	var old, to layout.Addr
 	for n := 0; to == 0; n++ {
 		r = newRig(t, 2, last)
 		r.f.Stop(0, n)
@@ -422,7 +423,7 @@ func TestPlaceUsedBefore(t *testing.T) {
 		}
 	}
 	c, s, v := r.k[1].C, r.ix[1].get(), r.m.View()
-	set := func(at memory.Addr, was, x uint64) {
+	set := func(at layout.Addr, was, x uint64) {
 		t.Helper()
 		if ok, err := r.ix[1].one(c, s, v, at, was, x); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -439,7 +440,7 @@ func TestPlaceUsedBefore(t *testing.T) {
 		case o%lineSize == headerOff && Header(x).Base() != MakeHeader(7, 0, 0):
 			t.Fatalf("header %v", Header(x))
 		case o%lineSize < headerOff-8 && Slot(x).Empty(): // the last of each line was not used
-			set(to+memory.Addr(o), 0, trace(c))
+			set(to+layout.Addr(o), 0, trace(c))
 		}
 	}
 	if _, err := r.ix[1].refresh(c, r.ix[1].dir.Load()); err != nil { // as in a new epoch
@@ -463,12 +464,15 @@ func TestPlaceUsedBefore(t *testing.T) {
 			set(x.at, uint64(x.value), uint64(x.value|slotMoving))
 		}
 	}
-	r.ix[2].SetVacant(func(_ *rdma.Coro, blocks []memory.Addr) ([]bool, error) { return make([]bool, len(blocks)), nil })
-	if err := r.ix[2].Recover(r.k[2].C, func(owner uint64) bool { return owner == 1 }); err != nil && !errors.Is(err, index.ErrBusy) {
+	r.ix[2].SetVacant(func(_ *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
+		return make([]bool, len(blocks)), nil
+	})
+	if err := r.ix[2].Recover(r.k[2].C, func(owner uint64) bool { return owner == 1 }); err != nil &&
+		!errors.Is(err, index.ErrBusy) {
 		t.Fatal(err)
 	}
 	left := false
-	if err := r.ix[1].Walk(c, func(_ memory.Addr, b index.Candidate) error {
+	if err := r.ix[1].Walk(c, func(_ layout.Addr, b index.Candidate) error {
 		left = left || b.Addr == block
 		return nil
 	}); err != nil {
@@ -481,7 +485,8 @@ func TestPlaceUsedBefore(t *testing.T) {
 
 // putBack puts those slots of a sub-table back, marked, that were in use before and have
 // been cleared, and whose keys are deleted now. It returns how many.
-func (r *lossy) putBack(t *testing.T, mode string, table memory.Addr, before, after []byte, blocks map[memory.Addr]int) int {
+func (r *lossy) putBack(t *testing.T, mode string, table layout.Addr, before, after []byte,
+	blocks map[layout.Addr]int) int {
 	t.Helper()
 	for i := range blocks {
 		r.fate[blocks[i]] = there
@@ -519,7 +524,7 @@ func (r *lossy) putBack(t *testing.T, mode string, table memory.Addr, before, af
 	for o := range lost {
 		// There may be something else now, which would have to be lost.
 		x := word(before, o) | uint64(slotMoving)
-		if ok, err := r.ix[1].one(r.k[1].C, s, r.m.View(), table+memory.Addr(o), word(after, o), x); err != nil {
+		if ok, err := r.ix[1].one(r.k[1].C, s, r.m.View(), table+layout.Addr(o), word(after, o), x); err != nil {
 			t.Fatal(err)
 		} else if ok {
 			n++
@@ -528,8 +533,8 @@ func (r *lossy) putBack(t *testing.T, mode string, table memory.Addr, before, af
 	return n
 }
 
-// TestClearedOnBackupsFirst stops a client at every verb of an insert that splits a sub-table: what it
-// has cleared on a copy of the old one is cleared on all copies behind that.
+// TestClearedOnBackupsFirst stops a client at every verb of an insert that splits a sub-table: what
+// it has cleared on a copy of the old one is cleared on all copies behind that.
 func TestClearedOnBackupsFirst(t *testing.T) {
 	last := splitAt(t)
 	ahead := 0 // copies that were, of the one before them
@@ -554,7 +559,8 @@ func TestClearedOnBackupsFirst(t *testing.T) {
 			for k := 1; k < len(after); k++ {
 				a, b := Slot(word(after[k-1], o)).Empty(), Slot(word(after[k], o)).Empty()
 				if a && !b {
-					t.Fatalf("stopped after %d verbs: slot +%#x is cleared on copy %d, and not on copy %d", n, o, k-1, k)
+					t.Fatalf("stopped after %d verbs: slot +%#x is cleared on copy %d, and not on copy %d",
+						n, o, k-1, k)
 				}
 				if b && !a {
 					ahead++

@@ -5,13 +5,14 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // mark is a wish for bits in the header of the main bucket of a first choice: they
 // say that keys with certain fingerprints may be in their second choice.
 type mark struct {
-	addr memory.Addr // of the header, 0: no mark
+	addr layout.Addr // of the header, 0: no mark
 	bits Header
 	have Header // what the primary was seen to hold last
 }
@@ -50,7 +51,7 @@ func (ix *Index) holds(c *rdma.Coro, q *index.Query, line int, m *mark) bool {
 // A mark that is there already may be on its way to the backups, by a client that
 // may die: so they are asked, too. A slot is set, on any copy, only when its mark
 // is on all; so whatever copy survives, a slot in a second choice comes with its mark.
-func (ix *Index) mark(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (bool, error) {
+func (ix *Index) mark(c *rdma.Coro, s *scratch, v *layout.View, marks []mark) (bool, error) {
 	if ok, err := ix.markPrimary(c, s, v, marks); !ok || err != nil {
 		return false, err
 	}
@@ -67,14 +68,16 @@ func (ix *Index) mark(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (b
 
 // markPrimary makes marks on the primary; the steps that it took to do so are left in
 // s.steps. It sets what the marks have.
-func (ix *Index) markPrimary(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (bool, error) {
+func (ix *Index) markPrimary(c *rdma.Coro, s *scratch, v *layout.View, marks []mark) (bool, error) {
 	s.steps = s.steps[:0]
 	for {
 		made := len(s.steps)
 		for i := range marks {
 			m := &marks[i]
 			if !m.good(m.have) {
-				s.steps = append(s.steps, step{addr: m.addr, old: uint64(m.have), new: uint64((m.have | m.bits) &^ headerRecount), header: true})
+				s.steps = append(s.steps, step{
+					addr: m.addr, old: uint64(m.have), new: uint64((m.have | m.bits) &^ headerRecount), header: true,
+				})
 			}
 		}
 		if len(s.steps) == made {
@@ -111,7 +114,7 @@ func (ix *Index) markPrimary(c *rdma.Coro, s *scratch, v *memory.View, marks []m
 
 // awaitMarks waits until marks that somebody else has made are on all copies. It brings
 // them to those that are being built.
-func (ix *Index) awaitMarks(c *rdma.Coro, s *scratch, v *memory.View, marks []mark) (bool, error) {
+func (ix *Index) awaitMarks(c *rdma.Coro, s *scratch, v *layout.View, marks []mark) (bool, error) {
 	copies := 0
 	for i := range marks {
 		m := &marks[i]
@@ -141,7 +144,7 @@ func (ix *Index) awaitMarks(c *rdma.Coro, s *scratch, v *memory.View, marks []ma
 		if err := c.Do(&s.batch); err != nil {
 			return false, err
 		}
-		late := memory.Addr(0)
+		late := layout.Addr(0)
 		for i := range marks {
 			m := &marks[i]
 			for k := range v.Copies(m.addr) {
@@ -165,7 +168,7 @@ func (ix *Index) awaitMarks(c *rdma.Coro, s *scratch, v *memory.View, marks []ma
 
 // mark makes, in the new sub-table, the marks of the items that are to be moved and
 // are in their second choice.
-func (m *mover) mark(v *memory.View) error {
+func (m *mover) mark(v *layout.View) error {
 	s := m.s
 	base := MakeHeader(m.ix.geo.Table, m.depth+1, m.suffix|m.bit())
 	s.marks = s.marks[:0]
@@ -175,7 +178,7 @@ func (m *mover) mark(v *memory.View) error {
 		if !it.known || uint32(it.hash)&m.bit() == 0 || !spilled(it.off, o1) {
 			continue
 		}
-		at := m.to + memory.Addr(MarkAt(o1))
+		at := m.to + layout.Addr(MarkAt(o1))
 		k := slices.IndexFunc(s.marks, func(x mark) bool { return x.addr == at })
 		if k < 0 {
 			k = len(s.marks)
@@ -199,7 +202,7 @@ func (m *mover) mark(v *memory.View) error {
 func (m *mover) recount() error {
 	ix, s := m.ix, m.s
 	unknown := m.damage != nil // there are slots whose keys are not known
-	return m.eachHeader(func(at memory.Addr, h Header) (Header, error) {
+	return m.eachHeader(func(at layout.Addr, h Header) (Header, error) {
 		if !h.Recount() {
 			return h, nil
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -30,14 +30,17 @@ func TestSpillRate(t *testing.T) {
 		}
 		n++
 	}
-	for _, c := range []struct{ load, most float64 }{{0.4, 0.005}, {0.5, 0.012}, {0.6, 0.03}, {0.75, 0.075}, {0.85, 0.11}} {
+	for _, c := range []struct{ load, most float64 }{
+		{0.4, 0.005}, {0.5, 0.012}, {0.6, 0.03}, {0.75, 0.075}, {0.85, 0.11},
+	} {
 		for float64(n) < c.load*DefaultGroups*groupSlots {
 			insert()
 		}
 		r := rate()
 		t.Logf("load %.2f: %.2f %% of the lookups", c.load, 100*r)
 		if r > c.most {
-			t.Errorf("load %.2f: %.2f %% of the lookups read the second choice, at most %.2f %% expected", c.load, 100*r, 100*c.most)
+			t.Errorf("load %.2f: %.2f %% of the lookups read the second choice, at most %.2f %% expected",
+				c.load, 100*r, 100*c.most)
 		}
 	}
 	for ix.Events().Splits == 0 {
@@ -68,7 +71,7 @@ func marksOf(t *testing.T, ix *Index, k *indextest.Client) (all, idle int) {
 		}
 		m.stay = m.items
 		m.count()
-		err := m.eachHeader(func(at memory.Addr, h Header) (Header, error) {
+		err := m.eachHeader(func(at layout.Addr, h Header) (Header, error) {
 			need := m.needed[(at-e.Table()-tableHeader)/lineSize]
 			for fp := Header(1) << spillShift; fp&spillMask != 0; fp <<= 1 {
 				if h&fp != 0 {
@@ -157,7 +160,8 @@ func TestSpillVerbs(t *testing.T) {
 			own, _ := ownSlot(ix.matches(k.C, &scratch{}, q), a)
 			// The slot, on the primary; on the backups, with the search that follows.
 			trips, verbs := uint64(2), uint64(copies+2)
-			if !isSecond(own.line) && !read && d.Total() == verbs+1 { // it has looked at the second, and was put into the first
+			// it has looked at the second, and was put into the first
+			if !isSecond(own.line) && !read && d.Total() == verbs+1 {
 				trips, verbs = 3, verbs+1
 			}
 			if len(q.Candidates) > 1 { // the other's block, twice, and a second search between
@@ -179,7 +183,8 @@ func TestSpillVerbs(t *testing.T) {
 				}
 			}
 			if d.RoundTrips != trips || d.Total() != verbs {
-				t.Fatalf("copies %d, key %d, second choice %v, marked %v: %d round trips, %d verbs; %d and %d are enough",
+				t.Fatalf("copies %d, key %d, second choice %v, marked %v: %d round trips, %d verbs; %d and "+
+					"%d are enough",
 					copies, n, isSecond(own.line), was, d.RoundTrips, d.Total(), trips, verbs)
 			}
 		}
@@ -203,14 +208,17 @@ func TestHeaderAfter(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range []Header{MakeHeader(8, 3, 0b101), MakeHeader(7, 3, 0b100), MakeHeader(7, 4, 0b1100), 0, ^Header(0)} {
+	for _, o := range []Header{
+		MakeHeader(8, 3, 0b101), MakeHeader(7, 3, 0b100), MakeHeader(7, 4, 0b1100), 0, ^Header(0),
+	} {
 		if o.after(h) {
 			t.Errorf("%#x comes after %v", uint64(o), h)
 		}
 	}
 	for fp := range 256 {
 		bit := SpillBit(uint8(fp))
-		if bit&spillMask == 0 || bit&(bit-1) != 0 || !(h | bit).Spills(uint8(fp)) || (h|bit).Base() != h || h.Spills(uint8(fp)) {
+		if bit&spillMask == 0 || bit&(bit-1) != 0 || !(h | bit).Spills(uint8(fp)) || (h|bit).Base() != h ||
+			h.Spills(uint8(fp)) {
 			t.Fatalf("bit %#x of fingerprint %d", uint64(bit), fp)
 		}
 	}

@@ -2,7 +2,7 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -34,8 +34,8 @@ func (ix *Index) hopeless(owner uint64, tries int) bool {
 	return ix.gone != nil && tries >= least && ix.gone(owner)
 }
 
-// Mend completes a change of the slot of a block that a client has left half-done between the
-// copies. The client has stopped and is fenced. Mend makes the backups of every slot of the key
+// Resync completes a change of the slot of a block that a client has left half-done between the
+// copies. The client has stopped and is fenced. Resync makes the backups of every slot of the key
 // that points to block a like the primary. It takes a out of backups whose primary does not point
 // to it any more, and says whether the primary does. If was is 0, slots of the key are also those
 // that came too late: see late.go.
@@ -46,7 +46,7 @@ func (ix *Index) hopeless(owner uint64, tries int) bool {
 //
 // A word of a backup that holds neither a nor what was there before belongs to another transition,
 // whose turn comes first: see step.
-func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked bool, err error) {
+func (ix *Index) Resync(c *rdma.Coro, q *index.Query, was, a layout.Addr) (linked bool, err error) {
 	s := ix.get()
 	defer ix.put(s)
 	t := c.Thread()
@@ -54,7 +54,7 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 	if q.State[stSecond] != 0 {
 		reads = 2 * queryLines
 	}
-	var lines []memory.Addr
+	var lines []layout.Addr
 	for i := range reads {
 		lines = append(lines, slotAddr(q, i, 0))
 	}
@@ -130,22 +130,22 @@ func (ix *Index) Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked 
 }
 
 // Extents returns the extents that the index consists of: the root, the parts of its directory, and
-// the sub-tables that the directory names. While no split is under way, these are all. A directory with a damaged entry
-// is an error: the sub-table that the entry has named would be missing.
-func (ix *Index) Extents(c *rdma.Coro) ([]memory.Addr, error) {
+// the sub-tables that the directory names. While no split is under way, these are all. A directory
+// with a damaged entry is an error: the sub-table that the entry has named would be missing.
+func (ix *Index) Extents(c *rdma.Coro) ([]layout.Addr, error) {
 	d, err := ix.readDirectory(c, nil)
 	if err != nil {
 		return nil, err
 	}
-	r := recovery{ix: ix, c: c, s: ix.get(), begun: map[memory.Addr]bool{}}
+	r := recovery{ix: ix, c: c, s: ix.get(), begun: map[layout.Addr]bool{}}
 	defer ix.put(r.s)
-	out := []memory.Addr{ix.root}
+	out := []layout.Addr{ix.root}
 	for _, a := range d.parts {
 		if a != 0 { // a part that is not in use yet is kept for the next doubling
 			out = append(out, a)
 		}
 	}
-	seen := map[memory.Addr]bool{}
+	seen := map[layout.Addr]bool{}
 	for i, e := range d.entries {
 		if err := r.vouched(d, uint32(i), e); err != nil {
 			return nil, err
@@ -158,7 +158,8 @@ func (ix *Index) Extents(c *rdma.Coro) ([]memory.Addr, error) {
 	return out, nil
 }
 
-// vouched fails if the sub-table of an entry is not that of its index, unless a split has changed the entry meanwhile.
+// vouched fails if the sub-table of an entry is not that of its index, unless a split has changed
+// the entry meanwhile.
 func (r *recovery) vouched(d *directory, i uint32, e Entry) error {
 	right, err := r.isEntry(d, i, e)
 	if right || err != nil {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -115,7 +115,8 @@ func (m *mover) groups(off, n uint32, last bool) (done bool, err error) {
 		case !it.known && last && it.late:
 			// Whoever undoes the insert takes it out.
 		case !it.known && last:
-			m.damage = m.ix.corrupt(m.from+memory.Addr(it.off), "%v: the block does not hold a key that belongs here", it.value)
+			m.damage = m.ix.corrupt(m.from+layout.Addr(it.off), "%v: the block does not hold a key that belongs here",
+				it.value)
 		case !it.known:
 			done = false
 		case uint32(it.hash)&m.bit() != 0:
@@ -157,7 +158,7 @@ func (m *mover) read(off, n uint32) error {
 	defer t.Free(buf, int(n))
 	b := &m.s.batch
 	b.Reset()
-	b.Read(m.ix.space.ViewOn(m.c.Thread()).At(m.from+memory.Addr(off), 0), buf, n)
+	b.Read(m.ix.space.ViewOn(m.c.Thread()).At(m.from+layout.Addr(off), 0), buf, n)
 	if err := m.c.Do(b); err != nil {
 		return err
 	}
@@ -283,7 +284,9 @@ func (m *mover) carry(last bool) (all bool, err error) {
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
 		// Marks that are there already, from a split that was interrupted, stay.
-		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value), new: uint64(it.value | slotMoving)})
+		s.steps = append(s.steps, step{
+			addr: m.from + layout.Addr(it.off), old: uint64(it.value), new: uint64(it.value | slotMoving),
+		})
 	}
 	if err := ix.apply(c, s, ix.space.ViewOn(c.Thread()), s.steps); err != nil {
 		return false, err
@@ -304,7 +307,7 @@ func (m *mover) carry(last bool) (all bool, err error) {
 func (m *mover) vacant() ([]bool, error) {
 	gone := make([]bool, len(m.items))
 	var at []int
-	var blocks []memory.Addr
+	var blocks []layout.Addr
 	for i := range m.items {
 		if it := &m.items[i]; it.hollow && it.free {
 			at, blocks = append(at, i), append(blocks, it.value.Addr())
@@ -322,7 +325,7 @@ func (m *mover) vacant() ([]bool, error) {
 
 // set applies the steps in the scratch, which set slots of the new sub-table: those
 // that are empty, whatever trace is in them.
-func (m *mover) set(v *memory.View) error {
+func (m *mover) set(v *layout.View) error {
 	ix, c, s := m.ix, m.c, m.s
 	if err := ix.primary(c, s, v, s.steps); err != nil {
 		return err
@@ -364,9 +367,11 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 	s.steps = s.steps[:0]
 	for _, it := range m.items {
 		if it.known && uint32(it.hash)&m.bit() != 0 {
-			// What is there already has been set by a client before, though the mark in the old sub-table may
-			// be lost: nobody else puts a slot there that leads to this block.
-			s.steps = append(s.steps, step{addr: m.to + memory.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: true})
+			// What is there already has been set by a client before, though the mark in the old
+			// sub-table may be lost: nobody else puts a slot there that leads to this block.
+			s.steps = append(s.steps, step{
+				addr: m.to + layout.Addr(it.off), old: 0, new: uint64(it.value &^ slotMoving), once: true,
+			})
 		}
 	}
 	// The slots of the items that do not move now get their mark taken off: those
@@ -401,7 +406,7 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 				}
 			}
 			if spoilt && !it.value.Moving() {
-				m.damage = ix.corrupt(m.from+memory.Addr(it.off), "%v: the block is free, and had a record", it.value)
+				m.damage = ix.corrupt(m.from+layout.Addr(it.off), "%v: the block is free, and had a record", it.value)
 			}
 			// One whose block is free, and may yet get a record, is waited for: it is not
 			// known where its key belongs.
@@ -411,7 +416,7 @@ func (m *mover) carryPinned(all, last bool) (bool, error) {
 				continue // see unmark
 			}
 		}
-		s.steps = append(s.steps, step{addr: m.from + memory.Addr(it.off), old: uint64(it.value | slotMoving), new: to})
+		s.steps = append(s.steps, step{addr: m.from + layout.Addr(it.off), old: uint64(it.value | slotMoving), new: to})
 	}
 	// Whoever sees that a slot is cleared may change the new one, and use the block for
 	// something else.

@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 // Create makes an empty index for the records of a table, and returns where its
 // root is: what Open takes.
-func Create(c *rdma.Coro, s Space, table uint16, o Options) (memory.Addr, *Index, error) {
-	return Build(c, s, table, o, nil, nil)
+func Create(c *rdma.Coro, s Space, table uint16, o Options) (layout.Addr, *Index, error) {
+	return Build(c, s, table, o, nil, nil, nil)
 }
 
 // writeDirectory writes the root and the directory of a new index, on all copies. It allocates the
@@ -51,9 +52,9 @@ func (b *builder) writeDirectory(d *directory) error {
 	return ix.placeWritten(c, sc, v, ix.root, rootSize)
 }
 
-// writePart writes part k of the directory to an extent that the root does not name yet, on all copies;
-// it is placed when writePart returns.
-func (ix *Index) writePart(c *rdma.Coro, sc *scratch, at memory.Addr, k uint8, entries []Entry) error {
+// writePart writes part k of the directory to an extent that the root does not name yet, on all
+// copies; it is placed when writePart returns.
+func (ix *Index) writePart(c *rdma.Coro, sc *scratch, at layout.Addr, k uint8, entries []Entry) error {
 	t := c.Thread()
 	v := ix.space.ViewOn(t)
 	total := partSize(k)
@@ -78,7 +79,7 @@ func (ix *Index) writePart(c *rdma.Coro, sc *scratch, at memory.Addr, k uint8, e
 		}
 		sc.batch.Reset()
 		for r := range v.Copies(at) {
-			sc.batch.Write(v.At(at+memory.Addr(o), r), buf, n)
+			sc.batch.Write(v.At(at+layout.Addr(o), r), buf, n)
 		}
 		if o+n < total {
 			if err := c.Do(&sc.batch); err != nil {
@@ -89,9 +90,9 @@ func (ix *Index) writePart(c *rdma.Coro, sc *scratch, at memory.Addr, k uint8, e
 	return ix.placeWritten(c, sc, v, at, total)
 }
 
-// placeWritten executes the WRITEs of the batch, the last ones to n bytes at a. They are placed when it returns,
-// on copies that are being built, too.
-func (ix *Index) placeWritten(c *rdma.Coro, sc *scratch, v *memory.View, a memory.Addr, n uint32) error {
+// placeWritten executes the WRITEs of the batch, the last ones to n bytes at a. They are placed
+// when it returns, on copies that are being built, too.
+func (ix *Index) placeWritten(c *rdma.Coro, sc *scratch, v *layout.View, a layout.Addr, n uint32) error {
 	if err := c.Do(&sc.batch); err != nil {
 		return err
 	}
@@ -101,9 +102,9 @@ func (ix *Index) placeWritten(c *rdma.Coro, sc *scratch, v *memory.View, a memor
 	return memory.SyncWords(c, v, a, n)
 }
 
-// Open attaches to the index whose root is given, and checks that it is one of
-// the table's. If the first line of the root is damaged, and that of a copy is not, it serves: see Heal.
-func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
+// Open attaches to the index whose root is given, and checks that it is one of the table's. If the
+// first line of the root is damaged, and that of a copy is not, it serves: see Heal.
+func Open(c *rdma.Coro, s Space, root layout.Addr, table uint16) (*Index, error) {
 	ix, err := attach(c, s, root, table)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func Open(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error)
 }
 
 // attach is Open without the directory.
-func attach(c *rdma.Coro, s Space, root memory.Addr, table uint16) (*Index, error) {
+func attach(c *rdma.Coro, s Space, root layout.Addr, table uint16) (*Index, error) {
 	t := c.Thread()
 	v := s.ViewOn(t)
 	probe := newIndex(c, s, root, Geometry{Table: table})

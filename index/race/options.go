@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Limits and defaults of the geometry.
@@ -15,7 +15,7 @@ const (
 	SmallKeys       = 32 << 10
 	DefaultMaxDepth = MaxMaxDepth // two billion keys in small sub-tables
 	MaxMaxDepth     = 20
-	MaxGroups       = (memory.MaxSegmentSize - tableHeader) / groupSize
+	MaxGroups       = (layout.MaxSegmentSize - tableHeader) / groupSize
 )
 
 // Options of a new index. The zero value is usable.
@@ -69,7 +69,8 @@ func (g Geometry) validate() error {
 	return nil
 }
 
-// Extents are the sizes of the root and of a sub-table, in bytes: an index without keys has one of each.
+// Extents are the sizes of the root and of a sub-table, in bytes: an index without keys has one of
+// each.
 func (o Options) Extents() (root, subTable uint64) {
 	o = o.withDefaults()
 	g := Geometry{Groups: o.Groups, MaxDepth: o.MaxDepth}
@@ -80,8 +81,8 @@ func (o Options) Extents() (root, subTable uint64) {
 // sizes an index that is made for a number of keys.
 const plannedLoad = 12
 
-// KeysAtLeast is what Keys is for an index that will have n keys, and is not to be larger than their
-// inserts would make it: half as many sub-tables would have fewer than n slots.
+// KeysAtLeast is what Keys is for an index that will have n keys, and is not to be larger than
+// their inserts would make it: half as many sub-tables would have fewer than n slots.
 func KeysAtLeast(n uint64) uint64 { return n/16*plannedLoad + n%16*plannedLoad/16 }
 
 // initialDepth is the depth at which o.Keys keys fit.

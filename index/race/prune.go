@@ -2,7 +2,7 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -12,7 +12,8 @@ const pruneBlocks = 128
 // Prune empties the slots that point to blocks which are vacant on all copies, and returns their
 // number. vacant is not asked about blocks for which taken is true. The caller is the only user of
 // the index, which has been recovered: no client is about to put anything into these blocks.
-func (ix *Index) Prune(c *rdma.Coro, taken func(block memory.Addr) bool, vacant func(blocks []memory.Addr) ([]bool, error)) (int, error) {
+func (ix *Index) Prune(c *rdma.Coro, taken func(block layout.Addr) bool,
+	vacant func(blocks []layout.Addr) ([]bool, error)) (int, error) {
 	t := c.Thread()
 	zero, err := t.Alloc(8)
 	if err != nil {
@@ -21,7 +22,7 @@ func (ix *Index) Prune(c *rdma.Coro, taken func(block memory.Addr) bool, vacant 
 	defer t.Free(zero, 8)
 	t.PutWord(zero, 0)
 	n := 0
-	var slots, blocks []memory.Addr
+	var slots, blocks []layout.Addr
 	var b rdma.Batch
 	empty := func() error {
 		gone, err := vacant(blocks)
@@ -46,7 +47,7 @@ func (ix *Index) Prune(c *rdma.Coro, taken func(block memory.Addr) bool, vacant 
 		b.Reset()
 		return err
 	}
-	err = ix.Walk(c, func(at memory.Addr, x index.Candidate) error {
+	err = ix.Walk(c, func(at layout.Addr, x index.Candidate) error {
 		if taken(x.Addr) {
 			return nil
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -20,7 +20,7 @@ import (
 func (ix *Index) Recover(c *rdma.Coro, dead func(owner uint64) bool) error {
 	s := ix.get()
 	defer ix.put(s)
-	r := recovery{ix: ix, c: c, s: s, dead: dead, begun: map[memory.Addr]bool{}}
+	r := recovery{ix: ix, c: c, s: s, dead: dead, begun: map[layout.Addr]bool{}}
 	if err := r.directory(); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ type recovery struct {
 	// come to his end and released the lock; and the primary can be lost before the two are
 	// compared once more. Then they are there, and no lock, or that of somebody who came next and
 	// died: see childOf.
-	begun map[memory.Addr]bool
+	begun map[layout.Addr]bool
 }
 
 // directory frees the directory if it is locked by the dead.
@@ -111,9 +111,10 @@ func (r *recovery) gone(w uint64) bool { return w != 0 && (ownerOf(w) == Nobody 
 // living reports whether a lock word names another client, which is alive.
 func (r *recovery) living(w uint64) bool { return w != 0 && !r.gone(w) && w != r.ix.lockWord(r.c) }
 
-// takeOver makes the lock word of a dead client this client's. The word may be damaged, and the lock that of a live client, which a
-// copy says. Such a client puts the word in order when it releases the lock.
-func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
+// takeOver makes the lock word of a dead client this client's. The word may be damaged, and the
+// lock that of a live client, which a copy says. Such a client puts the word in order when it
+// releases the lock.
+func (r *recovery) takeOver(l *locks, lock layout.Addr) (bool, error) {
 	v := r.ix.space.ViewOn(r.c.Thread())
 	var w uint64
 	for wait := (waiting{}); ; {
@@ -155,7 +156,7 @@ func (r *recovery) takeOver(l *locks, lock memory.Addr) (bool, error) {
 }
 
 // word reads a word of the primary.
-func (r *recovery) word(a memory.Addr) (uint64, error) {
+func (r *recovery) word(a layout.Addr) (uint64, error) {
 	p, err := r.read(a, 8, 0)
 	if err != nil {
 		return 0, err
@@ -164,7 +165,7 @@ func (r *recovery) word(a memory.Addr) (uint64, error) {
 }
 
 // read returns n bytes of copy k.
-func (r *recovery) read(a memory.Addr, n uint32, k int) ([]byte, error) {
+func (r *recovery) read(a layout.Addr, n uint32, k int) ([]byte, error) {
 	t := r.c.Thread()
 	buf, err := t.Alloc(int(n))
 	if err != nil {
@@ -181,18 +182,18 @@ func (r *recovery) read(a memory.Addr, n uint32, k int) ([]byte, error) {
 
 // difference is a word whose copies differ.
 type difference struct {
-	addr    memory.Addr
+	addr    layout.Addr
 	copy    int
 	primary uint64
 	backup  uint64
 	slot    bool
-	of      memory.Addr // where the span is that it is in
+	of      layout.Addr // where the span is that it is in
 	table   bool        // that is a sub-table
 }
 
 // span is n bytes of the index, whose copies should be equal.
 type span struct {
-	at    memory.Addr
+	at    layout.Addr
 	n     uint32
 	table bool // it is a sub-table, or a part of one
 }
@@ -200,7 +201,7 @@ type span struct {
 // chunk is a part of a span that is compared at once, on the primary and on copy.
 type chunk struct {
 	span
-	of   memory.Addr // where the whole span is
+	of   layout.Addr // where the whole span is
 	copy int
 }
 
@@ -233,7 +234,7 @@ func (r *recovery) level(spans ...span) error {
 		}
 		for k := 1; k < v.Copies(s.at); k++ {
 			for o := uint32(0); o < s.n; o += levelChunk {
-				ch := chunk{span{s.at + memory.Addr(o), min(s.n-o, levelChunk), s.table}, s.at, k}
+				ch := chunk{span{s.at + layout.Addr(o), min(s.n-o, levelChunk), s.table}, s.at, k}
 				found, err := r.compare(diffs, ch)
 				if err != nil {
 					return err
@@ -254,12 +255,12 @@ func (r *recovery) level(spans ...span) error {
 }
 
 // lone is note for a sub-table that has no copy to be compared with.
-func (r *recovery) lone(v *memory.View, s span) error {
+func (r *recovery) lone(v *layout.View, s span) error {
 	if _, ok := r.begun[s.at]; !ok || v.Copies(s.at) != 1 {
 		return nil
 	}
 	for o := uint32(0); o < s.n; o += levelChunk {
-		p, err := r.read(s.at+memory.Addr(o), min(s.n-o, levelChunk), 0)
+		p, err := r.read(s.at+layout.Addr(o), min(s.n-o, levelChunk), 0)
 		if err != nil {
 			return err
 		}
@@ -270,7 +271,7 @@ func (r *recovery) lone(v *memory.View, s span) error {
 
 // note notes whether there is a marked slot, or a child, in what was read of the primary of a
 // sub-table at off.
-func (r *recovery) note(table memory.Addr, off uint32, p []byte) {
+func (r *recovery) note(table layout.Addr, off uint32, p []byte) {
 	if _, ok := r.begun[table]; !ok {
 		return
 	}
@@ -289,7 +290,9 @@ func (r *recovery) note(table memory.Addr, off uint32, p []byte) {
 func (r *recovery) equalize(unequal []chunk, diffs []difference) error {
 	for tries := 0; len(diffs) > 0; tries++ {
 		if tries > maxLevels {
-			return &BusyError{Table: r.ix.geo.Table, Addr: diffs[0].addr, What: fmt.Sprintf("a change of copy %d", diffs[0].copy)}
+			return &BusyError{
+				Table: r.ix.geo.Table, Addr: diffs[0].addr, What: fmt.Sprintf("a change of copy %d", diffs[0].copy),
+			}
 		}
 		for i := range levelPauses {
 			pause(r.c, i)
@@ -328,7 +331,8 @@ func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
 	for o := 0; o < int(ch.n); o += 8 {
 		if p, b := word(primary, o), word(backup, o); p != b {
 			off := uint32(ch.at-ch.of) + uint32(o)
-			out = append(out, difference{ch.at + memory.Addr(o), ch.copy, p, b, ch.table && off >= tableHeader && off%lineSize != headerOff, ch.of, ch.table})
+			out = append(out, difference{ch.at + layout.Addr(o), ch.copy, p, b, ch.table && off >= tableHeader &&
+				off%lineSize != headerOff, ch.of, ch.table})
 		}
 	}
 	return out, nil
@@ -336,13 +340,14 @@ func (r *recovery) compare(out []difference, ch chunk) ([]difference, error) {
 
 // force sets the backups of those words that are as they were.
 //
-// Between the look at the primary and the compare-and-swap there can be much time, in which somebody
-// who is alive brings the copy up to date by himself, and others go on from there. That does no harm to
-// words that hold nothing twice. A slot does, when a block comes back to the place from which it was
-// removed: this client would take it away again, from a copy that may be the primary the next moment. So a slot
-// that leads elsewhere than on the primary is marked first, and the primary looked at once more: as long as the
-// mark is there, nobody else brings the copy up to date. If it comes too late, it is one that is taken off
-// (unmark, or the next look), and nothing else has changed.
+// Between the look at the primary and the compare-and-swap there can be much time, in which
+// somebody who is alive brings the copy up to date by himself, and others go on from there. That
+// does no harm to words that hold nothing twice. A slot does, when a block comes back to the
+// place from which it was removed: this client would take it away again, from a copy that may be
+// the primary the next moment. So a slot that leads elsewhere than on the primary is marked
+// first, and the primary looked at once more: as long as the mark is there, nobody else brings
+// the copy up to date. If it comes too late, it is one that is taken off (unmark, or the next
+// look), and nothing else has changed.
 func (r *recovery) force(diffs []difference) error {
 	for _, d := range diffs {
 		if err := r.believe(&d); err != nil {
@@ -373,8 +378,8 @@ func (d *difference) pins() bool {
 	return d.slot && !b.Empty() && !b.Moving() && b.Addr() != Slot(d.primary).Addr()
 }
 
-// turn sets the copy of a word that differs, if that and the primary are as they were, and reports whether
-// it has.
+// turn sets the copy of a word that differs, if that and the primary are as they were, and
+// reports whether it has.
 func (r *recovery) turn(d *difference, to uint64) (bool, error) {
 	w, err := r.word(d.addr)
 	if err != nil || w != d.primary {
@@ -389,7 +394,7 @@ func (r *recovery) turn(d *difference, to uint64) (bool, error) {
 }
 
 // table finishes or takes back the split of a sub-table that a dead client has begun.
-func (r *recovery) table(from memory.Addr, suffix uint32) error {
+func (r *recovery) table(from layout.Addr, suffix uint32) error {
 	sp := split{locks: locks{ix: r.ix, c: r.c, s: r.s}, from: from, suffix: suffix, dead: r.dead}
 	return sp.abandon(r.tableOf(&sp))
 }
@@ -411,7 +416,7 @@ func (r *recovery) tableOf(sp *split) error {
 	if err != nil {
 		return err
 	}
-	to := memory.Addr(child)
+	to := layout.Addr(child)
 	if to != 0 {
 		begun, err := r.childOf(sp, to, free)
 		if err != nil {
@@ -430,10 +435,10 @@ func (r *recovery) tableOf(sp *split) error {
 	return r.finish(sp)
 }
 
-// childOf looks at the child that a sub-table names, whose lock is held, and notes it in the split. It
-// reports false if that is of a split which is over, or was taken back (see begun): its memory is
-// somebody else's then, or free, and may be anything. free: nobody had the lock.
-func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, err error) {
+// childOf looks at the child that a sub-table names, whose lock is held, and notes it in the split.
+// It reports false if that is of a split which is over, or was taken back (see begun): its memory
+// is somebody else's then, or free, and may be anything. free: nobody had the lock.
+func (r *recovery) childOf(sp *split, to layout.Addr, free bool) (begun bool, err error) {
 	ix := r.ix
 	if v := ix.space.ViewOn(r.c.Thread()); !ix.fits(v, to, ix.size) && ix.newer(v, to, ix.size) == nil {
 		return false, ix.outside(v, sp.from+tableChildOff, to, "sub-table at %v is in no segment", to)
@@ -447,14 +452,16 @@ func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, er
 		return false, err
 	}
 	b, err := ParseBirth(head)
-	if err == nil && b.Parent == sp.from && b.Depth != 0 && b.Suffix == sp.suffix|1<<(b.Depth-1) && b.Geometry == ix.geo {
+	if err == nil && b.Parent == sp.from && b.Depth != 0 && b.Suffix == sp.suffix|1<<(b.Depth-1) &&
+		b.Geometry == ix.geo {
 		sp.to, sp.depth = to, b.Depth-1
 		if slices.ContainsFunc(d.entries, func(e Entry) bool { return e.Table() == to }) {
 			return true, nil
 		}
-		// Who takes a split back unlocks the new sub-table before its memory is anybody else's. If nobody
-		// had the old one's lock, this is a split that is under way, of which a copy of the lock was turned,
-		// or one that was taken back: its memory is not this client's business either way.
+		// Who takes a split back unlocks the new sub-table before its memory is anybody else's.
+		// If nobody had the old one's lock, this is a split that is under way, of which a copy of
+		// the lock was turned, or one that was taken back: its memory is not this client's
+		// business either way.
 		return !free && word(head, tableLockOff) != 0, nil
 	}
 	for i, e := range d.entries {
@@ -466,7 +473,7 @@ func (r *recovery) childOf(sp *split, to memory.Addr, free bool) (begun bool, er
 }
 
 // disown clears the lock of a sub-table that nobody has seen, whosever it is.
-func (r *recovery) disown(lock memory.Addr) error {
+func (r *recovery) disown(lock layout.Addr) error {
 	if err := r.level(span{at: lock, n: 8}); err != nil {
 		return err
 	}
@@ -493,7 +500,8 @@ func (r *recovery) finish(sp *split) error {
 	}
 	e := d.entries[i]
 	if e.Table() != sp.to && e != MakeEntry(sp.from, sp.depth) {
-		return ix.corrupt(ix.entryAddr(d, i), "directory: %v is neither before nor after a split into the sub-table at %v", e, sp.to)
+		return ix.corrupt(ix.entryAddr(d, i),
+			"directory: %v is neither before nor after a split into the sub-table at %v", e, sp.to)
 	}
 	if e.Table() != sp.to {
 		// Nobody has seen it.
@@ -526,7 +534,10 @@ func (r *recovery) finish(sp *split) error {
 		// still, until he is recovered.
 		w, err := r.word(sp.to + tableLockOff)
 		if err == nil && w != 0 && w != ix.lockWord(c) {
-			err = &BusyError{Table: ix.geo.Table, Addr: sp.to + tableLockOff, Owner: ownerOf(w), What: "a split that was given up by half"}
+			err = &BusyError{
+				Table: ix.geo.Table, Addr: sp.to + tableLockOff, Owner: ownerOf(w),
+				What: "a split that was given up by half",
+			}
 		}
 		if err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -147,7 +147,8 @@ func splitAtOf(t *testing.T, groups uint32) int {
 	}
 }
 
-// partAt is the number of keys whose last insert makes the first part of the directory beside the root.
+// partAt is the number of keys whose last insert makes the first part of the directory beside the
+// root.
 func partAt(t *testing.T) int {
 	t.Helper()
 	r := newRig(t, 1, 0)
@@ -264,7 +265,8 @@ func TestRecoverWaitsTogether(t *testing.T) {
 		longest = max(longest, r.f.Now()-begun)
 	}
 	if longest < clock/2 || longest > 2*clock {
-		t.Errorf("the longest recovery has waited for %d ns, but differences are waited for %d ns, once", longest, clock)
+		t.Errorf("the longest recovery has waited for %d ns, but differences are waited for %d ns, once",
+			longest, clock)
 	}
 }
 
@@ -367,8 +369,9 @@ func TestHalfLock(t *testing.T) {
 	}
 }
 
-// TestHalfAbandoned: a client that is alive gives a split up, and its verbs fail when it has let go of
-// the old sub-table, and not of the new one. Who takes the split over waits until that client is recovered.
+// TestHalfAbandoned: a client that is alive gives a split up, and its verbs fail when it has let
+// go of the old sub-table, and not of the new one. Who takes the split over waits until that
+// client is recovered.
 func TestHalfAbandoned(t *testing.T) {
 	last := splitAt(t)
 	busy := 0
@@ -384,7 +387,7 @@ func TestHalfAbandoned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var child memory.Addr // the new one, which the client still has
+		var child layout.Addr // the new one, which the client still has
 		s := ix.get()
 		for _, i := range d.tables() {
 			at := d.entries[i].Table() + tableLockOff

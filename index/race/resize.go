@@ -5,6 +5,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -63,7 +64,7 @@ func (ix *Index) grow(c *rdma.Coro, s *scratch, q *index.Query, w *waiting) erro
 }
 
 // holder reads who holds a lock; 0: nobody.
-func (ix *Index) holder(c *rdma.Coro, s *scratch, lock memory.Addr) (uint64, error) {
+func (ix *Index) holder(c *rdma.Coro, s *scratch, lock layout.Addr) (uint64, error) {
 	buf, err := c.Thread().Alloc(8)
 	if err != nil {
 		return 0, err
@@ -80,8 +81,8 @@ func (ix *Index) holder(c *rdma.Coro, s *scratch, lock memory.Addr) (uint64, err
 // split divides a sub-table, whose lock is held, in two (RACE, section 3.4.2).
 type split struct {
 	locks
-	from   memory.Addr
-	to     memory.Addr
+	from   layout.Addr
+	to     layout.Addr
 	depth  uint8 // of from before the split
 	suffix uint32
 	damage error // what was left where it was, since it makes no sense
@@ -139,7 +140,9 @@ func (p *split) prepare() (named bool, err error) {
 			return false, firstOf(noExtent("a part of the directory", ix.geo.Table, err), ix.giveBack(p.c, made))
 		}
 	}
-	err = ix.format(p.c, p.s, Birth{Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root}, to, ix.lockWord(p.c))
+	err = ix.format(p.c, p.s, Birth{
+		Geometry: ix.geo, Suffix: p.suffix | p.bit(), Depth: p.depth + 1, Parent: p.from, Root: ix.root,
+	}, to, ix.lockWord(p.c))
 	if err != nil {
 		return false, firstOf(err, ix.giveBack(p.c, made))
 	}
@@ -163,7 +166,7 @@ func (p *split) prepare() (named bool, err error) {
 
 // name notes in the old sub-table which one it is split into, for Recover. named: it may have
 // done so, though it has failed.
-func (p *split) name(to memory.Addr) (named bool, err error) {
+func (p *split) name(to layout.Addr) (named bool, err error) {
 	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, new: uint64(to), once: true})
 	if err := p.ix.apply(p.c, p.s, p.ix.space.ViewOn(p.c.Thread()), p.s.steps); err != nil {
 		return true, err
@@ -176,7 +179,8 @@ func (p *split) name(to memory.Addr) (named bool, err error) {
 
 // deepest says that a sub-table cannot be split.
 func (ix *Index) deepest() error {
-	return fmt.Errorf("index: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
+	return fmt.Errorf("index: index of table %d has 1<<%d sub-tables and cannot split one more: make it with a "+
+		"larger MaxDepth or more groups: %w", ix.geo.Table, ix.geo.MaxDepth, index.ErrFull)
 }
 
 // giveBack frees an extent that nobody has come to see, unless a verb of the thread has failed
@@ -200,7 +204,7 @@ func (p *split) giveBackPart() error {
 }
 
 // unname takes back what name has noted.
-func (p *split) unname(to memory.Addr) error {
+func (p *split) unname(to layout.Addr) error {
 	p.s.steps = append(p.s.steps[:0], step{addr: p.from + tableChildOff, old: uint64(to), once: true})
 	return p.transitions("child")
 }
@@ -227,7 +231,7 @@ func (p *split) fill() error {
 	if err := p.unname(p.to); err != nil {
 		return err
 	}
-	for _, l := range []memory.Addr{ix.root + dirLockOff, p.to + tableLockOff, p.from + tableLockOff} {
+	for _, l := range []layout.Addr{ix.root + dirLockOff, p.to + tableLockOff, p.from + tableLockOff} {
 		if err := p.unlock(l); err != nil {
 			return err
 		}
@@ -240,7 +244,7 @@ func (p *split) fill() error {
 }
 
 // format writes an empty sub-table to all copies; it is placed when format returns.
-func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock uint64) error {
+func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at layout.Addr, lock uint64) error {
 	const chunk = 64 * groupSize
 	t := c.Thread()
 	v := ix.space.ViewOn(c.Thread())
@@ -271,7 +275,7 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 				}
 				s.batch.Reset()
 			}
-			s.batch.Write(v.At(at+memory.Addr(o), k), lines, min(chunk, ix.size-o))
+			s.batch.Write(v.At(at+layout.Addr(o), k), lines, min(chunk, ix.size-o))
 		}
 	}
 	if err := c.Do(&s.batch); err != nil {
@@ -284,7 +288,7 @@ func (ix *Index) format(c *rdma.Coro, s *scratch, b Birth, at memory.Addr, lock 
 }
 
 // unlock clears a lock word that c holds.
-func (ix *Index) unlock(c *rdma.Coro, s *scratch, at memory.Addr) error {
+func (ix *Index) unlock(c *rdma.Coro, s *scratch, at layout.Addr) error {
 	ok, err := ix.release(c, s, at, 0)
 	if err == nil && !ok {
 		err = ix.corrupt(at, "lock holds %#x instead of the %#x of this client", s.steps[0].prior, ix.lockWord(c))
@@ -314,7 +318,8 @@ func (p *split) publish() error {
 		case to, to &^ entryFilling:
 			// An interrupted publication has changed it already; or the end of that split.
 		default:
-			wrong = firstOf(wrong, ix.corrupt(ix.entryAddr(d, i), "directory: %v instead of %v, in a split that holds the lock", e, old))
+			wrong = firstOf(wrong,
+				ix.corrupt(ix.entryAddr(d, i), "directory: %v instead of %v, in a split that holds the lock", e, old))
 		}
 	}
 	first := p.suffix | p.bit()
@@ -384,20 +389,22 @@ func (p *split) double(d *directory) (*directory, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, ix.corrupt(ix.root+depthOff, "global depth %d instead of %d under the lock of the directory", s.steps[0].prior, d.depth)
+		return nil, ix.corrupt(ix.root+depthOff, "global depth %d instead of %d under the lock of the directory",
+			s.steps[0].prior, d.depth)
 	}
 	ix.doublings.Add(1)
 	return n, nil
 }
 
-// sound looks for damaged entries of the directory, which is locked: else doubling it would bring them to all copies.
+// sound looks for damaged entries of the directory, which is locked: else doubling it would bring
+// them to all copies.
 func (p *split) sound(d *directory) error {
-	r := recovery{ix: p.ix, c: p.c, s: p.s, begun: map[memory.Addr]bool{}}
+	r := recovery{ix: p.ix, c: p.c, s: p.s, begun: map[layout.Addr]bool{}}
 	v := p.ix.space.ViewOn(p.c.Thread())
 	for _, x := range append(d.spans(), span{at: p.ix.root + dirOff, n: min(uint32(len(d.entries)), rootEntries) * 8}) {
 		for k := 1; k < v.Copies(x.at); k++ {
 			for o := uint32(0); o < x.n; o += dirChunk {
-				diffs, err := r.compare(nil, chunk{span{at: x.at + memory.Addr(o), n: min(x.n-o, dirChunk)}, x.at, k})
+				diffs, err := r.compare(nil, chunk{span{at: x.at + layout.Addr(o), n: min(x.n-o, dirChunk)}, x.at, k})
 				for i := 0; i < len(diffs) && err == nil; i++ {
 					err = r.believeEntry(&diffs[i])
 				}
@@ -410,8 +417,9 @@ func (p *split) sound(d *directory) error {
 	return nil
 }
 
-// writeRootEntries writes the upper half of the entries in the root, which are not in use yet, as a copy of the lower.
-func (ix *Index) writeRootEntries(c *rdma.Coro, s *scratch, v *memory.View, entries []Entry) error {
+// writeRootEntries writes the upper half of the entries in the root, which are not in use yet, as a
+// copy of the lower.
+func (ix *Index) writeRootEntries(c *rdma.Coro, s *scratch, v *layout.View, entries []Entry) error {
 	t := c.Thread()
 	size := uint32(len(entries)) * 8
 	buf, err := t.Alloc(int(size))
@@ -422,7 +430,7 @@ func (ix *Index) writeRootEntries(c *rdma.Coro, s *scratch, v *memory.View, entr
 	for i, e := range entries {
 		t.PutWord(buf+8*uint32(i), uint64(e))
 	}
-	a := ix.root + dirOff + memory.Addr(size)
+	a := ix.root + dirOff + layout.Addr(size)
 	s.batch.Reset()
 	for k := range v.Copies(a) {
 		s.batch.Write(v.At(a, k), buf, size)
@@ -430,9 +438,9 @@ func (ix *Index) writeRootEntries(c *rdma.Coro, s *scratch, v *memory.View, entr
 	return ix.placeWritten(c, s, v, a, size)
 }
 
-// placePart writes the last part of a directory and has the root name it, unless it names one already, of
-// a client that has not come to the depth.
-func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
+// placePart writes the last part of a directory and has the root name it, unless it names one
+// already, of a client that has not come to the depth.
+func (p *split) placePart(v *layout.View, d *directory, entries []Entry) error {
 	k := d.depth - 1
 	at := d.parts[k]
 	if at == 0 {
@@ -447,7 +455,8 @@ func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
 	p.part = memory.Extent{} // from now on the root may name it
 	ok, err := p.ix.one(p.c, p.s, v, p.ix.root+partWord(k), 0, uint64(at))
 	if err == nil && !ok {
-		err = p.ix.corrupt(p.ix.root+partWord(k), "%#x is part %d of the directory, which has no such part under its lock", p.s.steps[0].prior, k)
+		err = p.ix.corrupt(p.ix.root+partWord(k),
+			"%#x is part %d of the directory, which has no such part under its lock", p.s.steps[0].prior, k)
 	}
 	d.parts[k] = at
 	return err
@@ -459,12 +468,13 @@ func (p *split) placePart(v *memory.View, d *directory, entries []Entry) error {
 func (p *split) setHeaders() error {
 	ix, s := p.ix, p.s
 	from, to := p.headers()
-	return p.eachHeader(func(at memory.Addr, h Header) (Header, error) {
+	return p.eachHeader(func(at layout.Addr, h Header) (Header, error) {
 		switch {
 		case h.Base() == to:
 			return h, nil // done by a split that was interrupted
 		case h.Base() != from:
-			return 0, ix.corrupt(at, "bucket header %#x instead of %#x, in a split that holds the lock", uint64(h), uint64(from))
+			return 0, ix.corrupt(at, "bucket header %#x instead of %#x, in a split that holds the lock",
+				uint64(h), uint64(from))
 		case h&spillMask != 0:
 			return to | h&spillMask | headerRecount, nil
 		}
@@ -481,9 +491,12 @@ func (p *split) setHeaders() error {
 				}
 				h := Header(t.prior)
 				if h.Base() != from {
-					return ix.corrupt(t.addr, "bucket header %#x instead of %#x, in a split that holds the lock", uint64(h), uint64(from))
+					return ix.corrupt(t.addr, "bucket header %#x instead of %#x, in a split that holds the lock",
+						uint64(h), uint64(from))
 				}
-				left = append(left, step{addr: t.addr, old: t.prior, new: uint64(to | h&spillMask | headerRecount), header: true})
+				left = append(left, step{
+					addr: t.addr, old: t.prior, new: uint64(to | h&spillMask | headerRecount), header: true,
+				})
 			}
 			s.steps = left
 		}
@@ -499,7 +512,7 @@ func (p *split) headers() (before, after Header) {
 
 // eachHeader reads the headers of the old sub-table, collects in the scratch the steps
 // to what fn makes of them, and has apply do these, some at a time.
-func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), apply func() error) error {
+func (p *split) eachHeader(fn func(at layout.Addr, h Header) (Header, error), apply func() error) error {
 	ix := p.ix
 	t := p.c.Thread()
 	size := int(min(max(uint32(ix.window)/groupLines, 1), ix.geo.Groups) * groupSize)
@@ -512,13 +525,13 @@ func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), ap
 		n := min(uint32(size), ix.size-o)
 		b := &p.s.batch
 		b.Reset()
-		b.Read(ix.space.ViewOn(p.c.Thread()).At(p.from+memory.Addr(o), 0), buf, n)
+		b.Read(ix.space.ViewOn(p.c.Thread()).At(p.from+layout.Addr(o), 0), buf, n)
 		if err := p.c.Do(b); err != nil {
 			return err
 		}
 		p.s.steps = p.s.steps[:0]
 		for i := uint32(headerOff); i < n; i += lineSize {
-			at, h := p.from+memory.Addr(o+i), Header(t.Word(buf+i))
+			at, h := p.from+layout.Addr(o+i), Header(t.Word(buf+i))
 			to, err := fn(at, h)
 			if err != nil {
 				return err
@@ -534,8 +547,8 @@ func (p *split) eachHeader(fn func(at memory.Addr, h Header) (Header, error), ap
 	return nil
 }
 
-// filled tells the directory, which is locked, that the split is done. Until it is unlocked, and not named by the
-// old sub-table any more, Recover does so again.
+// filled tells the directory, which is locked, that the split is done. Until it is unlocked, and
+// not named by the old sub-table any more, Recover does so again.
 func (p *split) filled() error {
 	d, err := p.ix.readDirectory(p.c, nil)
 	if err != nil {
@@ -544,9 +557,12 @@ func (p *split) filled() error {
 	e := MakeEntry(p.to, p.depth+1)
 	p.s.steps = p.s.steps[:0]
 	first := p.suffix | p.bit()
-	last := first + uint32(d.mask)&^(2*p.bit()-1) // in descending order: as long as the first one is filling, it is not done
+	// in descending order: as long as the first one is filling, it is not done
+	last := first + uint32(d.mask)&^(2*p.bit()-1)
 	for i := last; ; i -= 2 * p.bit() {
-		p.s.steps = append(p.s.steps, step{addr: p.ix.entryAddr(d, i), old: uint64(e | entryFilling), new: uint64(e), once: true})
+		p.s.steps = append(p.s.steps, step{
+			addr: p.ix.entryAddr(d, i), old: uint64(e | entryFilling), new: uint64(e), once: true,
+		})
 		if i == first {
 			return p.transitions("directory entry")
 		}

@@ -9,6 +9,7 @@ import (
 	"txnode/index"
 	"txnode/index/indextest"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -46,7 +47,8 @@ func TestLoadFactor(t *testing.T) {
 			t.Errorf("%d groups: load factor %.3f at the first split", groups, load)
 		}
 		s, err := ix.Stats(k.C)
-		if err != nil || s.Used != n || s.SubTables != 2 || s.GlobalDepth != 1 || s.Doublings != 1 || s.Slots != 2*slots {
+		if err != nil || s.Used != n || s.SubTables != 2 || s.GlobalDepth != 1 || s.Doublings != 1 ||
+			s.Slots != 2*slots {
 			t.Errorf("%+v with %d keys: %v", s, n, err)
 		}
 		if s.Moved < uint64(n)*2/5 || s.Moved > uint64(n)*3/5 {
@@ -76,7 +78,7 @@ func TestExtents(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := ix.dir.Load()
-	want := append([]memory.Addr{ix.root}, d.parts[rootBits:d.depth]...)
+	want := append([]layout.Addr{ix.root}, d.parts[rootBits:d.depth]...)
 	for _, i := range d.tables() {
 		want = append(want, d.entries[i].Table())
 	}
@@ -236,7 +238,7 @@ func TestOldView(t *testing.T) {
 // TestWalk visits each block once.
 func TestWalk(t *testing.T) {
 	_, ix, k := fixture(t, indextest.MemoryOptions{}, Options{Groups: 4})
-	want := map[memory.Addr]int{}
+	want := map[layout.Addr]int{}
 	for i := range 1000 {
 		a, err := k.Insert(key(i), nil)
 		if err != nil {
@@ -246,7 +248,7 @@ func TestWalk(t *testing.T) {
 	}
 	stop := errors.New("enough")
 	n := 0
-	if err := ix.Walk(k.C, func(memory.Addr, index.Candidate) error {
+	if err := ix.Walk(k.C, func(layout.Addr, index.Candidate) error {
 		if n++; n == 10 {
 			return stop
 		}
@@ -254,7 +256,7 @@ func TestWalk(t *testing.T) {
 	}); !errors.Is(err, stop) || n != 10 {
 		t.Errorf("%d slots, %v", n, err)
 	}
-	if err := ix.Walk(k.C, func(at memory.Addr, b index.Candidate) error {
+	if err := ix.Walk(k.C, func(at layout.Addr, b index.Candidate) error {
 		i, ok := want[b.Addr]
 		if !ok {
 			return fmt.Errorf("slot %v: block %v is visited twice, or was never linked", at, b.Addr)

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -19,24 +19,25 @@ const (
 
 var _ index.Scanner = (*Index)(nil)
 
-// scan is an index.Scan. It keeps a checksum of each piece, of its slots and of what its headers say
-// of their responsibility.
+// scan is an index.Scan. It keeps a checksum of each piece, of its slots and of what its headers
+// say of their responsibility.
 //
-// Claim: if the walk was complete and Unchanged says yes, then no key was linked at the moment between
-// the two whose block the walk has not met. Let key K be linked at that moment, in sub-table X.
+// Claim: if the walk was complete and Unchanged says yes, then no key was linked at the
+// moment between the two whose block the walk has not met. Let key K be linked at that
+// moment, in sub-table X.
 //
 //   - The walk has read X. A slot never holds a word again that it has held (see Slot), but for a
-//     block that was freed and linked again at the same place, whose version the caller compares. So
-//     the slot of K held the same word when the walk read it.
+//     block that was freed and linked again at the same place, whose version the caller compares.
+//     So the slot of K held the same word when the walk read it.
 //   - The walk has not read X, so a split made X after the walk had read the directory for the last
 //     time, which was after it had read all lines. Before that split put K into X, by a move or an
-//     insert, it had changed the headers of K's lines in the sub-table that it split, or in one that
-//     this one descends from (see the package comment, S1 to S4). The walk has read those lines, with
-//     the headers as they were before. Headers do not change back.
+//     insert, it had changed the headers of K's lines in the sub-table that it split, or in one
+//     that this one descends from (see the package comment, S1 to S4). The walk has read those
+//     lines, with the headers as they were before. Headers do not change back.
 type scan struct {
 	ix    *Index
-	seen  map[memory.Addr]bool // sub-tables that are in todo, or were
-	todo  []memory.Addr        // the first is being read
+	seen  map[layout.Addr]bool // sub-tables that are in todo, or were
+	todo  []layout.Addr        // the first is being read
 	at    uint32               // offset in it
 	parts []scanPart
 	again bool // the last part is to be read once more
@@ -44,13 +45,13 @@ type scan struct {
 
 // scanPart is what a scan remembers of a piece.
 type scanPart struct {
-	at   memory.Addr
+	at   layout.Addr
 	size uint32
 	sum  uint64
 }
 
 // NewScan starts a walk over the index that can be validated.
-func (ix *Index) NewScan() index.Scan { return &scan{ix: ix, seen: map[memory.Addr]bool{}} }
+func (ix *Index) NewScan() index.Scan { return &scan{ix: ix, seen: map[layout.Addr]bool{}} }
 
 // Restart begins the walk anew.
 func (s *scan) Restart() {
@@ -75,7 +76,7 @@ func (s *scan) Next(c *rdma.Coro, dst []index.Candidate) ([]index.Candidate, boo
 			return dst, false, err
 		}
 	}
-	p := scanPart{at: s.todo[0] + memory.Addr(s.at), size: min(scanGroups*groupSize, s.ix.size-s.at)}
+	p := scanPart{at: s.todo[0] + layout.Addr(s.at), size: min(scanGroups*groupSize, s.ix.size-s.at)}
 	dst, err := s.read(c, &p, dst)
 	if err != nil {
 		return dst, false, err
@@ -122,7 +123,7 @@ func (s *scan) read(c *rdma.Coro, p *scanPart, dst []index.Candidate) ([]index.C
 	lines := t.Bytes(buf, p.size)
 	for l := uint32(0); l < p.size; l += lineSize {
 		b := parseBucket(lines[l:])
-		at := p.at + memory.Addr(l)
+		at := p.at + layout.Addr(l)
 		if err := b.Header.Check(s.ix.geo.Table); err != nil {
 			return dst, s.ix.corrupt(at+headerOff, "%w", err)
 		}
@@ -131,10 +132,11 @@ func (s *scan) read(c *rdma.Coro, p *scanPart, dst []index.Candidate) ([]index.C
 				continue
 			}
 			if err := x.Check(); err != nil {
-				return dst, s.ix.corrupt(at+memory.Addr(8*j), "%w", err)
+				return dst, s.ix.corrupt(at+layout.Addr(8*j), "%w", err)
 			}
-			if v := s.ix.space.ViewOn(t); !s.ix.fits(v, x.Addr(), x.Class().Size()) && s.ix.newer(v, x.Addr(), x.Class().Size()) == nil {
-				return dst, s.ix.outside(v, at+memory.Addr(8*j), x.Addr(), "%v: the block is in no segment", x)
+			if v := s.ix.space.ViewOn(t); !s.ix.fits(v, x.Addr(), x.Class().Size()) &&
+				s.ix.newer(v, x.Addr(), x.Class().Size()) == nil {
+				return dst, s.ix.outside(v, at+layout.Addr(8*j), x.Addr(), "%v: the block is in no segment", x)
 			}
 			dst = append(dst, index.Candidate{Addr: x.Addr(), Class: x.Class()})
 		}

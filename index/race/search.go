@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -47,7 +47,7 @@ func (ix *Index) Search(b *rdma.Batch, q *index.Query) { ix.search(b, q, ix.both
 func (ix *Index) search(b *rdma.Batch, q *index.Query, both bool) {
 	d := ix.dir.Load()
 	e := d.entries[q.Hash&d.mask]
-	first, second := e.Table(), memory.Addr(0)
+	first, second := e.Table(), layout.Addr(0)
 	if e.Filling() {
 		first, second = d.parent(q.Hash, e), e.Table()
 		both = true
@@ -127,7 +127,8 @@ func (ix *Index) lines(q *index.Query) int {
 
 // responsible checks the headers of the lines from..to of the sub-table that was
 // read; if not all of them are responsible for the key, the lookup starts again.
-func (ix *Index) responsible(c *rdma.Coro, q *index.Query, l *[2 * halfWords]uint64, from, to int) (again bool, err error) {
+func (ix *Index) responsible(c *rdma.Coro, q *index.Query, l *[2 * halfWords]uint64, from,
+	to int) (again bool, err error) {
 	want := Header(q.State[stHeader])
 	differ := Header(0)
 	for i := from; i < to; i++ {
@@ -136,7 +137,7 @@ func (ix *Index) responsible(c *rdma.Coro, q *index.Query, l *[2 * halfWords]uin
 	if differ.Base() == 0 {
 		return false, nil
 	}
-	all, err := ix.covered(q, memory.Addr(q.State[stFirst]), l, 0, from, to)
+	all, err := ix.covered(q, layout.Addr(q.State[stFirst]), l, 0, from, to)
 	if err != nil || all {
 		return false, err
 	}
@@ -161,7 +162,8 @@ func (ix *Index) readSecond(c *rdma.Coro, q *index.Query) error {
 	s := ix.get()
 	defer ix.put(s)
 	s.batch.Reset()
-	readPlace(&s.batch, q.View.At(memory.Addr(q.State[stFirst]), 0), uint32(q.State[stPlaces]>>32), q.Local+combinedSize)
+	readPlace(&s.batch, q.View.At(layout.Addr(q.State[stFirst]), 0), uint32(q.State[stPlaces]>>32),
+		q.Local+combinedSize)
 	if err := c.Do(&s.batch); err != nil {
 		return err
 	}
@@ -198,7 +200,8 @@ func (ix *Index) newView(c *rdma.Coro, q *index.Query) (again bool, err error) {
 
 // covered reports whether the headers of the lines from..to of a sub-table, whose
 // lines are in the buffer from line base on, are all responsible for the query's key.
-func (ix *Index) covered(q *index.Query, table memory.Addr, l *[2 * halfWords]uint64, base, from, to int) (bool, error) {
+func (ix *Index) covered(q *index.Query, table layout.Addr, l *[2 * halfWords]uint64, base, from,
+	to int) (bool, error) {
 	all := true
 	for i := from; i < to; i++ {
 		h := Header(l[(base+i)*lineWords+slotsPerLine])
@@ -211,12 +214,12 @@ func (ix *Index) covered(q *index.Query, table memory.Addr, l *[2 * halfWords]ui
 }
 
 // lineAddr is where line i of a query's places is in a sub-table.
-func lineAddr(q *index.Query, table memory.Addr, i int) memory.Addr {
+func lineAddr(q *index.Query, table layout.Addr, i int) layout.Addr {
 	o := uint32(q.State[stPlaces])
 	if i >= 2 {
 		o = uint32(q.State[stPlaces] >> 32)
 	}
-	return table + memory.Addr(o+uint32(i%2)*lineSize)
+	return table + layout.Addr(o+uint32(i%2)*lineSize)
 }
 
 // checkParent checks the headers of the sub-table that another is filled from:
@@ -226,7 +229,7 @@ func (ix *Index) checkParent(q *index.Query, l *[2 * halfWords]uint64) error {
 	depth := Entry(q.State[stEntry]).Depth() - 1
 	for i := range queryLines {
 		h := Header(l[i*lineWords+slotsPerLine])
-		at := lineAddr(q, memory.Addr(q.State[stFirst]), i) + headerOff
+		at := lineAddr(q, layout.Addr(q.State[stFirst]), i) + headerOff
 		if err := h.Check(ix.geo.Table); err != nil {
 			return ix.corrupt(at, "%w", err)
 		}
@@ -256,7 +259,7 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 	s := ix.get()
 	defer ix.put(s)
 	e := Entry(q.State[stEntry])
-	second := memory.Addr(q.State[stSecond])
+	second := layout.Addr(q.State[stSecond])
 	d := ix.dir.Load()
 	at := ix.entryAddr(d, uint32(q.Hash)&suffixMask(min(e.Depth(), d.depth)))
 	if !q.View.Valid(at) { // the directory is newer than the view
@@ -264,7 +267,8 @@ func (ix *Index) resolveFilling(c *rdma.Coro, q *index.Query, l *[2 * halfWords]
 		return ix.newView(c, q)
 	}
 	s.batch.Reset()
-	readPlaces(&s.batch, q.View.At(second, 0), uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32), q.Local+queryBytes/2)
+	readPlaces(&s.batch, q.View.At(second, 0), uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32),
+		q.Local+queryBytes/2)
 	s.batch.Read(q.View.At(at, 0), buf, 8)
 	if err := c.Do(&s.batch); err != nil {
 		return false, err
@@ -307,7 +311,7 @@ func (ix *Index) collect(q *index.Query, l []uint64, line int) error {
 }
 
 // SlotOf returns where the slot is in which a resolved query has met block a; 0: in none.
-func (ix *Index) SlotOf(q *index.Query, a memory.Addr) memory.Addr {
+func (ix *Index) SlotOf(q *index.Query, a layout.Addr) layout.Addr {
 	l := words(q.Thread, q.Local)
 	lines := ix.lines(q)
 	if q.State[stSecond] != 0 {
@@ -325,11 +329,11 @@ func (ix *Index) SlotOf(q *index.Query, a memory.Addr) memory.Addr {
 
 // slotAddr is where slot j of line i of a query is; lines from queryLines on are
 // in the second sub-table.
-func slotAddr(q *index.Query, i, j int) memory.Addr {
+func slotAddr(q *index.Query, i, j int) layout.Addr {
 	if i >= queryLines {
-		return lineAddr(q, memory.Addr(q.State[stSecond]), i-queryLines) + memory.Addr(8*j)
+		return lineAddr(q, layout.Addr(q.State[stSecond]), i-queryLines) + layout.Addr(8*j)
 	}
-	return lineAddr(q, memory.Addr(q.State[stFirst]), i) + memory.Addr(8*j)
+	return lineAddr(q, layout.Addr(q.State[stFirst]), i) + layout.Addr(8*j)
 }
 
 func (ix *Index) candidate(q *index.Query, s Slot, i, j int) error {
@@ -381,7 +385,8 @@ func (ix *Index) stale(c *rdma.Coro, q *index.Query) (again bool, err error) {
 	q.State[stStale]++
 	if q.State[stStale] > maxStale {
 		q.State[stStale] = 0
-		return false, ix.corrupt(memory.Addr(q.State[stFirst]), "sub-table is not responsible for suffix %b, but the directory says so",
+		return false, ix.corrupt(layout.Addr(q.State[stFirst]),
+			"sub-table is not responsible for suffix %b, but the directory says so",
 			uint32(q.Hash)&suffixMask(e.Depth()))
 	}
 	return true, nil

@@ -10,6 +10,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -20,20 +21,22 @@ type blocks struct {
 	alloc *memory.Allocator
 }
 
-func (b blocks) AllocBlock(c *rdma.Coro, class memory.Class) (memory.Addr, error) {
+func (b blocks) AllocBlock(c *rdma.Coro, class layout.Class) (layout.Addr, error) {
 	return b.alloc.Alloc(c, class)
 }
 
-func (b blocks) FreeBlock(a memory.Addr, class memory.Class) { b.alloc.Free(a, class) }
+func (b blocks) FreeBlock(a layout.Addr, class layout.Class) { b.alloc.Free(a, class) }
 
 // TestReopen grows an index in a database directory, and finds it again after the
 // database was closed and opened.
 func TestReopen(t *testing.T) {
-	o := embedded.Options{Dir: t.TempDir(), Blades: 3, BladeSize: 64 << 20, Replicas: 3, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	o := embedded.Options{
+		Dir: t.TempDir(), Blades: 3, BladeSize: 64 << 20, Replicas: 3, SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}
 	const keys = 3000
 	name := func(i int) []byte { return fmt.Appendf(nil, "key %d", i) }
-	var root memory.Addr
-	session := func(body func(c *rdma.Coro, s *memory.Space, client func(ix index.Index) *indextest.Client)) {
+	var root layout.Addr
+	session := func(body func(c *rdma.Coro, s *memory.Space, client func(ix index.Slots) *indextest.Client)) {
 		t.Helper()
 		db, err := embedded.Open(o)
 		if err != nil {
@@ -51,7 +54,7 @@ func TestReopen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body(th.Plain(), db.Space(), func(ix index.Index) *indextest.Client {
+		body(th.Plain(), db.Space(), func(ix index.Slots) *indextest.Client {
 			k, err := indextest.NewClient(th.Plain(), blocks{db.Space(), alloc}, co.ID, ix, 1)
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +71,7 @@ func TestReopen(t *testing.T) {
 			}
 		}
 	}
-	session(func(c *rdma.Coro, s *memory.Space, client func(index.Index) *indextest.Client) {
+	session(func(c *rdma.Coro, s *memory.Space, client func(index.Slots) *indextest.Client) {
 		table, err := s.CreateTable("accounts", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +98,7 @@ func TestReopen(t *testing.T) {
 			t.Errorf("%+v: the index has not grown", ix.Events())
 		}
 	})
-	session(func(c *rdma.Coro, s *memory.Space, client func(index.Index) *indextest.Client) {
+	session(func(c *rdma.Coro, s *memory.Space, client func(index.Slots) *indextest.Client) {
 		ix, err := race.Open(c, s, root, 1)
 		if err != nil {
 			t.Fatal(err)

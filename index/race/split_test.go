@@ -6,7 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -69,7 +69,9 @@ func TestInsertBeforeHeaders(t *testing.T) {
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	for _, do := range []func() error{func() error { _, err := sp.prepare(); return err }, sp.publish, func() error { return other.unlock(c, s, other.root+dirLockOff) },
+	for _, do := range []func() error{func() error { _, err := sp.prepare(); return err }, sp.publish, func() error {
+		return other.unlock(c, s, other.root+dirLockOff)
+	},
 		func() error { _, err := other.refresh(c, other.dir.Load()); return err },
 		func() error { _, err := o.Insert(key(n), key(n)); return err }} {
 		if err := do(); err != nil {
@@ -103,9 +105,9 @@ type behind struct{ *indextest.Memory }
 
 var errBehind = errors.New("the map is old")
 
-func (b behind) ViewOn(*rdma.Thread) *memory.View { return memory.NewView(0, nil, nil) }
+func (b behind) ViewOn(*rdma.Thread) *layout.View { return layout.NewView(0, nil, nil) }
 
-func (b behind) Missing(*memory.View, memory.Addr) error { return errBehind }
+func (b behind) Missing(*layout.View, layout.Addr) error { return errBehind }
 
 // TestGrowOfTheDead: a client has looked a key up whose bucket is full, and was declared
 // dead since. Its map does not have the sub-table, which others have made: it is told so.

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // slotOf returns where the slot of a key is, and what it holds.
-func (r *rig) slotOf(t *testing.T, i int) (memory.Addr, Slot) {
+func (r *rig) slotOf(t *testing.T, i int) (layout.Addr, Slot) {
 	t.Helper()
 	a, _, err := r.k[1].Find(key(i))
 	if err != nil || a == 0 {
@@ -30,18 +30,19 @@ func (r *rig) slotOf(t *testing.T, i int) (memory.Addr, Slot) {
 }
 
 // set sets a word of all copies.
-func (r *rig) set(t *testing.T, at memory.Addr, to uint64) {
+func (r *rig) set(t *testing.T, at layout.Addr, to uint64) {
 	t.Helper()
 	c, s := r.k[1].C, r.ix[1].get()
 	defer r.ix[1].put(s)
-	if ok, err := r.ix[1].one(c, s, r.m.View(), at, word(r.m.Copies(t, c.Thread(), at, 8)[0], 0), to); !ok || err != nil {
+	if ok, err := r.ix[1].one(c, s, r.m.View(), at, word(r.m.Copies(t, c.Thread(), at, 8)[0], 0), to); !ok ||
+		err != nil {
 		t.Fatal(ok, err)
 	}
 }
 
-// empty is the first or the last empty slot of the buckets of the key that was looked up last, other
-// than at; 0: there is none.
-func (r *rig) empty(t *testing.T, at memory.Addr, first bool) (found memory.Addr) {
+// empty is the first or the last empty slot of the buckets of the key that was looked up last,
+// other than at; 0: there is none.
+func (r *rig) empty(t *testing.T, at layout.Addr, first bool) (found layout.Addr) {
 	t.Helper()
 	q := &r.k[1].Query
 	for i := range queryLines {
@@ -68,9 +69,9 @@ func (r *rig) split(t *testing.T, k, i int) error {
 	return r.ix[k].grow(r.k[k].C, s, &r.k[k].Query, &waiting{})
 }
 
-// TestStaleTwin: a marked slot is back, and its key was inserted once more, into the same block and in
-// another place of its buckets. Then somebody splits the sub-table, and marks that one, too, and stops at
-// any verb, and so does who finishes the split. One of the two goes, and not both.
+// TestStaleTwin: a marked slot is back, and its key was inserted once more, into the same block and
+// in another place of its buckets. Then somebody splits the sub-table, and marks that one, too, and
+// stops at any verb, and so does who finishes the split. One of the two goes, and not both.
 func TestStaleTwin(t *testing.T) {
 	stepwise(t)
 	rng := rand.New(rand.NewPCG(15, 16))
@@ -91,7 +92,8 @@ func TestStaleTwin(t *testing.T) {
 					done = r.split(t, 0, i) == nil && r.f.Left(0) != 0
 					r.found(t)
 					r.f.Stop(1, m)
-					if err := r.ix[1].Recover(r.k[1].C, func(owner uint64) bool { return owner == 1 }); err != nil && r.f.Left(1) != 0 {
+					if err := r.ix[1].Recover(r.k[1].C, func(owner uint64) bool { return owner == 1 }); err != nil &&
+						r.f.Left(1) != 0 {
 						t.Fatal(err)
 					}
 					r.f.Stop(1, -1)
@@ -109,16 +111,16 @@ func TestStaleTwin(t *testing.T) {
 	}
 }
 
-// TestStaleSlotOfInsert: a marked slot is back that leads to the block of an insert that is under way, of
-// the same key, in the sub-table or in the one from which that was split. Whoever recovers the
-// index at any verb of that, or beside it, the key has one slot in the end, and can be deleted.
+// TestStaleSlotOfInsert: a marked slot is back that leads to the block of an insert that is under
+// way, of the same key, in the sub-table or in the one from which that was split. Whoever recovers
+// the index at any verb of that, or beside it, the key has one slot in the end, and can be deleted.
 func TestStaleSlotOfInsert(t *testing.T) {
 	i := 0
 	for even(i) { // one that moves
 		i++
 	}
 	for _, late := range []bool{false, true} {
-		begin := func(t *testing.T) (r *rig, at memory.Addr, x Slot) {
+		begin := func(t *testing.T) (r *rig, at layout.Addr, x Slot) {
 			r = newRig(t, 2, 20)
 			at, x = r.slotOf(t, i)
 			if late {
@@ -246,8 +248,9 @@ func (r *rig) insertedStale(t *testing.T, i int, x Slot, err error) {
 	r.grows(t, 2)
 }
 
-// TestStaleTwins: both slots are marked, and nobody has the locks of their sub-tables, which are one, or
-// that of the key and the one from which it was split. The one that lookups of the key meet stays.
+// TestStaleTwins: both slots are marked, and nobody has the locks of their sub-tables, which
+// are one, or that of the key and the one from which it was split. The one that lookups of
+// the key meet stays.
 func TestStaleTwins(t *testing.T) {
 	for i := range 20 {
 		for _, mode := range []string{"first", "last", "late"} {
@@ -279,9 +282,9 @@ func TestStaleTwins(t *testing.T) {
 	}
 }
 
-// TestMarkLost stops a client at every verb of a split. The marks of slots that it has set in the new sub-table are
-// lost, as on a copy of the old one from which a slow recoverer has taken one off that he had set there
-// himself (force), and which is the primary now. The split is finished.
+// TestMarkLost stops a client at every verb of a split. The marks of slots that it has set in the
+// new sub-table are lost, as on a copy of the old one from which a slow recoverer has taken one off
+// that he had set there himself (force), and which is the primary now. The split is finished.
 func TestMarkLost(t *testing.T) {
 	lost := 0
 	for n := 0; ; n++ {
@@ -307,7 +310,7 @@ func TestMarkLost(t *testing.T) {
 				continue
 			}
 			if y := uint64(x &^ slotMoving); word(to[0], o) == y && word(to[1], o) == y {
-				r.set(t, old+memory.Addr(o), y)
+				r.set(t, old+layout.Addr(o), y)
 				lost++
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -17,7 +18,7 @@ import (
 // transition of somebody else is still on its way: every replica goes through the
 // same values, and the CAS is repeated until its turn has come.
 type step struct {
-	addr     memory.Addr
+	addr     layout.Addr
 	old, new uint64
 	prior    uint64 // what the primary held before
 	done     uint8  // bit i: copy i holds the new value
@@ -39,7 +40,7 @@ type stepRef struct {
 }
 
 // primary executes the first CAS of every step; it sets prior and ok.
-func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+func (ix *Index) primary(c *rdma.Coro, s *scratch, v *layout.View, steps []step) error {
 	for len(steps) > 0 {
 		part := steps[:min(len(steps), ix.window)]
 		steps = steps[len(part):]
@@ -62,7 +63,7 @@ func (ix *Index) primary(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 
 // appendBackups appends the CAS of those copies of the steps that are left, as far
 // as one batch goes, and reports whether there are any.
-func (ix *Index) appendBackups(s *scratch, v *memory.View, steps []step) bool {
+func (ix *Index) appendBackups(s *scratch, v *layout.View, steps []step) bool {
 	s.refs = s.refs[:0]
 	for i := range steps {
 		t := &steps[i]
@@ -97,7 +98,7 @@ func settle(s *scratch, steps []step) (failed int) {
 }
 
 // backups completes the steps that have succeeded on the primary.
-func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+func (ix *Index) backups(c *rdma.Coro, s *scratch, v *layout.View, steps []step) error {
 	start := int64(0)
 	for tries := 0; ; {
 		s.batch.Reset()
@@ -122,7 +123,11 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 			}
 			r := s.refs[failed]
 			t := &steps[r.step]
-			return &BusyError{Table: ix.geo.Table, Addr: t.addr, What: fmt.Sprintf("a change of copy %d, which holds %#x instead of %#x", r.copy, s.batch.Result(r.wr), t.old)}
+			return &BusyError{
+				Table: ix.geo.Table, Addr: t.addr,
+				What: fmt.Sprintf("a change of copy %d, which holds %#x instead of %#x",
+					r.copy, s.batch.Result(r.wr), t.old),
+			}
 		}
 		linger(c, tries)
 		tries++
@@ -133,9 +138,9 @@ func (ix *Index) backups(c *rdma.Coro, s *scratch, v *memory.View, steps []step)
 // and on the primary last. So what others see of it on the primary is not undone when
 // the blade of that is lost, nor the one after it: a copy is never behind those before it.
 // When it returns the backups have had the new values, or will have them by who recovers.
-func (ix *Index) backwards(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+func (ix *Index) backwards(c *rdma.Coro, s *scratch, v *layout.View, steps []step) error {
 	begun := c.Thread().Now()
-	for k := memory.MaxReplicas - 1; k > 0; k-- {
+	for k := layout.MaxReplicas - 1; k > 0; k-- {
 		if err := ix.copyFirst(c, s, v, steps, k); err != nil {
 			return err
 		}
@@ -148,7 +153,7 @@ func (ix *Index) backwards(c *rdma.Coro, s *scratch, v *memory.View, steps []ste
 	}
 	// A recovery that has met a copy ahead of the primary may have turned it back. What is
 	// neither value has come later.
-	for k := 1; k < memory.MaxReplicas; k++ {
+	for k := 1; k < layout.MaxReplicas; k++ {
 		for part := range slices.Chunk(steps, ix.window) {
 			s.batch.Reset()
 			for i := range part {
@@ -168,7 +173,7 @@ func (ix *Index) backwards(c *rdma.Coro, s *scratch, v *memory.View, steps []ste
 }
 
 // copyFirst executes steps on copy k, before the primary.
-func (ix *Index) copyFirst(c *rdma.Coro, s *scratch, v *memory.View, steps []step, k int) error {
+func (ix *Index) copyFirst(c *rdma.Coro, s *scratch, v *layout.View, steps []step, k int) error {
 	for w := (waiting{}); ; {
 		s.batch.Reset()
 		s.refs = s.refs[:0]
@@ -196,7 +201,7 @@ const syncSpan = 4 << 10
 
 // syncSteps brings what has changed on the primary to copies that are being built,
 // which go through values of their own: see memory.SyncWords.
-func syncSteps(c *rdma.Coro, v *memory.View, steps []step) error {
+func syncSteps(c *rdma.Coro, v *layout.View, steps []step) error {
 	for i := 0; i < len(steps); {
 		first, last := steps[i].addr, steps[i].addr
 		building := v.Written(first) > v.Copies(first) && steps[i].ok()
@@ -213,7 +218,7 @@ func syncSteps(c *rdma.Coro, v *memory.View, steps []step) error {
 }
 
 // apply is primary and backups.
-func (ix *Index) apply(c *rdma.Coro, s *scratch, v *memory.View, steps []step) error {
+func (ix *Index) apply(c *rdma.Coro, s *scratch, v *layout.View, steps []step) error {
 	if err := ix.primary(c, s, v, steps); err != nil {
 		return err
 	}
@@ -221,7 +226,7 @@ func (ix *Index) apply(c *rdma.Coro, s *scratch, v *memory.View, steps []step) e
 }
 
 // one executes a single step and reports whether it took effect.
-func (ix *Index) one(c *rdma.Coro, s *scratch, v *memory.View, a memory.Addr, was, to uint64) (bool, error) {
+func (ix *Index) one(c *rdma.Coro, s *scratch, v *layout.View, a layout.Addr, was, to uint64) (bool, error) {
 	s.steps = append(s.steps[:0], step{addr: a, old: was, new: to})
 	err := ix.apply(c, s, v, s.steps)
 	return s.steps[0].ok(), err

@@ -7,19 +7,19 @@ import (
 
 	"txnode/index"
 	"txnode/index/indextest"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
 var subject = indextest.Subject{
 	Name: "race",
-	Create: func(c *rdma.Coro, m *indextest.Memory, table uint16) (memory.Addr, index.Index, error) {
+	Create: func(c *rdma.Coro, m *indextest.Memory, table uint16) (layout.Addr, index.Slots, error) {
 		return Create(c, m, table, Options{Groups: 2, MaxDepth: 12})
 	},
-	Open: func(c *rdma.Coro, m *indextest.Memory, root memory.Addr, table uint16) (index.Index, error) {
+	Open: func(c *rdma.Coro, m *indextest.Memory, root layout.Addr, table uint16) (index.Slots, error) {
 		return Open(c, m, root, table)
 	},
-	Verify: func(c *rdma.Coro, ix index.Index) error { return ix.(*Index).Verify(c) },
+	Verify: func(c *rdma.Coro, ix index.Slots) error { return ix.(*Index).Verify(c) },
 }
 
 var seeds = flag.Int("seeds", 0, "how many seeds of the disorderly runs; 0: a few")
@@ -51,7 +51,7 @@ func TestChaosBesideScouring(t *testing.T) {
 		n = *seeds
 	}
 	beside := subject
-	beside.Chore = func(c *rdma.Coro, ix index.Index) error {
+	beside.Background = func(c *rdma.Coro, ix index.Slots) error {
 		x := ix.(*Index).Scour(nil)
 		for {
 			if done, err := x.Step(c); done || err != nil {
@@ -62,7 +62,8 @@ func TestChaosBesideScouring(t *testing.T) {
 	indextest.Chaos(t, beside, *from, n)
 }
 
-// TestChaosBesideHealing is TestChaos while damage is looked for, of which there is none: nothing is replaced.
+// TestChaosBesideHealing is TestChaos while damage is looked for, of which there is none:
+// nothing is replaced.
 func TestChaosBesideHealing(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -72,7 +73,7 @@ func TestChaosBesideHealing(t *testing.T) {
 		n = *seeds
 	}
 	beside := subject
-	beside.Chore = func(c *rdma.Coro, ix index.Index) error {
+	beside.Background = func(c *rdma.Coro, ix index.Slots) error {
 		x := ix.(*Index)
 		words, err := x.Heal(c, x.Near(c.Thread().Rand()))
 		if err == nil && words > 0 {
@@ -89,8 +90,8 @@ type broken struct {
 	search    func(ix *Index, b *rdma.Batch, q *index.Query)
 	resolve   func(ix *Index, c *rdma.Coro, q *index.Query) (bool, error)
 	unchanged func(ix *Index, q *index.Query, buffer uint32) bool
-	insert    func(ix *Index, c *rdma.Coro, q *index.Query, a memory.Addr, class memory.Class) error
-	remove    func(ix *Index, c *rdma.Coro, q *index.Query, a memory.Addr) error
+	insert    func(ix *Index, c *rdma.Coro, q *index.Query, a layout.Addr, class layout.Class) error
+	remove    func(ix *Index, c *rdma.Coro, q *index.Query, a layout.Addr) error
 }
 
 func (x *broken) Search(b *rdma.Batch, q *index.Query) {
@@ -115,14 +116,14 @@ func (x *broken) Unchanged(q *index.Query, buffer uint32) bool {
 	return x.Index.Unchanged(q, buffer)
 }
 
-func (x *broken) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memory.Class) error {
+func (x *broken) Insert(c *rdma.Coro, q *index.Query, a layout.Addr, class layout.Class) error {
 	if x.insert != nil {
 		return x.insert(x.Index, c, q, a, class)
 	}
 	return x.Index.Insert(c, q, a, class)
 }
 
-func (x *broken) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
+func (x *broken) Remove(c *rdma.Coro, q *index.Query, a layout.Addr) error {
 	if x.remove != nil {
 		return x.remove(x.Index, c, q, a)
 	}
@@ -144,11 +145,14 @@ func TestSuiteCatches(t *testing.T) {
 			if a := q.State[stSecond]; a != 0 {
 				q.State[stFirst], q.State[stSecond] = a, 0
 				b.Reset()
-				readPlaces(b, q.View.At(memory.Addr(a), 0), uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32), q.Local)
+				readPlaces(b, q.View.At(layout.Addr(a), 0), uint32(q.State[stPlaces]),
+					uint32(q.State[stPlaces]>>32), q.Local)
 			}
 		}},
 		"absence not validated": {unchanged: func(*Index, *index.Query, uint32) bool { return true }},
-		"insert without a second look": {insert: func(ix *Index, c *rdma.Coro, q *index.Query, a memory.Addr, class memory.Class) error {
+		"insert without " +
+			"a second look": {insert: func(ix *Index, c *rdma.Coro, q *index.Query, a layout.Addr,
+			class layout.Class) error {
 			s := ix.get()
 			defer ix.put(s)
 			for {
@@ -165,7 +169,7 @@ func TestSuiteCatches(t *testing.T) {
 				}
 			}
 		}},
-		"remove forgets the backups": {remove: func(ix *Index, c *rdma.Coro, q *index.Query, a memory.Addr) error {
+		"remove forgets the backups": {remove: func(ix *Index, c *rdma.Coro, q *index.Query, a layout.Addr) error {
 			s := ix.get()
 			defer ix.put(s)
 			own, n := ownSlot(ix.matches(c, s, q), a)
@@ -182,11 +186,11 @@ func TestSuiteCatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			indextest.Catches(t, indextest.Subject{
 				Name: name,
-				Create: func(c *rdma.Coro, m *indextest.Memory, table uint16) (memory.Addr, index.Index, error) {
+				Create: func(c *rdma.Coro, m *indextest.Memory, table uint16) (layout.Addr, index.Slots, error) {
 					root, ix, err := subject.Create(c, m, table)
 					return root, ix, err
 				},
-				Open: func(c *rdma.Coro, m *indextest.Memory, root memory.Addr, table uint16) (index.Index, error) {
+				Open: func(c *rdma.Coro, m *indextest.Memory, root layout.Addr, table uint16) (index.Slots, error) {
 					ix, err := subject.Open(c, m, root, table)
 					if err != nil {
 						return nil, err

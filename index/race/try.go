@@ -2,7 +2,7 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -15,7 +15,7 @@ import (
 // slot leads to was current at the moment of the swap, or its address had come back
 // to the slot, which no blind write can tell. It is for indexes without backups: the
 // steps of two clients would reach those in any order.
-func (ix *Index) TryReplace(c *rdma.Coro, q *index.Query, old, a memory.Addr, class memory.Class) (bool, error) {
+func (ix *Index) TryReplace(c *rdma.Coro, q *index.Query, old, a layout.Addr, class layout.Class) (bool, error) {
 	s := ix.get()
 	defer ix.put(s)
 	own, n := ownSlot(ix.matches(c, s, q), old)

@@ -66,7 +66,8 @@ func TestTurnedBackLate(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if p := r.m.Copies(t, r.k[1].C.Thread(), d.entries[0].Table(), r.ix[1].size); string(p[0]) == string(p[1]) {
+				if p := r.m.Copies(t, r.k[1].C.Thread(), d.entries[0].Table(),
+					r.ix[1].size); string(p[0]) == string(p[1]) {
 					continue
 				}
 				turned++
@@ -77,7 +78,8 @@ func TestTurnedBackLate(t *testing.T) {
 				if mode == "split again" {
 					for i := range 60 {
 						r.fate[5000+i] = there
-						if err := r.insert(r.k[1], 5000+i); errors.Is(err, index.ErrBusy) { // a change of the dead is in the way
+						// a change of the dead is in the way
+						if err := r.insert(r.k[1], 5000+i); errors.Is(err, index.ErrBusy) {
 							r.fate[5000+i] = open
 						} else if err != nil {
 							t.Fatalf("verb %d: %v", n, err)

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -36,16 +36,16 @@ import (
 // SetVacant sets a function that tells which blocks are free on all copies, and are
 // known to have nothing in them that a recovery might bring back. nil, as at first: those
 // that are free on the primary. The handle is not in use yet.
-func (ix *Index) SetVacant(f func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error)) { ix.vacant = f }
+func (ix *Index) SetVacant(f func(c *rdma.Coro, blocks []layout.Addr) ([]bool, error)) { ix.vacant = f }
 
 // SetSpoilt sets a function that says whether a free block, to which a slot leads, has had a
 // record, no log of which is left, so that no recovery will write one there again. A split does not
 // wait for such blocks. nil, as at first: no block is known to be one. The handle is not in use
 // yet.
-func (ix *Index) SetSpoilt(f func(c *rdma.Coro, a memory.Addr) (bool, error)) { ix.spoilt = f }
+func (ix *Index) SetSpoilt(f func(c *rdma.Coro, a layout.Addr) (bool, error)) { ix.spoilt = f }
 
 // vacancy asks which blocks nobody has.
-func (ix *Index) vacancy(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+func (ix *Index) vacancy(c *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
 	if ix.vacant != nil {
 		return ix.vacant(c, blocks)
 	}
@@ -53,7 +53,7 @@ func (ix *Index) vacancy(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 }
 
 // free tells which blocks are free on the primary, locked or not.
-func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr, locked bool) ([]bool, error) {
+func (ix *Index) free(c *rdma.Coro, blocks []layout.Addr, locked bool) ([]bool, error) {
 	out := make([]bool, len(blocks))
 	if len(blocks) == 0 {
 		return out, nil
@@ -87,7 +87,7 @@ func (ix *Index) free(c *rdma.Coro, blocks []memory.Addr, locked bool) ([]bool, 
 // block a, if no client has that block. It reports whether none has. During a split of the
 // sub-table it does nothing: a split does the same. Other clients may go on meanwhile. After a
 // failed verb locks may be left behind, which are the caller's.
-func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, error) {
+func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a layout.Addr) (bool, error) {
 	s := ix.get()
 	defer ix.put(s)
 	if err := ix.lookup(c, s, q); err != nil {
@@ -103,14 +103,15 @@ func (ix *Index) Vacate(c *rdma.Coro, q *index.Query, a memory.Addr) (bool, erro
 
 // hollow is a slot whose block seems to be free.
 type hollow struct {
-	at    memory.Addr
+	at    layout.Addr
 	value Slot
 }
 
 // vacateIn empties those slots of a sub-table whose blocks nobody has, and returns these
 // blocks. It does nothing, and reports so, while somebody has the sub-table's lock. What is marked
 // when nobody has it stays marked if it is not emptied: see unmark.
-func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []hollow) (emptied []memory.Addr, locked bool, err error) {
+func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table layout.Addr, slots []hollow) (emptied []layout.Addr,
+	locked bool, err error) {
 	v := ix.space.ViewOn(c.Thread())
 	lock := table + tableLockOff
 	l := locks{ix: ix, c: c, s: s}
@@ -124,7 +125,8 @@ func (ix *Index) vacateIn(c *rdma.Coro, s *scratch, table memory.Addr, slots []h
 }
 
 // vacateHeld is vacateIn under the lock of the sub-table.
-func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []hollow) (emptied []memory.Addr, err error) {
+func (ix *Index) vacateHeld(l *locks, v *layout.View, lock layout.Addr, slots []hollow) (emptied []layout.Addr,
+	err error) {
 	c, s := l.c, l.s
 	s.steps = s.steps[:0]
 	for _, x := range slots {
@@ -134,7 +136,7 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 	if err := ix.apply(c, s, v, s.steps); err != nil {
 		return nil, err
 	}
-	var blocks []memory.Addr
+	var blocks []layout.Addr
 	k := 0
 	for i := range s.steps {
 		if s.steps[i].ok() {
@@ -165,13 +167,15 @@ func (ix *Index) vacateHeld(l *locks, v *memory.View, lock memory.Addr, slots []
 
 // marked applies the steps in the scratch, all of them from slots that are marked, by
 // who has the lock of their sub-table.
-func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
+func (ix *Index) marked(c *rdma.Coro, s *scratch, v *layout.View) error {
 	if err := ix.backwards(c, s, v, s.steps); err != nil {
 		return err
 	}
 	for i := range s.steps {
 		if t := &s.steps[i]; !t.ok() {
-			return ix.corrupt(t.addr, "slot %#x instead of %#x, which was marked as moving by who has the lock of its sub-table", t.prior, t.old)
+			return ix.corrupt(t.addr,
+				"slot %#x instead of %#x, which was marked as moving by who has the lock of its sub-table",
+				t.prior, t.old)
 		}
 	}
 	return nil
@@ -188,14 +192,14 @@ func (ix *Index) marked(c *rdma.Coro, s *scratch, v *memory.View) error {
 // there is another Recover, which tells the two apart by the block; or somebody who meets the
 // slot empties it, since nobody has the block.
 //
-// Nor is the mark taken off a slot that no lookup of the block's key comes by, unless it is that of an insert
-// which is undone (late.go): the block may be about to be linked elsewhere, and when it is, the slot
-// is emptied by who recovers the index next, or splits the sub-table.
-func (r *recovery) unmark(table memory.Addr) error {
+// Nor is the mark taken off a slot that no lookup of the block's key comes by, unless it is that of
+// an insert which is undone (late.go): the block may be about to be linked elsewhere, and when it
+// is, the slot is emptied by who recovers the index next, or splits the sub-table.
+func (r *recovery) unmark(table layout.Addr) error {
 	ix, s := r.ix, r.s
 	for o := uint32(tableHeader); o < ix.size; o += levelChunk {
 		n := min(ix.size-o, levelChunk)
-		p, err := r.read(table+memory.Addr(o), n, 0)
+		p, err := r.read(table+layout.Addr(o), n, 0)
 		if err != nil {
 			return err
 		}
@@ -224,7 +228,7 @@ func (r *recovery) unmark(table memory.Addr) error {
 			case it.astray && !it.undone:
 				continue
 			}
-			s.steps = append(s.steps, step{addr: table + memory.Addr(it.off), old: uint64(it.value), new: to})
+			s.steps = append(s.steps, step{addr: table + layout.Addr(it.off), old: uint64(it.value), new: to})
 		}
 		if err := ix.marked(r.c, s, ix.space.ViewOn(r.c.Thread())); err != nil {
 			return err
@@ -257,7 +261,7 @@ func (m *mover) emptied() ([]bool, error) {
 }
 
 // bytes reads n bytes of copy k.
-func (m *mover) bytes(v *memory.View, a memory.Addr, n uint32, k int) ([]byte, error) {
+func (m *mover) bytes(v *layout.View, a layout.Addr, n uint32, k int) ([]byte, error) {
 	t := m.c.Thread()
 	buf, err := t.Alloc(int(n))
 	if err != nil {
@@ -279,12 +283,12 @@ type Scourer struct {
 	// Left are the free blocks whose slots were not emptied: the sub-table is locked by another
 	// client, or the block may be in use. No allocator may be given one of these: the block would
 	// be another key's under that slot.
-	Left map[memory.Addr]bool
+	Left map[layout.Addr]bool
 
 	ix    *Index
-	taken func(memory.Addr) bool
-	seen  map[memory.Addr]bool
-	table memory.Addr // in work; 0: none
+	taken func(layout.Addr) bool
+	seen  map[layout.Addr]bool
+	table layout.Addr // in work; 0: none
 	off   uint32
 	tries int // of a sub-table that is locked
 }
@@ -299,13 +303,14 @@ const (
 	scourTries = 64
 )
 
-// Scour begins to look for slots that lead to blocks which no client has. Blocks that taken names are some client's, and are not read: the
-// lost placeholder of a slot is free on all copies that are left. taken may be nil: it names none.
-func (ix *Index) Scour(taken func(memory.Addr) bool) *Scourer {
+// Scour begins to look for slots that lead to blocks which no client has. Blocks that taken names
+// are some client's, and are not read: the lost placeholder of a slot is free on all copies that
+// are left. taken may be nil: it names none.
+func (ix *Index) Scour(taken func(layout.Addr) bool) *Scourer {
 	if taken == nil {
-		taken = func(memory.Addr) bool { return false }
+		taken = func(layout.Addr) bool { return false }
 	}
-	return &Scourer{ix: ix, taken: taken, seen: map[memory.Addr]bool{}, Left: map[memory.Addr]bool{}}
+	return &Scourer{ix: ix, taken: taken, seen: map[layout.Addr]bool{}, Left: map[layout.Addr]bool{}}
 }
 
 // Step looks at the next few hundred slots. done: those were all. Sub-tables that a
@@ -342,7 +347,7 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 		gone = append(gone, free...)
 	}
 	k := 0
-	var left []memory.Addr
+	var left []layout.Addr
 	for i := range slots {
 		if gone[i] {
 			left = append(left, slots[i].value.Addr())
@@ -356,7 +361,7 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 			return false, err
 		}
 		x.Emptied += len(emptied)
-		left = slices.DeleteFunc(left, func(a memory.Addr) bool { return slices.Contains(emptied, a) })
+		left = slices.DeleteFunc(left, func(a layout.Addr) bool { return slices.Contains(emptied, a) })
 		if locked && x.tries < scourTries {
 			pause(c, x.tries)
 			x.tries++
@@ -373,15 +378,16 @@ func (x *Scourer) Step(c *rdma.Coro) (done bool, err error) {
 	return false, nil
 }
 
-// read lists the slots of the next n bytes that lead to blocks which are not known to be taken, and these blocks.
-func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, blocks []memory.Addr, err error) {
+// read lists the slots of the next n bytes that lead to blocks which are not known to be
+// taken, and these blocks.
+func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, blocks []layout.Addr, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(int(n))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer t.Free(buf, int(n))
-	at := x.table + memory.Addr(x.off)
+	at := x.table + layout.Addr(x.off)
 	s.batch.Reset()
 	s.batch.Read(x.ix.space.ViewOn(t).At(at, 0), buf, n)
 	if err := c.Do(&s.batch); err != nil {
@@ -392,7 +398,7 @@ func (x *Scourer) read(c *rdma.Coro, s *scratch, n uint32) (slots []hollow, bloc
 		if o%lineSize == headerOff || w.Empty() || w.Check() != nil || x.taken(w.Addr()) {
 			continue
 		}
-		slots, blocks = append(slots, hollow{at + memory.Addr(o), w}), append(blocks, w.Addr())
+		slots, blocks = append(slots, hollow{at + layout.Addr(o), w}), append(blocks, w.Addr())
 	}
 	return slots, blocks, nil
 }

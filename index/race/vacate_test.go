@@ -8,16 +8,16 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // hollowOut frees the blocks of keys on all copies, as when their placeholders were on a
 // blade that was lost, and returns them.
-func (r *rig) hollowOut(t *testing.T, keys ...int) []memory.Addr {
+func (r *rig) hollowOut(t *testing.T, keys ...int) []layout.Addr {
 	t.Helper()
-	var out []memory.Addr
+	var out []layout.Addr
 	for _, i := range keys {
 		a, _, err := r.k[1].Find(key(i))
 		if err != nil || a == 0 {
@@ -30,7 +30,7 @@ func (r *rig) hollowOut(t *testing.T, keys ...int) []memory.Addr {
 }
 
 // overwrite writes the first line of a block on all copies.
-func (r *rig) overwrite(t *testing.T, a memory.Addr, line []byte) {
+func (r *rig) overwrite(t *testing.T, a layout.Addr, line []byte) {
 	t.Helper()
 	c := r.k[1].C
 	buf, err := c.Thread().Alloc(record.LineSize)
@@ -53,16 +53,16 @@ func (r *rig) overwrite(t *testing.T, a memory.Addr, line []byte) {
 }
 
 // slots lists where slots lead, and fails if one is marked, or not the same on all copies.
-func (r *rig) slots(t *testing.T) map[memory.Addr]bool {
+func (r *rig) slots(t *testing.T) map[layout.Addr]bool {
 	t.Helper()
-	out := map[memory.Addr]bool{}
-	err := r.ix[2].walk(r.k[2].C, func(at memory.Addr, b *Bucket) error {
+	out := map[layout.Addr]bool{}
+	err := r.ix[2].walk(r.k[2].C, func(at layout.Addr, b *Bucket) error {
 		for j, x := range b.Slots {
 			if x.Empty() {
 				continue
 			}
 			if x.Moving() {
-				t.Errorf("slot at %v is marked: %v", at+memory.Addr(8*j), x)
+				t.Errorf("slot at %v is marked: %v", at+layout.Addr(8*j), x)
 			}
 			out[x.Addr()] = true
 		}
@@ -78,8 +78,8 @@ func (r *rig) slots(t *testing.T) map[memory.Addr]bool {
 // verbs.
 func (r *rig) linkedOnce(t *testing.T, n int) {
 	t.Helper()
-	linked := map[memory.Addr]bool{}
-	if err := r.ix[2].Walk(r.k[2].C, func(_ memory.Addr, b index.Candidate) error {
+	linked := map[layout.Addr]bool{}
+	if err := r.ix[2].Walk(r.k[2].C, func(_ layout.Addr, b index.Candidate) error {
 		if linked[b.Addr] {
 			t.Errorf("stopped after %d verbs: block %v is linked twice", n, b.Addr)
 		}
@@ -114,7 +114,7 @@ func TestHalfLockOfVacate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := memory.Addr(k.Query.State[stFirst]) + tableLockOff
+	at := layout.Addr(k.Query.State[stFirst]) + tableLockOff
 	th.PutWord(buf, dead<<16)
 	var b rdma.Batch
 	b.Write(r.m.View().At(at, 1), buf, 8)
@@ -153,7 +153,7 @@ func TestVacate(t *testing.T) {
 			t.Fatal(err)
 		}
 		hollow := r.hollowOut(t, 2, 3, 5)
-		vacate := func(i int, a memory.Addr) bool {
+		vacate := func(i int, a layout.Addr) bool {
 			t.Helper()
 			if err := r.k[0].Resolve(key(i)); err != nil {
 				t.Fatal(err)
@@ -167,7 +167,9 @@ func TestVacate(t *testing.T) {
 		if vacate(1, live) || vacate(1, hollow[0]) {
 			t.Error("a slot was emptied that leads to a record, or that is another key's")
 		}
-		r.ix[0].SetVacant(func(_ *rdma.Coro, blocks []memory.Addr) ([]bool, error) { return make([]bool, len(blocks)), nil })
+		r.ix[0].SetVacant(func(_ *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
+			return make([]bool, len(blocks)), nil
+		})
 		if vacate(2, hollow[0]) {
 			t.Error("a slot was emptied although somebody may have the block")
 		}
@@ -194,8 +196,9 @@ func TestVacate(t *testing.T) {
 	}
 }
 
-// TestVacateLinkedAgain: a slot led to a free block when it was looked at. Before it is to be emptied, the block has got a record of
-// the same key, and the slot leads to it as before. The slot stays.
+// TestVacateLinkedAgain: a slot led to a free block when it was looked at. Before it is to
+// be emptied, the block has got a record of the same key, and the slot leads to it as
+// before. The slot stays.
 func TestVacateLinkedAgain(t *testing.T) {
 	for copies := 1; copies <= 3; copies++ {
 		r := newRig(t, copies, 8)
@@ -282,7 +285,9 @@ func TestVacateInSplit(t *testing.T) {
 		r := newRig(t, 2, last)
 		hollow := r.hollowOut(t, 0, 1, 2, 3)
 		if !may {
-			r.ix[0].SetVacant(func(_ *rdma.Coro, blocks []memory.Addr) ([]bool, error) { return make([]bool, len(blocks)), nil })
+			r.ix[0].SetVacant(func(_ *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
+				return make([]bool, len(blocks)), nil
+			})
 		}
 		_, err := r.k[0].Insert(key(last), key(last))
 		if may && err != nil || !may && !errors.Is(err, index.ErrBusy) {
@@ -291,8 +296,9 @@ func TestVacateInSplit(t *testing.T) {
 		if may != (r.ix[0].splits.Load() > 0) {
 			t.Fatalf("may be emptied: %v; splits: %d", may, r.ix[0].splits.Load())
 		}
-		left := map[memory.Addr]bool{}
-		if err := r.ix[0].Walk(r.k[0].C, func(_ memory.Addr, b index.Candidate) error { left[b.Addr] = true; return nil }); err != nil {
+		left := map[layout.Addr]bool{}
+		if err := r.ix[0].Walk(r.k[0].C,
+			func(_ layout.Addr, b index.Candidate) error { left[b.Addr] = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range hollow {
@@ -325,7 +331,7 @@ func TestVacatedSlotBack(t *testing.T) {
 			for n := 0; ; n++ {
 				r := newRig(t, 2, 8)
 				c := r.k[1].C
-				keyOf, images := map[memory.Addr]int{}, map[memory.Addr]record.Image{}
+				keyOf, images := map[layout.Addr]int{}, map[layout.Addr]record.Image{}
 				for _, i := range []int{2, 5} {
 					_, img, err := r.k[1].Find(key(i))
 					if err != nil {
@@ -335,11 +341,11 @@ func TestVacatedSlotBack(t *testing.T) {
 					a := r.hollowOut(t, i)[0]
 					keyOf[a], images[a] = i, img
 				}
-				slots := map[memory.Addr]Slot{} // by where they are
-				if err := r.ix[1].walk(c, func(at memory.Addr, b *Bucket) error {
+				slots := map[layout.Addr]Slot{} // by where they are
+				if err := r.ix[1].walk(c, func(at layout.Addr, b *Bucket) error {
 					for j, x := range b.Slots {
 						if keyOf[x.Addr()] != 0 {
-							slots[at+memory.Addr(8*j)] = x
+							slots[at+layout.Addr(8*j)] = x
 						}
 					}
 					return nil
@@ -350,17 +356,17 @@ func TestVacatedSlotBack(t *testing.T) {
 				if _, err := r.scour(0); err == nil && r.f.Left(0) != 0 {
 					break
 				}
-				word := func(at memory.Addr) uint64 { return word(r.m.Copies(t, c.Thread(), at, 8)[0], 0) }
+				word := func(at layout.Addr) uint64 { return word(r.m.Copies(t, c.Thread(), at, 8)[0], 0) }
 				d, err := r.ix[1].readDirectory(c, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				maps.DeleteFunc(slots, func(at memory.Addr, _ Slot) bool { return !Slot(word(at)).Empty() })
+				maps.DeleteFunc(slots, func(at layout.Addr, _ Slot) bool { return !Slot(word(at)).Empty() })
 				if len(slots) == 0 || word(d.entries[0].Table()+tableLockOff) == 0 {
 					continue
 				}
 				s := r.ix[1].get()
-				set := func(at memory.Addr, to Slot) {
+				set := func(at layout.Addr, to Slot) {
 					if _, err := r.ix[1].one(c, s, r.m.View(), at, word(at), uint64(to)); err != nil {
 						t.Fatal(err)
 					}
@@ -372,7 +378,9 @@ func TestVacatedSlotBack(t *testing.T) {
 						set(at, x|slotMoving)
 						back++
 					}
-					r.ix[1].SetVacant(func(_ *rdma.Coro, blocks []memory.Addr) ([]bool, error) { return make([]bool, len(blocks)), nil })
+					r.ix[1].SetVacant(func(_ *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
+						return make([]bool, len(blocks)), nil
+					})
 					if err := r.ix[1].Recover(c, dead); err != nil {
 						t.Fatal(err)
 					}
@@ -469,7 +477,7 @@ func TestVacatedLateSlotBack(t *testing.T) {
 			t.Fatal("it was not stopped")
 		}
 		c := r.k[2].C
-		word := func(at memory.Addr) uint64 { return word(r.m.Copies(t, c.Thread(), at, 8)[0], 0) }
+		word := func(at layout.Addr) uint64 { return word(r.m.Copies(t, c.Thread(), at, 8)[0], 0) }
 		x := Slot(word(at))
 		if x.Addr() != a {
 			t.Fatalf("%v: %v", at, x)

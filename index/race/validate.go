@@ -2,7 +2,7 @@ package race
 
 import (
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -10,12 +10,12 @@ import (
 // Validate appends READs of the same buckets, and of the candidates' versions.
 func (ix *Index) Validate(b *rdma.Batch, q *index.Query, buffer uint32) {
 	o1, o2 := uint32(q.State[stPlaces]), uint32(q.State[stPlaces]>>32)
-	at := q.View.At(memory.Addr(q.State[stFirst]), 0)
+	at := q.View.At(layout.Addr(q.State[stFirst]), 0)
 	readPlace(b, at, o1, buffer)
 	if q.State[stBoth] != 0 {
 		readPlace(b, at, o2, buffer+combinedSize)
 	}
-	if a := memory.Addr(q.State[stSecond]); a != 0 {
+	if a := layout.Addr(q.State[stSecond]); a != 0 {
 		readPlaces(b, q.View.At(a, 0), o1, o2, buffer+queryBytes/2)
 	}
 	for i, x := range q.Candidates {

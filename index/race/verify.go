@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -20,7 +20,7 @@ const maxFaults = 20
 func (ix *Index) Verify(c *rdma.Coro) error {
 	s := ix.get()
 	defer ix.put(s)
-	v := verifier{ix: ix, c: c, s: s, blocks: map[memory.Addr]memory.Addr{}}
+	v := verifier{ix: ix, c: c, s: s, blocks: map[layout.Addr]layout.Addr{}}
 	if err := v.run(); err != nil {
 		return err
 	}
@@ -31,13 +31,13 @@ type verifier struct {
 	ix     *Index
 	c      *rdma.Coro
 	s      *scratch
-	blocks map[memory.Addr]memory.Addr // block -> slot
+	blocks map[layout.Addr]layout.Addr // block -> slot
 
 	headers []Header // of the sub-table that is being checked
 	faults  []error
 }
 
-func (v *verifier) fault(a memory.Addr, format string, args ...any) {
+func (v *verifier) fault(a layout.Addr, format string, args ...any) {
 	if len(v.faults) < maxFaults {
 		v.faults = append(v.faults, v.ix.corrupt(a, format, args...))
 	}
@@ -78,19 +78,20 @@ func (v *verifier) root(d *directory) error {
 	}
 	for _, x := range d.spans() { // which are what readDirectory says
 		for at := uint32(0); at < x.n; at += dirChunk {
-			if err := v.copies(x.at+memory.Addr(at), min(x.n-at, dirChunk), func([]byte) {}); err != nil {
+			if err := v.copies(x.at+layout.Addr(at), min(x.n-at, dirChunk), func([]byte) {}); err != nil {
 				return err
 			}
 		}
 	}
-	owner := map[memory.Addr]uint32{}
+	owner := map[layout.Addr]uint32{}
 	for i, e := range d.entries {
 		first := uint32(i) & suffixMask(e.Depth())
 		if e.Filling() {
 			v.fault(ix.entryAddr(d, uint32(i)), "unfinished split")
 		}
 		if d.entries[first] != e {
-			v.fault(ix.entryAddr(d, uint32(i)), "%v, but entry %d, of the same suffix, is %v", e, first, d.entries[first])
+			v.fault(ix.entryAddr(d, uint32(i)), "%v, but entry %d, of the same suffix, is %v",
+				e, first, d.entries[first])
 		}
 		if o, ok := owner[e.Table()]; ok && o != first {
 			v.fault(ix.entryAddr(d, uint32(i)), "%v is the sub-table of two suffixes", e)
@@ -117,7 +118,7 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 			v.fault(at+tableLockOff, "locked by client %d", ownerOf(w))
 		}
 		if w := word(p, tableChildOff); w != 0 {
-			v.fault(at+tableChildOff, "unfinished split into %v", memory.Addr(w))
+			v.fault(at+tableChildOff, "unfinished split into %v", layout.Addr(w))
 		}
 	})
 	if err != nil {
@@ -129,7 +130,8 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 	keys := map[uint64]uint32{}
 	for o := uint32(tableHeader); o < ix.size; o += walkGroups * groupSize {
 		n := min(walkGroups*groupSize, ix.size-o)
-		if err := v.copies(at+memory.Addr(o), n, func(p []byte) { v.lines(p, at+memory.Addr(o), MakeHeader(ix.geo.Table, e.Depth(), suffix)) }); err != nil {
+		if err := v.copies(at+layout.Addr(o), n,
+			func(p []byte) { v.lines(p, at+layout.Addr(o), MakeHeader(ix.geo.Table, e.Depth(), suffix)) }); err != nil {
 			return err
 		}
 		if err := m.read(o, n); err != nil {
@@ -139,7 +141,7 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 			return err
 		}
 		for _, it := range m.items {
-			slot := at + memory.Addr(it.off)
+			slot := at + layout.Addr(it.off)
 			if !it.known {
 				v.fault(slot, "%v: the block does not hold a key that belongs here", it.value)
 				continue
@@ -152,7 +154,7 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 				needs[MarkAt(o1)] = append(needs[MarkAt(o1)], it)
 			}
 			if other, ok := keys[it.hash]; ok {
-				v.fault(slot, "%v: the slot at %v holds this key, too", it.value, at+memory.Addr(other))
+				v.fault(slot, "%v: the slot at %v holds this key, too", it.value, at+layout.Addr(other))
 			}
 			keys[it.hash] = it.off
 		}
@@ -161,28 +163,30 @@ func (v *verifier) table(e Entry, suffix uint32) error {
 		off := uint32(tableHeader + i*lineSize + headerOff)
 		for _, it := range needs[off] {
 			if !h.Spills(it.value.Fingerprint()) {
-				v.fault(at+memory.Addr(off), "header is %v, but the key of %v at %v is in its second choice: lookups do not find it", h, it.value, at+memory.Addr(it.off))
+				v.fault(at+layout.Addr(off),
+					"header is %v, but the key of %v at %v is in its second choice: lookups do not find it",
+					h, it.value, at+layout.Addr(it.off))
 			}
 		}
 		if len(needs[off]) == 0 && h&spillMask != 0 && mainLine(tableHeader+uint32(i)*lineSize) == 1 {
-			v.fault(at+memory.Addr(off), "header is %v: an overflow bucket has no marks", h)
+			v.fault(at+layout.Addr(off), "header is %v: an overflow bucket has no marks", h)
 		}
 	}
 	return nil
 }
 
-func (v *verifier) lines(p []byte, at memory.Addr, want Header) {
+func (v *verifier) lines(p []byte, at layout.Addr, want Header) {
 	for o := 0; o < len(p); o += lineSize {
 		b := parseBucket(p[o:])
 		v.headers = append(v.headers, b.Header)
 		switch {
 		case b.Header.Base() != want:
-			v.fault(at+memory.Addr(o)+headerOff, "header is %v instead of %v", b.Header, want)
+			v.fault(at+layout.Addr(o)+headerOff, "header is %v instead of %v", b.Header, want)
 		case b.Header.Recount():
-			v.fault(at+memory.Addr(o)+headerOff, "header is %v: unfinished split", b.Header)
+			v.fault(at+layout.Addr(o)+headerOff, "header is %v: unfinished split", b.Header)
 		}
 		for j, s := range b.Slots {
-			a := at + memory.Addr(o+8*j)
+			a := at + layout.Addr(o+8*j)
 			if s.Empty() {
 				continue
 			}
@@ -197,7 +201,7 @@ func (v *verifier) lines(p []byte, at memory.Addr, want Header) {
 }
 
 // copies reads n bytes of the primary for fn, and compares the backups with them.
-func (v *verifier) copies(a memory.Addr, n uint32, fn func(p []byte)) error {
+func (v *verifier) copies(a layout.Addr, n uint32, fn func(p []byte)) error {
 	t := v.c.Thread()
 	buf, err := t.Alloc(int(2 * n))
 	if err != nil {
@@ -222,7 +226,7 @@ func (v *verifier) copies(a memory.Addr, n uint32, fn func(p []byte)) error {
 		p, q := t.Bytes(buf, n), t.Bytes(buf+n, n)
 		for o := uint32(0); o < n; o += 8 {
 			if !bytes.Equal(p[o:o+8], q[o:o+8]) {
-				v.fault(a+memory.Addr(o), "copy %d holds %#x, the primary %#x", k, word(q, int(o)), word(p, int(o)))
+				v.fault(a+layout.Addr(o), "copy %d holds %#x, the primary %#x", k, word(q, int(o)), word(p, int(o)))
 			}
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -17,23 +17,24 @@ var _ index.Walker = (*Index)(nil)
 // points to, sub-table by sub-table. A block that is linked throughout is visited
 // at least once, and a second time perhaps when a split moves it meanwhile. fn
 // may use the coroutine. Walk ends with the first error of fn.
-func (ix *Index) Walk(c *rdma.Coro, fn func(at memory.Addr, b index.Candidate) error) error {
+func (ix *Index) Walk(c *rdma.Coro, fn func(at layout.Addr, b index.Candidate) error) error {
 	return ix.Pieces(c, index.Each(fn))
 }
 
-// Pieces is what index.Walker says. A split moves a slot to a sub-table that comes after the one that it splits, both in the
-// directory and here.
+// Pieces is what index.Walker says. A split moves a slot to a sub-table that comes after the one
+// that it splits, both in the directory and here.
 func (ix *Index) Pieces(c *rdma.Coro, fn func(links []index.Linked) error) error {
 	var links []index.Linked
-	return ix.walk(c, func(at memory.Addr, b *Bucket) error {
+	return ix.walk(c, func(at layout.Addr, b *Bucket) error {
 		for j, s := range b.Slots {
 			if s.Empty() {
 				continue
 			}
 			if err := s.Check(); err != nil {
-				return ix.corrupt(at+memory.Addr(8*j), "%w", err)
+				return ix.corrupt(at+layout.Addr(8*j), "%w", err)
 			}
-			links = append(links, index.Linked{At: at + memory.Addr(8*j), Candidate: index.Candidate{Addr: s.Addr(), Class: s.Class()}})
+			links = append(links,
+				index.Linked{At: at + layout.Addr(8*j), Candidate: index.Candidate{Addr: s.Addr(), Class: s.Class()}})
 		}
 		return nil
 	}, func() error {
@@ -43,10 +44,10 @@ func (ix *Index) Pieces(c *rdma.Coro, fn func(links []index.Linked) error) error
 	})
 }
 
-// walk calls fn for every bucket, and done after those of each READ. Sub-tables that appear meanwhile come last:
-// what a split has moved to them was either met before, or is met there.
-func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error, done func() error) error {
-	seen := map[memory.Addr]bool{}
+// walk calls fn for every bucket, and done after those of each READ. Sub-tables that appear
+// meanwhile come last: what a split has moved to them was either met before, or is met there.
+func (ix *Index) walk(c *rdma.Coro, fn func(at layout.Addr, b *Bucket) error, done func() error) error {
+	seen := map[layout.Addr]bool{}
 	for {
 		d, err := ix.readDirectory(c, ix.dir.Load())
 		if err != nil {
@@ -69,7 +70,8 @@ func (ix *Index) walk(c *rdma.Coro, fn func(at memory.Addr, b *Bucket) error, do
 	}
 }
 
-func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Addr, b *Bucket) error, done func() error) error {
+func (ix *Index) walkTable(c *rdma.Coro, table layout.Addr, fn func(at layout.Addr, b *Bucket) error,
+	done func() error) error {
 	t := c.Thread()
 	size := int(min(walkGroups, ix.geo.Groups) * groupSize)
 	buf, err := t.Alloc(size)
@@ -83,13 +85,13 @@ func (ix *Index) walkTable(c *rdma.Coro, table memory.Addr, fn func(at memory.Ad
 	for o := uint32(tableHeader); o < ix.size; o += uint32(size) {
 		n := min(uint32(size), ix.size-o)
 		s.batch.Reset()
-		s.batch.Read(ix.space.ViewOn(c.Thread()).At(table+memory.Addr(o), 0), buf, n)
+		s.batch.Read(ix.space.ViewOn(c.Thread()).At(table+layout.Addr(o), 0), buf, n)
 		if err := c.Do(&s.batch); err != nil {
 			return err
 		}
 		for l := uint32(0); l < n; l += lineSize {
 			b = parseBucket(t.Bytes(buf+l, lineSize))
-			at := table + memory.Addr(o+l)
+			at := table + layout.Addr(o+l)
 			if err = b.Header.Check(ix.geo.Table); err != nil {
 				err = ix.corrupt(at+headerOff, "%w", err)
 			} else {
@@ -131,7 +133,7 @@ func (ix *Index) Events() Stats {
 // Stats reads the whole index and describes it.
 func (ix *Index) Stats(c *rdma.Coro) (Stats, error) {
 	s := ix.Events()
-	err := ix.walk(c, func(_ memory.Addr, b *Bucket) error {
+	err := ix.walk(c, func(_ layout.Addr, b *Bucket) error {
 		s.Slots += slotsPerLine
 		for _, w := range b.Slots {
 			if !w.Empty() {

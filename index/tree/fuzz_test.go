@@ -11,23 +11,23 @@ import (
 	"txnode/index"
 	"txnode/index/blink"
 	"txnode/index/tree"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// images are what a fuzzer's bytes say: the value of the root's block, and then those of nodes, each behind its length. A
-// byte says what else is done with a node.
+// images are what a fuzzer's bytes say: the value of the root's block, and then those of nodes,
+// each behind its length. A byte says what else is done with a node.
 type images struct {
-	order  []memory.Addr
-	values map[memory.Addr][]byte
-	cached map[memory.Addr]bool
+	order  []layout.Addr
+	values map[layout.Addr][]byte
+	cached map[layout.Addr]bool
 }
 
 // rootAt is where the root's block is; the nodes follow.
-const rootAt = memory.Addr(1<<memory.OffsetBits + memory.BlockAlign)
+const rootAt = layout.Addr(1<<layout.OffsetBits + layout.BlockAlign)
 
 func parse(data []byte) images {
-	m := images{values: map[memory.Addr][]byte{}, cached: map[memory.Addr]bool{}}
-	for a := rootAt; len(data) >= 3 && len(m.order) < 16; a += memory.BlockAlign {
+	m := images{values: map[layout.Addr][]byte{}, cached: map[layout.Addr]bool{}}
+	for a := rootAt; len(data) >= 3 && len(m.order) < 16; a += layout.BlockAlign {
 		n := min(int(binary.LittleEndian.Uint16(data)), len(data)-3)
 		m.cached[a] = data[2] != 0
 		m.values[a] = slices.Clone(data[3 : 3+n])
@@ -46,19 +46,21 @@ func flat(values ...[]byte) (data []byte) {
 	return data
 }
 
-// FuzzFollow gives a handle arbitrary bytes for what blocks hold and for what it has cached. Nothing panics, each call ends, and
-// what is damaged is an error that says so.
+// FuzzFollow gives a handle arbitrary bytes for what blocks hold and for what it has cached.
+// Nothing panics, each call ends, and what is damaged is an error that says so.
 func FuzzFollow(f *testing.F) {
-	at := func(i int) memory.Addr { return rootAt + memory.Addr(i)*memory.BlockAlign }
+	at := func(i int) layout.Addr { return rootAt + layout.Addr(i)*layout.BlockAlign }
 	leaf, root := tree.Empty(at(1))
 	f.Add(flat(root, leaf), []byte("key"), []byte("other"))
-	f.Add(flat(blink.Root{Addr: at(1), Level: 1}.Append(nil), blink.AppendRoot(nil, 1, at(2), []byte("k"), at(1)), leaf), []byte("a"), []byte("z"))
+	f.Add(flat(blink.Root{Addr: at(1), Level: 1}.Append(nil), blink.AppendRoot(nil, 1, at(2), []byte("k"), at(1)),
+		leaf), []byte("a"), []byte("z"))
 	f.Add(flat(blink.Root{Addr: at(1), Level: 2}.Append(nil), blink.AppendRoot(nil, 2, at(2), []byte("k"), at(3)),
-		blink.AppendRoot(nil, 1, at(4), []byte("c"), at(1)), blink.AppendRoot(nil, 1, at(2), []byte("k"), at(3)), leaf), []byte("m"), []byte{})
+		blink.AppendRoot(nil, 1, at(4), []byte("c"), at(1)), blink.AppendRoot(nil, 1, at(2), []byte("k"), at(3)), leaf),
+		[]byte("m"), []byte{})
 	w := filled(f, 12, 2)
 	var all [][]byte
 	for i := range w.next {
-		all = append(all, w.blocks[memory.MakeAddr(1, uint32(i+1)*memory.BlockAlign)].value)
+		all = append(all, w.blocks[layout.MakeAddr(1, uint32(i+1)*layout.BlockAlign)].value)
 	}
 	// The first node of a tree is at the first address, where the root's block is to be.
 	all[0], all[1] = all[1], all[0]
@@ -71,26 +73,23 @@ func FuzzFollow(f *testing.F) {
 		}
 		for _, a := range m.order {
 			if m.cached[a] {
-				h.Published(a, m.values[a])
+				h.Published(index.Node{Addr: a, Body: m.values[a]})
 			}
 		}
 		key, other = key[:min(len(key), 32)], other[:min(len(other), 32)]
 		bounds := []index.Bound{{Key: key}, {Key: key, After: true}, {Key: other}, {}, {End: true}}
 		ed := h.NewEditor()
 		for _, a := range m.order {
-			value := m.values[a]
-			h.Low(value)
-			h.High(value)
-			h.Empty(value)
-			_, bad := blink.Decode(value)
+			x := index.Node{Addr: a, Body: m.values[a]}
+			_, bad := blink.Decode(x.Body)
 			if bad == nil { // as after Follow
-				h.Entry(value, key)
+				h.Candidates(nil, key, []index.Node{x})
 			}
 			for _, from := range bounds {
 				for _, to := range bounds {
 					for _, down := range []bool{false, true} {
 						if bad == nil {
-							if list, _, _ := h.Entries(nil, value, from, to, down, 3); len(list) > 3 {
+							if list, _, _ := h.Entries(nil, x, from, to, down, 3); len(list) > 3 {
 								t.Fatalf("%d entries, of at most 3", len(list))
 							}
 						}
@@ -100,23 +99,19 @@ func FuzzFollow(f *testing.F) {
 					}
 				}
 			}
-			edits(t, h, ed, value, m, key)
+			edits(t, h, ed, x, m, key)
 		}
 		for _, b := range bounds {
-			for _, p := range []index.Place{{Bound: b}, {Bound: b, Below: true}, {Bound: b, Level: 1}, {Bound: b, Level: blink.MaxLevel}} {
+			for _, p := range []index.Place{
+				{Bound: b}, {Bound: b, Below: true}, {Bound: b, Level: 1}, {Bound: b, Level: blink.MaxLevel},
+			} {
 				hop := h.Find(p)
 				for hops := range 100 {
-					p.Anew = hops > index.AnewAfter
-					value, ok := m.values[hop.Addr]
-					if !ok {
-						hop = h.Astray(p)
-						continue
-					}
-					next, here, err := h.Follow(p, hop.Addr, value)
+					next, step, err := h.Follow(p, index.Node{Addr: hop.Addr, Body: m.values[hop.Addr]}, hops)
 					if err != nil && !errors.Is(err, index.ErrCorrupt) {
 						t.Fatalf("an error that does not say damage: %v", err)
 					}
-					if here || err != nil {
+					if step == index.Here || err != nil {
 						break
 					}
 					hop = next
@@ -125,51 +120,67 @@ func FuzzFollow(f *testing.F) {
 		}
 		for range 100 {
 			if p, ok := h.Owed(); ok {
-				h.Due(p, m.values[p.Child])
+				_, _, _ = ed.Settle([]index.Node{{Addr: p.Child, Body: m.values[p.Child]}}, p)
 			}
 		}
 	})
 }
 
 // edits has an editor change a node in all ways. What it makes of it is sound, or it is an error.
-func edits(t *testing.T, h *tree.Tree, ed index.Editor, value []byte, m images, key []byte) {
+func edits(t *testing.T, h *tree.Tree, ed index.Editor, x index.Node, m images, key []byte) {
 	t.Helper()
-	sound := func(n int, err error) {
+	sound := func(list []index.Edit, err error) {
 		if err != nil {
-			if n != 0 {
-				t.Fatalf("%d values beside %v", n, err)
+			if len(list) != 0 {
+				t.Fatalf("%d edits beside %v", len(list), err)
 			}
 			return
 		}
-		for i := range n {
-			var next memory.Addr
-			if i+1 < n {
-				next = memory.MakeAddr(7, uint32(i+1)*memory.BlockAlign)
+		var at []layout.Addr
+		for i, e := range list {
+			if e.At == 0 {
+				e.At = layout.MakeAddr(7, uint32(i+1)*layout.BlockAlign)
 			}
-			node, err := blink.Decode(ed.Append(nil, i, next))
+			at = append(at, e.At)
+		}
+		ed.Posts(nil, at)
+		for i, e := range list {
+			if e.Free || e.At == rootAt {
+				continue
+			}
+			node, err := blink.Decode(ed.Append(nil, i, at))
 			if err == nil {
 				err = node.Check(h.Geometry())
 			}
-			if i > 0 {
-				ed.Post(i, next)
-			}
 			if err != nil {
-				t.Fatalf("value %d of %x: %v", i, value, err)
+				t.Fatalf("value %d of %x: %v", i, x.Body, err)
 			}
 		}
 	}
 	for op := index.Link; op <= index.Unlink; op++ {
-		sound(ed.Edit(value, []index.Change{{Op: op, Key: key, Addr: memory.MakeAddr(8, 64), Class: 1}}))
+		list, _, err := ed.Plan([]index.Node{x},
+			[]index.Change{{Op: op, Key: key, Addr: layout.MakeAddr(8, 64), Class: 1}})
+		sound(list, err)
 	}
-	p := index.Post{Level: 1, Key: key, Child: memory.MakeAddr(8, 64)}
-	sound(ed.EditPost(value, p))
-	sound(ed.EditUnpost(value, p))
-	for _, a := range m.order[:min(len(m.order), 4)] {
-		if fits, err := ed.EditMerge(value, m.values[a], a); fits {
-			sound(1, err)
+	for _, p := range []index.Post{
+		{Level: 1, Key: key, Child: layout.MakeAddr(8, 64)}, {Level: 2, Key: key, Child: x.Addr},
+		{Op: index.Merge, Key: key}, {Op: index.Merge, Level: 1, Key: key, Below: 1},
+	} {
+		for i := range min(len(m.order), 4) {
+			have := []index.Node{x}
+			for len(have) < 8 {
+				list, needs, err := ed.Settle(have, p)
+				sound(list, err)
+				if len(needs) == 0 {
+					break
+				}
+				for range needs { // whatever that is
+					a := m.order[(i*len(have)+i)%len(m.order)]
+					have = append(have, index.Node{Addr: a, Body: m.values[a]})
+				}
+			}
 		}
 	}
-	_, _, _ = h.Grow(value, p, memory.MakeAddr(8, 64))
 }
 
 // TestFlipped feeds handles trees of which some bits are not as they were.
@@ -188,21 +199,19 @@ func TestFlipped(t *testing.T) {
 			}
 			bad := slices.Clone(w.blocks[a].value)
 			bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
-			h.Published(a, bad)
+			h.Published(index.Node{Addr: a, Body: bad})
 		}
 		p := index.PlaceOf([]byte(number(r.IntN(82))))
 		hop, steps := h.Find(p), 0
 		for {
-			b, ok := w.blocks[hop.Addr]
-			if p.Anew = steps > index.AnewAfter; !ok {
-				hop = h.Astray(p)
-			} else if next, here, err := h.Follow(p, hop.Addr, b.value); err != nil {
+			next, step, err := h.Follow(p, w.read(hop.Addr), steps)
+			if err != nil {
 				t.Fatal(err) // only what was cached is damaged
-			} else if here {
-				break
-			} else {
-				hop = next
 			}
+			if step == index.Here {
+				break
+			}
+			hop = next
 			if steps++; steps > 2*len(w.blocks) {
 				t.Fatalf("the search for %+v does not end", p)
 			}

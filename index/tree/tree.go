@@ -2,42 +2,51 @@ package tree
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"txnode/index"
 	"txnode/index/blink"
-	"txnode/memory"
+	"txnode/index/bucket"
+	"txnode/memory/layout"
 	"txnode/memory/record"
-	"txnode/rdma"
 )
-
-// Space is what a Tree needs of memory.Space.
-type Space interface {
-	ViewOn(t *rdma.Thread) *memory.View
-}
 
 // Tree is the handle of an ordered index. Safe for concurrent use.
 type Tree struct {
-	space    Space
+	space    index.Space
 	geometry blink.Geometry
 	table    uint16
-	at       memory.Addr // of the root's block
+	at       layout.Addr // of the root's block
 	root     atomic.Pointer[blink.Root]
 
 	mu    sync.RWMutex
-	inner map[memory.Addr]blink.Node
+	inner map[layout.Addr]blink.Node
+
+	// Of an index of hashes: see NewHashed.
+	hashed    bool
+	leafClass layout.Class
+	leafRoom  int // bytes of the entries of a leaf
+	directory *bucket.Directory
 
 	debts   sync.Mutex
 	owed    []index.Post
-	owing   map[memory.Addr]bool // children of owed
-	detours map[memory.Addr]int  // nodes that no parent seems to lead to: how often a search has gone right to one
-	n       atomic.Int32         // of owed
+	owing   map[debt]bool       // of owed
+	detours map[layout.Addr]int // nodes that no parent seems to lead to: how often a search has gone right to one
+	n       atomic.Int32        // of owed
 }
 
-var _ index.Ordered = (*Tree)(nil)
+// debt is what tells one post from another.
+type debt struct {
+	op    index.PostOp
+	child layout.Addr
+}
+
+var (
+	_ index.Ranged = (*Tree)(nil)
+	_ index.Finder = (*Tree)(nil)
+)
 
 // Limits of what a handle keeps. What does not fit is read again.
 const (
@@ -45,51 +54,69 @@ const (
 	maxDetours = 1 << 10
 )
 
-// ErrLinks is what Insert, Replace and Remove return: the links of an ordered index change by commits.
-var ErrLinks = errors.New("index: the links of an ordered index change by commits alone")
-
 // Fit is the class of the nodes of a table whose longest key has so many bytes.
-func Fit(maxKey int) (memory.Class, error) {
+func Fit(maxKey int) (layout.Class, error) {
 	g, err := blink.Geometry{MaxKey: maxKey}.Fit()
 	return g.Class, err
 }
 
-// GeometryOf is the geometry of the index of an ordered table.
-func GeometryOf(t *memory.Table) blink.Geometry {
+// GeometryOf is the geometry of the nodes of a table's index: of one of hashes, that of inner nodes.
+func GeometryOf(t *layout.Table) blink.Geometry {
+	if !t.Ordered() {
+		return hashGeometry
+	}
 	return blink.Geometry{Class: t.Nodes, MaxKey: int(t.MaxKey)}
 }
 
-// Open returns a handle on the index of an ordered table. It reads nothing.
-func Open(s Space, t *memory.Table) (*Tree, error) { return New(s, GeometryOf(t), t.ID, t.Root) }
+// Options are what a process chooses for a handle.
+type Options struct {
+	MaxEntries int // of a node, as of all processes: for tests. 0: as many as have room
+	Leaves     int // of an index of hashes: of how many the handle remembers the address, about
+}
+
+// Open returns a handle on the index of a table whose index has nodes. It reads nothing.
+func Open(s index.Space, t *layout.Table, o Options) (*Tree, error) {
+	if t.Ordered() {
+		g := GeometryOf(t)
+		g.MaxEntries = o.MaxEntries
+		return New(s, g, t.ID, t.Root)
+	}
+	return NewHashed(s, HashesOf(t.Nodes, o), t.ID, t.Root)
+}
 
 // New is Open of a tree of any geometry: for tests, which want small nodes.
-func New(s Space, g blink.Geometry, table uint16, root memory.Addr) (*Tree, error) {
+func New(s index.Space, g blink.Geometry, table uint16, root layout.Addr) (*Tree, error) {
 	if err := g.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: table %d: %w", index.ErrCorrupt, table, err)
 	}
 	return &Tree{
 		space: s, geometry: g, table: table, at: root,
-		inner: map[memory.Addr]blink.Node{}, owing: map[memory.Addr]bool{}, detours: map[memory.Addr]int{},
+		inner: map[layout.Addr]blink.Node{}, owing: map[debt]bool{}, detours: map[layout.Addr]int{},
 	}, nil
 }
 
-// Empty returns the values of the two blocks of an empty tree: of its only node, and of its root, if
-// that node is at a.
-func Empty(a memory.Addr) (node, root []byte) {
-	return blink.AppendLeaf(nil, blink.Geometry{}), blink.Root{Addr: a}.Append(nil)
+// Empty returns the values of the two blocks of an empty tree: of its only node, and of its root,
+// if that node is at a.
+func Empty(a layout.Addr) (node, root []byte) {
+	return blink.AppendLeaf(nil), blink.Root{Addr: a}.Append(nil)
 }
 
 // Geometry is what all nodes have in common.
 func (t *Tree) Geometry() blink.Geometry { return t.geometry }
 
-// MaxKey is the length of the longest key in bytes.
-func (t *Tree) MaxKey() int { return t.geometry.MaxKey }
+// MaxKey is the length of the longest key of a record in bytes.
+func (t *Tree) MaxKey() int {
+	if t.hashed {
+		return record.MaxKey
+	}
+	return t.geometry.MaxKey
+}
 
-// NodeClass is the class of the blocks of all nodes.
-func (t *Tree) NodeClass() memory.Class { return t.geometry.Class }
+// NodeClass is the largest class of the blocks of nodes.
+func (t *Tree) NodeClass() layout.Class { return max(t.geometry.Class, t.leafClass) }
 
 // Root is where the root's block is.
-func (t *Tree) Root() memory.Addr { return t.at }
+func (t *Tree) Root() layout.Addr { return t.at }
 
 func bound(b index.Bound) blink.Bound {
 	switch {
@@ -110,7 +137,7 @@ func where(n blink.Node, p index.Place) blink.Place {
 }
 
 // child is the child that leads to p.
-func child(n blink.Node, p index.Place) memory.Addr {
+func child(n blink.Node, p index.Place) layout.Addr {
 	i := n.ChildAbove(bound(p.Bound))
 	if p.Below {
 		i = n.ChildBelow(bound(p.Bound))
@@ -123,6 +150,17 @@ func child(n blink.Node, p index.Place) memory.Addr {
 
 // Find returns the block to be read next on the way to p, as far as cached nodes lead.
 func (t *Tree) Find(p index.Place) index.Hop {
+	p.Bound = t.bound(p.Bound)
+	if h := position(p.Bound); t.hashed && p.Level == 0 && !p.Below && h < 1<<bucket.MaxDepth {
+		if a := t.directory.Find(h); a != 0 {
+			return index.Hop{Addr: a, Near: true}
+		}
+	}
+	return t.findInner(p)
+}
+
+// findInner is Find without the directory of leaves.
+func (t *Tree) findInner(p index.Place) index.Hop {
 	r := t.root.Load()
 	if r == nil || r.Level < p.Level {
 		return index.Hop{Addr: t.at}
@@ -131,12 +169,13 @@ func (t *Tree) Find(p index.Place) index.Hop {
 	h, stale := t.find(p, *r)
 	t.mu.RUnlock()
 	if stale {
-		return t.Astray(p)
+		return t.astray(p, 0)
 	}
 	return h
 }
 
-// find is Find from a root on. stale: a cached node cannot be on the way to p. The caller holds t.mu.
+// find is Find from a root on. stale: a cached node cannot be on the way to p. The
+// caller holds t.mu.
 func (t *Tree) find(p index.Place, r blink.Root) (h index.Hop, stale bool) {
 	a := r.Addr
 	for l, hops := r.Level, 0; l > p.Level; hops++ {
@@ -163,64 +202,86 @@ func (t *Tree) find(p index.Place, r blink.Root) (h index.Hop, stale bool) {
 	return index.Hop{Addr: a, Near: true}, false
 }
 
-// Follow interprets the value of a block to which Find, or Follow, has led.
-func (t *Tree) Follow(p index.Place, a memory.Addr, value []byte) (next index.Hop, here bool, err error) {
-	if a == t.at {
-		r, err := blink.DecodeRoot(value)
+// anewAfter is how many hops a search takes with the help of cached nodes. Then they are not asked
+// below what was read: an old copy may lead to a block that holds a node of a higher level by now,
+// and this one to the old copy again.
+const anewAfter = 16
+
+// Follow interprets a node to which Find, or Follow, has led.
+func (t *Tree) Follow(p index.Place, x index.Node, hops int) (index.Hop, index.Step, error) {
+	p.Bound = t.bound(p.Bound)
+	anew := hops > anewAfter
+	switch {
+	case x.Body == nil:
+		return t.astray(p, x.Addr), index.Astray, nil
+	case x.Addr == t.at:
+		r, err := blink.DecodeRoot(x.Body)
 		if err != nil {
-			return next, false, t.damaged(a, err)
+			return index.Hop{}, index.Next, t.damaged(x.Addr, err)
 		}
 		t.root.Store(&r)
 		if r.Level < p.Level {
-			return next, true, nil
+			return index.Hop{}, index.Here, nil
 		}
-		if p.Anew {
-			return index.Hop{Addr: r.Addr, Near: r.Level == p.Level}, false, nil
+		if anew {
+			return index.Hop{Addr: r.Addr, Near: r.Level == p.Level}, index.Next, nil
 		}
-		return t.Find(p), false, nil
+		if h := t.findInner(p); h.Addr != t.at {
+			return h, index.Next, nil
+		}
+		return index.Hop{Addr: t.at}, index.Astray, nil
 	}
-	n, err := blink.Decode(value)
+	n, err := t.decode(x.Body)
 	if err != nil {
-		return next, false, t.damaged(a, err)
+		return index.Hop{}, index.Next, t.damaged(x.Addr, err)
 	}
-	if n.Level() < p.Level {
-		return t.Astray(p), false, nil
+	if n.level() < p.Level {
+		return t.astray(p, x.Addr), index.Astray, nil
 	}
-	switch where(n, p) {
+	switch n.where(p) {
 	case blink.NotHere:
-		return t.Astray(p), false, nil
+		return t.astray(p, x.Addr), index.Astray, nil
 	case blink.GoRight:
-		t.detour(p, n)
-		if n.Right() == 0 {
-			return t.Astray(p), false, nil
+		t.detour(p, &n)
+		if n.right() == 0 {
+			return t.astray(p, x.Addr), index.Astray, nil
 		}
-		if n.Level() > p.Level {
-			t.learn(a, value)
+		if n.level() > p.Level {
+			t.learn(x)
 		}
-		return index.Hop{Addr: n.Right(), Near: n.Level() == p.Level}, false, nil
+		return index.Hop{Addr: n.right(), Near: n.level() == p.Level}, index.Next, nil
 	}
-	if n.Level() == p.Level {
-		return next, true, nil
+	if n.level() == p.Level {
+		if n.bucket {
+			t.directory.Learn(n.leaf.Low(), n.leaf.Depth(), x.Addr)
+		}
+		return index.Hop{}, index.Here, nil
 	}
-	t.learn(a, value)
-	if next = (index.Hop{Addr: child(n, p), Near: n.Level() == p.Level+1}); next.Addr == 0 {
-		return next, false, t.damaged(a, blink.ErrMalformed)
+	t.learn(x)
+	next := index.Hop{Addr: child(n.Node, p), Near: n.level() == p.Level+1}
+	if next.Addr == 0 {
+		return next, index.Next, t.damaged(x.Addr, blink.ErrMalformed)
 	}
-	if !next.Near && !p.Anew { // what is below may be cached
+	if !next.Near && !anew { // what is below may be cached
 		t.mu.RLock()
-		below, stale := t.find(p, blink.Root{Addr: next.Addr, Level: n.Level() - 1})
+		below, stale := t.find(p, blink.Root{Addr: next.Addr, Level: n.level() - 1})
 		t.mu.RUnlock()
 		if !stale {
 			next = below
 		}
 	}
-	return next, false, nil
+	return next, index.Next, nil
 }
 
-// learn caches a copy of an inner node.
-func (t *Tree) learn(a memory.Addr, value []byte) {
-	n, err := blink.Decode(append([]byte(nil), value...))
+// learn caches a copy of an inner node. Of leaves of hashes the directory knows more than
+// the nodes above them.
+func (t *Tree) learn(x index.Node) {
+	n, err := blink.Decode(bytes.Clone(x.Body))
 	if err != nil {
+		return
+	}
+	if t.hashed && n.Level() == 1 {
+		t.hint(n)
 		return
 	}
 	t.mu.Lock()
@@ -228,11 +289,14 @@ func (t *Tree) learn(a memory.Addr, value []byte) {
 	if len(t.inner) >= maxInner {
 		clear(t.inner)
 	}
-	t.inner[a] = n
+	t.inner[x.Addr] = n
 }
 
-// Astray forgets the cached nodes on the way to p, and returns where to begin.
-func (t *Tree) Astray(p index.Place) index.Hop {
+// astray forgets the cached nodes on the way to p, which has led to a, and returns where to begin.
+func (t *Tree) astray(p index.Place, a layout.Addr) index.Hop {
+	if h := position(p.Bound); t.hashed && h < 1<<bucket.MaxDepth {
+		t.directory.Forget(h, a)
+	}
 	if r := t.root.Swap(nil); r != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -243,11 +307,11 @@ func (t *Tree) Astray(p index.Place) index.Hop {
 
 // forget drops the cached nodes on the way to p. The caller holds t.mu.
 func (t *Tree) forget(p index.Place, r blink.Root) {
-	t.way(p, r, func(a memory.Addr, _ blink.Node) { delete(t.inner, a) })
+	t.way(p, r, func(a layout.Addr, _ blink.Node) { delete(t.inner, a) })
 }
 
 // way calls fn for the cached nodes on the way to p, which fn may drop. The caller holds t.mu.
-func (t *Tree) way(p index.Place, r blink.Root, fn func(a memory.Addr, n blink.Node)) {
+func (t *Tree) way(p index.Place, r blink.Root, fn func(a layout.Addr, n blink.Node)) {
 	a := r.Addr
 	for range 2 * blink.MaxLevel {
 		n, ok := t.inner[a]
@@ -263,15 +327,16 @@ func (t *Tree) way(p index.Place, r blink.Root, fn func(a memory.Addr, n blink.N
 	}
 }
 
-// detour notes that a search has gone right from the node n: the lowest cached node above is stale. If none is cached, the
-// root is. So a search that goes right many times drops all of them, and the next one is led by what is read then. If that
-// happens once more for the same node, its separator was not added.
-func (t *Tree) detour(p index.Place, n blink.Node) {
+// detour notes that a search has gone right from the node n: the lowest cached node above is
+// stale. If none is cached, the root is. So a search that goes right many times drops all of them,
+// and the next one is led by what is read then. If that happens once more for the same node, its
+// separator was not added.
+func (t *Tree) detour(p index.Place, n *node) {
 	if r := t.root.Load(); r != nil {
 		t.mu.Lock()
-		var above memory.Addr
-		t.way(p, *r, func(a memory.Addr, m blink.Node) {
-			if m.Level() > n.Level() {
+		var above layout.Addr
+		t.way(p, *r, func(a layout.Addr, m blink.Node) {
+			if m.Level() > n.level() {
 				above = a
 			}
 		})
@@ -281,8 +346,8 @@ func (t *Tree) detour(p index.Place, n blink.Node) {
 			t.root.CompareAndSwap(r, nil)
 		}
 	}
-	high, bounded := n.High()
-	if !bounded || n.Right() == 0 {
+	right := n.right()
+	if right == 0 {
 		return
 	}
 	t.debts.Lock()
@@ -290,34 +355,42 @@ func (t *Tree) detour(p index.Place, n blink.Node) {
 	if len(t.detours) >= maxDetours {
 		clear(t.detours)
 	}
-	t.detours[n.Right()]++
-	if t.detours[n.Right()] < 2 {
+	t.detours[right]++
+	if t.detours[right] < 2 {
 		return
 	}
-	delete(t.detours, n.Right())
-	t.owe(index.Post{Level: n.Level() + 1, Key: append([]byte(nil), high...), Child: n.Right()})
+	delete(t.detours, right)
+	if high, bounded := n.high(); bounded {
+		t.owe(index.Post{Level: n.level() + 1, Key: bytes.Clone(high), Child: right})
+	}
 }
 
-// Owe notes a separator that is to be added. The key is the tree's from now on.
+// maxMerges is how often a merge is tried that meets locks. A node that stays empty does no harm.
+const maxMerges = 4
+
+// Owe notes what is to be done. The key is the tree's from now on.
 func (t *Tree) Owe(p index.Post) {
 	t.debts.Lock()
 	defer t.debts.Unlock()
-	t.owe(p)
+	if p.Op != index.Merge || p.Tries < maxMerges {
+		t.owe(p)
+	}
 }
 
 func (t *Tree) owe(p index.Post) {
-	if t.owing[p.Child] {
+	d := debt{p.Op, p.Child}
+	if t.owing[d] {
 		return
 	}
-	t.owing[p.Child] = true
+	t.owing[d] = true
 	t.owed = append(t.owed, p)
 	t.n.Store(int32(len(t.owed)))
 }
 
-// Owes reports whether there is a separator that is to be added.
+// Owes reports whether there is something to be done.
 func (t *Tree) Owes() bool { return t.n.Load() > 0 }
 
-// Owed takes a separator that is to be added.
+// Owed takes what is to be done next.
 func (t *Tree) Owed() (p index.Post, ok bool) {
 	if t.n.Load() == 0 {
 		return p, false
@@ -329,80 +402,50 @@ func (t *Tree) Owed() (p index.Post, ok bool) {
 	}
 	p = t.owed[0]
 	t.owed = t.owed[1:]
-	delete(t.owing, p.Child)
+	delete(t.owing, debt{p.Op, p.Child})
 	t.n.Store(int32(len(t.owed)))
 	return p, true
 }
 
 // Published caches an inner node, or the root, that a commit of this process has published.
-func (t *Tree) Published(a memory.Addr, value []byte) {
-	if a == t.at {
-		if r, err := blink.DecodeRoot(value); err == nil {
+func (t *Tree) Published(x index.Node) {
+	if x.Addr == t.at {
+		if r, err := blink.DecodeRoot(x.Body); err == nil {
 			t.root.Store(&r)
 		}
 		return
 	}
-	if n, err := blink.Decode(value); err == nil && n.Level() > 0 {
-		t.learn(a, value)
+	if !blink.IsLeaf(x.Body) {
+		t.learn(x)
+	} else if t.hashed {
+		l := bucketOf(x.Body)
+		t.directory.Learn(l.Low(), l.Depth(), x.Addr)
 	}
 }
 
-// Due reports whether a node begins with the separator, and is of the level below.
-func (t *Tree) Due(p index.Post, child []byte) bool {
-	n, err := blink.Decode(child)
-	return err == nil && n.Level() == p.Level-1 && bytes.Equal(n.Low(), p.Key)
-}
-
-// Grow returns the values of the root's block and of a new first node of a level above all others.
-func (t *Tree) Grow(root []byte, p index.Post, a memory.Addr) (newRoot, node []byte, err error) {
-	r, err := blink.DecodeRoot(root)
-	if err != nil {
-		return nil, nil, t.damaged(t.at, err)
+// Candidates appends the block that the leaf links for a key.
+func (t *Tree) Candidates(dst []index.Candidate, key []byte, evidence []index.Node) []index.Candidate {
+	if t.hashed {
+		l, h := bucketOf(evidence[0].Body), bucket.HashAt(key)
+		for i := l.Rank(h); i < l.Count() && l.Block(i).Hash == h; i++ {
+			dst = append(dst, index.Candidate{Addr: l.Block(i).Addr, Class: l.Block(i).Class})
+		}
+		return dst
 	}
-	if p.Level != r.Level+1 || p.Level > blink.MaxLevel {
-		return nil, nil, t.damaged(t.at, fmt.Errorf("%w: a tree of level %d gets a separator of level %d", blink.ErrStructure, r.Level, p.Level))
+	n := blink.Accepted(evidence[0].Body)
+	if i, found := n.Search(key); found {
+		dst = append(dst, index.Candidate{Addr: n.Addr(i), Class: n.Class(i)})
 	}
-	node = blink.AppendRoot(nil, p.Level, r.Addr, p.Key, p.Child)
-	return blink.Root{Addr: a, Level: p.Level}.Append(nil), node, nil
-}
-
-// Low is where the range of a node begins.
-func (t *Tree) Low(node []byte) []byte {
-	n, err := blink.Decode(node)
-	if err != nil {
-		return nil
-	}
-	return n.Low()
-}
-
-// High is where the range of a node ends.
-func (t *Tree) High(node []byte) (key []byte, bounded bool) {
-	n, err := blink.Decode(node)
-	if err != nil {
-		return nil, false
-	}
-	return n.High()
-}
-
-// Empty reports whether a leaf links nothing.
-func (t *Tree) Empty(node []byte) bool {
-	n, err := blink.Decode(node)
-	return err == nil && n.Level() == 0 && n.Count() == 0
-}
-
-// Entry returns the block that a leaf links for a key.
-func (t *Tree) Entry(node, key []byte) (c index.Candidate, found bool) {
-	n := blink.Accepted(node)
-	i, found := n.Search(key)
-	if !found {
-		return c, false
-	}
-	return index.Candidate{Addr: n.Addr(i), Class: n.Class(i)}, true
+	return dst
 }
 
 // Entries appends the blocks that a leaf links between two bounds.
-func (t *Tree) Entries(dst []index.Candidate, node []byte, from, to index.Bound, down bool, most int) (blocks []index.Candidate, rest index.Place, more bool) {
-	n := blink.Accepted(node)
+func (t *Tree) Entries(dst []index.Candidate, x index.Node, from, to index.Bound, down bool,
+	most int) (blocks []index.Candidate, rest index.Place, more bool) {
+	if t.hashed {
+		return bucketEntries(dst, bucketOf(x.Body), from, to, down, most)
+	}
+	n := blink.Accepted(x.Body)
 	i, j := n.Rank(bound(from)), n.Rank(bound(to))
 	if j-i > most {
 		if down {
@@ -440,11 +483,12 @@ func (t *Tree) Entries(dst []index.Candidate, node []byte, from, to index.Bound,
 }
 
 // Ahead appends leaves that have keys between two bounds, as far as one cached parent knows them.
-func (t *Tree) Ahead(dst []memory.Addr, from, to index.Bound, down bool, n int) []memory.Addr {
+func (t *Tree) Ahead(dst []layout.Addr, from, to index.Bound, down bool, n int) []layout.Addr {
 	r := t.root.Load()
 	if r == nil || r.Level == 0 || n <= 0 {
 		return dst
 	}
+	from, to = t.bound(from), t.bound(to)
 	p := index.Place{Bound: from, Level: 1}
 	if down {
 		p = index.Place{Bound: to, Level: 1, Below: true}
@@ -476,33 +520,6 @@ func (t *Tree) Ahead(dst []memory.Addr, from, to index.Bound, down bool, n int) 
 	return dst
 }
 
-func (t *Tree) damaged(a memory.Addr, err error) error {
+func (t *Tree) damaged(a layout.Addr, err error) error {
 	return fmt.Errorf("%w: table %d: node %v: %w", index.ErrCorrupt, t.table, a, err)
-}
-
-// Insert returns ErrLinks.
-func (t *Tree) Insert(*rdma.Coro, *index.Query, memory.Addr, memory.Class) error { return ErrLinks }
-
-// Replace returns ErrLinks.
-func (t *Tree) Replace(*rdma.Coro, *index.Query, memory.Addr, memory.Addr, memory.Class) error {
-	return ErrLinks
-}
-
-// Remove returns index.ErrChanged if the query has not found the block linked, and ErrLinks if it has.
-func (t *Tree) Remove(_ *rdma.Coro, q *index.Query, a memory.Addr) error {
-	for _, x := range q.Candidates {
-		if x.Addr == a {
-			return ErrLinks
-		}
-	}
-	return index.ErrChanged
-}
-
-// Value returns the value of the block of a node, of this tree or its root, that was read. ok is false if it is
-// something else, or being written.
-func (t *Tree) Value(a memory.Addr, img record.Image) (value []byte, ok bool) {
-	if _, err := img.Check(a); err != nil || img.Meta().State() != record.Node || img.Meta().Table() != t.table {
-		return nil, false
-	}
-	return img.Value(), true
 }

@@ -13,7 +13,7 @@ import (
 	"txnode/index"
 	"txnode/index/blink"
 	"txnode/index/tree"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -33,7 +33,8 @@ var kinds = []struct {
 	}},
 	{"lengths", 1024, func(r *rand.Rand) string {
 		n := []int{1, 31, 32, 33, 255, 1023, 1024}[r.IntN(7)]
-		return strings.Repeat(string([]byte{[]byte{0, 'k', 0xff}[r.IntN(3)]}), n-1) + string([]byte{byte(r.IntN(8) * 36)})
+		return strings.Repeat(string([]byte{[]byte{0, 'k', 0xff}[r.IntN(3)]}), n-1) +
+			string([]byte{byte(r.IntN(8) * 36)})
 	}},
 }
 
@@ -46,7 +47,8 @@ func geometry(t testing.TB, maxKey, entries int) blink.Geometry {
 	return g
 }
 
-// someBound is a bound of a random kind: before or behind a key, perhaps a fence, or an end of all keys.
+// someBound is a bound of a random kind: before or behind a key, perhaps a fence, or an end of all
+// keys.
 func someBound(w *world, r *rand.Rand, key func(*rand.Rand) string) index.Bound {
 	switch r.IntN(8) {
 	case 0:
@@ -54,16 +56,17 @@ func someBound(w *world, r *rand.Rand, key func(*rand.Rand) string) index.Bound 
 	case 1:
 		return index.Bound{End: true}
 	case 2:
-		_, leaf := w.seek(w.handles[0], index.PlaceOf([]byte(key(r))))
-		if high, ok := w.handles[0].High(leaf); ok {
+		leaf := w.seek(w.handles[0], index.PlaceOf([]byte(key(r))))
+		if high, ok := blink.Accepted(leaf.Body).High(); ok {
 			return index.Bound{Key: high, After: r.IntN(2) == 0}
 		}
 	}
 	return index.Bound{Key: []byte(key(r)), After: r.IntN(2) == 0}
 }
 
-// TestRandom compares trees with a map. Handles change the tree in turn, owe separators for as long as they like, and
-// get their cached nodes replaced by older ones. Blocks that merges give back are used again at once.
+// TestRandom compares trees with a map. Handles change the tree in turn, owe separators for as long
+// as they like, and get their cached nodes replaced by older ones. Blocks that merges give back are
+// used again at once.
 func TestRandom(t *testing.T) {
 	steps := 6000
 	if testing.Short() {
@@ -89,11 +92,11 @@ func TestRandom(t *testing.T) {
 						w.change(h, r, kind.key(r), kind.key(r), kind.key(r), kind.key(r), kind.key(r), kind.key(r))
 					case n == 4:
 						if i%1000 < 500 { // and often enough it is long overdue
-							for w.post(h) {
+							for w.post(h, r) {
 							}
 						}
 					case n == 5:
-						w.post(h)
+						w.post(h, r)
 					case n == 6:
 						for level := range w.height() + 1 {
 							if w.merge(h, r, level, kind.key(r)) {
@@ -101,7 +104,8 @@ func TestRandom(t *testing.T) {
 							}
 						}
 					case n == 7:
-						w.compare(h, someBound(w, r, kind.key), someBound(w, r, kind.key), r.IntN(2) == 0, 1+r.IntN(5)*r.IntN(5))
+						w.compare(h, someBound(w, r, kind.key), someBound(w, r, kind.key), r.IntN(2) == 0,
+							1+r.IntN(5)*r.IntN(5))
 					default:
 						w.get(h, kind.key(r))
 					}
@@ -112,7 +116,7 @@ func TestRandom(t *testing.T) {
 				}
 				for range 20 { // an owed separator may cause another one
 					for _, h := range w.handles {
-						for w.post(h) {
+						for w.post(h, r) {
 						}
 					}
 				}
@@ -140,7 +144,7 @@ func filled(t testing.TB, n, entries int) *world {
 	r := rand.New(rand.NewPCG(1, 1))
 	for k := range n {
 		w.change(w.handles[0], r, number(2*k))
-		for w.post(w.handles[0]) {
+		for w.post(w.handles[0], r) {
 		}
 	}
 	return w
@@ -148,13 +152,13 @@ func filled(t testing.TB, n, entries int) *world {
 
 func number(k int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(k))) }
 
-// TestOldNodes: with any root and any inner node cached as it was at any time, each alone, every key is found, and after
-// some searches the way to it is known: one block is read.
+// TestOldNodes: with any root and any inner node cached as it was at any time, each alone, every
+// key is found, and after some searches the way to it is known: one block is read.
 func TestOldNodes(t *testing.T) {
 	w := filled(t, 60, 3)
 	for i, old := range w.past {
 		h := w.handles[0]
-		h.Published(old.at, old.value)
+		h.Published(index.Node{Addr: old.at, Body: old.value})
 		for k := range 121 {
 			for range w.height() + 2 {
 				w.get(h, number(k))
@@ -170,8 +174,8 @@ func TestOldNodes(t *testing.T) {
 	}
 }
 
-// TestGrownBehind: the tree has grown since a handle has read its root, by so much that right links lead to the last leaf only after many
-// READs. The next search begins at the new root.
+// TestGrownBehind: the tree has grown since a handle has read its root, by so much that right links
+// lead to the last leaf only after many READs. The next search begins at the new root.
 func TestGrownBehind(t *testing.T) {
 	for _, known := range []int{0, 1, 5, 20} {
 		w := newWorld(t, geometry(t, 8, 3), 2)
@@ -183,7 +187,7 @@ func TestGrownBehind(t *testing.T) {
 				w.get(other, number(k))
 			}
 			w.change(first, r, number(k))
-			for w.post(first) {
+			for w.post(first, r) {
 			}
 		}
 		w.get(other, number(n-1))
@@ -195,8 +199,8 @@ func TestGrownBehind(t *testing.T) {
 	}
 }
 
-// TestRightLinks: leaves whose separators are never added are found by right links, however many follow each other. A handle that
-// has gone the way twice owes the separators.
+// TestRightLinks: leaves whose separators are never added are found by right links, however many
+// follow each other. A handle that has gone the way twice owes the separators.
 func TestRightLinks(t *testing.T) {
 	w := newWorld(t, geometry(t, 8, 2), 1)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -219,7 +223,7 @@ func TestRightLinks(t *testing.T) {
 		t.Error("no separator is owed")
 	}
 	for range 10 {
-		for w.post(h) {
+		for w.post(h, r) {
 		}
 		w.get(h, number(29))
 		w.get(h, number(29))
@@ -257,8 +261,8 @@ func TestOwe(t *testing.T) {
 	}
 }
 
-// TestDue: a separator is due as long as its block holds the node that was split off. It is not when that was merged away,
-// and the block holds another one.
+// TestDue: a separator is due as long as its block holds the node that was split off. It is not
+// when that was merged away, and the block holds another one.
 func TestDue(t *testing.T) {
 	w := newWorld(t, geometry(t, 8, 2), 1)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -271,6 +275,7 @@ func TestDue(t *testing.T) {
 		t.Fatal("nothing is owed")
 	}
 	child := w.blocks[p.Child].value
+	ed := h.NewEditor()
 	for _, x := range []struct {
 		name  string
 		p     index.Post
@@ -283,19 +288,25 @@ func TestDue(t *testing.T) {
 		{"a node of another level", index.Post{Level: 2, Key: p.Key, Child: p.Child}, child, false},
 		{"no node", p, nil, false},
 	} {
-		if due := h.Due(x.p, x.child); due != x.due {
-			t.Errorf("%s: %v", x.name, due)
+		edits, needs, err := ed.Settle([]index.Node{{Addr: p.Child, Body: x.child}}, x.p)
+		if len(edits) > 0 || (len(needs) > 0) != x.due || err != nil {
+			t.Errorf("%s: %v, %v, %v", x.name, edits, needs, err)
 		}
 	}
 	// A root grows by one level at a time.
 	root := w.blocks[w.at].value
-	for _, level := range []int{0, 2, blink.MaxLevel + 1} {
-		if _, _, err := h.Grow(root, index.Post{Level: level, Key: p.Key, Child: p.Child}, 64); !errors.Is(err, index.ErrCorrupt) {
-			t.Errorf("level %d: %v", level, err)
+	for _, x := range []struct {
+		root []byte
+		want error
+	}{{root, nil}, {root[:3], blink.ErrMalformed}, {
+		blink.Root{Addr: 64 + rootAt, Level: 1}.Append(nil), blink.ErrStructure,
+	}} {
+		edits, _, err := ed.Settle([]index.Node{{Addr: p.Child, Body: child}, {Addr: w.at, Body: x.root}}, p)
+		bad := (*index.NodeError)(nil)
+		if !errors.Is(err, x.want) || (err == nil) != (len(edits) == 2) || err != nil &&
+			(!errors.As(err, &bad) || bad.Addr != w.at) {
+			t.Errorf("a root of %x: %v, %v", x.root, edits, err)
 		}
-	}
-	if _, _, err := h.Grow(root[:3], p, 64); !errors.Is(err, index.ErrCorrupt) {
-		t.Errorf("a root that is none: %v", err)
 	}
 }
 
@@ -319,9 +330,10 @@ func TestAhead(t *testing.T) {
 				continue
 			}
 			down, n := r.IntN(2) == 0, r.IntN(6)
-			got := h.Ahead([]memory.Addr{1}, from, to, down, n)[1:]
+			got := h.Ahead([]layout.Addr{1}, from, to, down, n)[1:]
 			_, leaves := w.scan(h, from, to, down, math.MaxInt)
-			if len(got) > n || n > 0 && len(got) == 0 || len(got) > len(leaves) || !slices.Equal(got, leaves[:len(got)]) {
+			if len(got) > n || n > 0 && len(got) == 0 || len(got) > len(leaves) ||
+				!slices.Equal(got, leaves[:len(got)]) {
 				t.Fatalf("from %+v to %+v, down %v, at most %d: %v of %v", from, to, down, n, got, leaves)
 			}
 			if len(got) > 1 {
@@ -339,10 +351,13 @@ func TestDamaged(t *testing.T) {
 	w := filled(t, 40, 3)
 	p := index.PlaceOf([]byte(number(7)))
 	for a, b := range w.blocks {
-		for _, value := range [][]byte{nil, {}, b.value[:len(b.value)-1], append(slices.Clone(b.value), 0), []byte("nonsense, and some more of it")} {
+		for _, value := range [][]byte{
+			{}, b.value[:len(b.value)-1], append(slices.Clone(b.value), 0), []byte("nonsense, and some more of it"),
+		} {
 			h := w.open(nil)
-			if _, here, err := h.Follow(p, a, value); here || !errors.Is(err, index.ErrCorrupt) {
-				t.Errorf("block %v, %x: %v, %v", a, value, here, err)
+			if _, step, err := h.Follow(p, index.Node{Addr: a, Body: value}, 0); step == index.Here ||
+				!errors.Is(err, index.ErrCorrupt) {
+				t.Errorf("block %v, %x: %v, %v", a, value, step, err)
 			}
 		}
 	}
@@ -355,20 +370,35 @@ func TestDamaged(t *testing.T) {
 	}
 	ed := h.NewEditor()
 	leaf, _ := tree.Empty(64)
-	if _, err := ed.Edit(leaf[:5], nil); !errors.Is(err, blink.ErrMalformed) {
-		t.Errorf("%v", err)
+	good, bad := index.Node{Addr: 64, Body: leaf}, index.Node{Addr: 128, Body: leaf[:5]}
+	if edits, needs, err := ed.Plan([]index.Node{good, bad}, nil); !errors.Is(err, blink.ErrMalformed) ||
+		edits != nil || needs != nil {
+		t.Errorf("%v, %v, %v", edits, needs, err)
 	}
-	if _, err := ed.EditMerge(leaf, leaf[:5], 64); !errors.Is(err, blink.ErrMalformed) {
-		t.Errorf("%v", err)
+	if edits, needs, err := ed.Settle([]index.Node{bad}, index.Post{Op: index.Merge}); !errors.Is(err,
+		blink.ErrMalformed) || edits != nil || needs != nil {
+		t.Errorf("%v, %v, %v", edits, needs, err)
 	}
-	if _, err := ed.EditMerge(leaf[:5], leaf, 64); !errors.Is(err, blink.ErrMalformed) {
-		t.Errorf("%v", err)
-	}
-	if _, err := ed.EditUnpost(leaf[:5], index.Post{}); !errors.Is(err, blink.ErrMalformed) {
-		t.Errorf("%v", err)
-	}
-	if h.Low(leaf[:5]) != nil || h.Empty(leaf[:5]) || !h.Empty(leaf) {
-		t.Error("what is no node has a range, or an empty leaf is not empty")
+}
+
+// TestOtherBlock: an entry that leads to another block than the one of the record that is to be
+// unlinked, or to get another block, is damage.
+func TestOtherBlock(t *testing.T) {
+	w := filled(t, 4, 4)
+	h, key := w.handles[0], []byte(number(2))
+	leaf := w.seek(h, index.PlaceOf(key))
+	old := w.model[string(key)].Addr
+	for _, op := range []index.ChangeOp{index.Relink, index.Unlink} {
+		for _, x := range []struct {
+			old  layout.Addr
+			want error
+		}{{old, nil}, {old + layout.BlockAlign, blink.ErrStructure}} {
+			_, _, err := h.NewEditor().Plan([]index.Node{leaf},
+				[]index.Change{{Op: op, Key: key, Old: x.old, Addr: old, Class: 1}})
+			if !errors.Is(err, x.want) {
+				t.Errorf("%v of %v: %v", op, x.old, err)
+			}
+		}
 	}
 }
 
@@ -379,19 +409,20 @@ func TestLookupAllocates(t *testing.T) {
 	key := []byte(number(100))
 	w.get(h, string(key))
 	dst := make([]index.Candidate, 0, 16)
-	ahead := make([]memory.Addr, 0, 16)
+	ahead := make([]layout.Addr, 0, 16)
 	from, to := index.Bound{Key: key}, index.Bound{Key: key, After: true}
+	evidence := make([]index.Node, 1)
 	if n := testing.AllocsPerRun(100, func() {
 		p := index.PlaceOf(key)
 		hop := h.Find(p)
-		value := w.blocks[hop.Addr].value
-		if _, here, err := h.Follow(p, hop.Addr, value); !here || err != nil {
-			t.Fatal(here, err)
+		evidence[0] = index.Node{Addr: hop.Addr, Body: w.blocks[hop.Addr].value}
+		if _, step, err := h.Follow(p, evidence[0], 0); step != index.Here || err != nil {
+			t.Fatal(step, err)
 		}
-		if _, found := h.Entry(value, key); !found {
+		if len(h.Candidates(dst, key, evidence)) != 1 {
 			t.Fatal("the key is not there")
 		}
-		if list, _, more := h.Entries(dst, value, from, to, false, 8); len(list) != 1 || more {
+		if list, _, more := h.Entries(dst, evidence[0], from, to, false, 8); len(list) != 1 || more {
 			t.Fatal(list, more)
 		}
 		if list := h.Ahead(ahead, from, to, false, 8); len(list) != 1 {
@@ -399,5 +430,70 @@ func TestLookupAllocates(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestPlanNeedsLeaves: a plan needs the leaf of each key, and changes no other node that it has.
+func TestPlanNeedsLeaves(t *testing.T) {
+	w := filled(t, 12, 2)
+	h := w.handles[0]
+	key, far := []byte(number(3)), []byte(number(21))
+	changes := []index.Change{
+		{Key: key, Addr: layout.MakeAddr(9, 64), Class: 1}, {Key: far, Addr: layout.MakeAddr(9, 128), Class: 1},
+	}
+	leaf, other := w.seek(h, index.PlaceOf(key)), w.seek(h, index.PlaceOf(far))
+	if _, _, err := h.NewEditor().Plan([]index.Node{leaf, leaf}, changes[:1]); !errors.Is(err, blink.ErrStructure) {
+		t.Errorf("two leaves of one key: %v", err)
+	}
+	inner := w.seek(h, index.Place{Bound: index.Bound{Key: key}, Level: 1})
+	for _, x := range []struct {
+		have  []index.Node
+		needs []byte // the leaf of this key
+	}{
+		{nil, key}, {[]index.Node{inner}, key}, {[]index.Node{inner, other}, key}, {[]index.Node{leaf}, far},
+		{[]index.Node{other, inner, leaf}, nil},
+	} {
+		edits, needs, err := h.NewEditor().Plan(x.have, changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.needs != nil {
+			if len(edits) > 0 || len(needs) != 1 || needs[0].At != 0 || string(needs[0].Place.Key) != string(x.needs) {
+				t.Errorf("%d nodes: %v, %v", len(x.have), edits, needs)
+			}
+			continue
+		}
+		for _, e := range edits {
+			if e.At != 0 && e.At != leaf.Addr && e.At != other.Addr || e.Free {
+				t.Errorf("%+v", e)
+			}
+		}
+		if len(edits) < 2 || len(needs) > 0 {
+			t.Errorf("%v, %v", edits, needs)
+		}
+	}
+}
+
+// TestAstrayForgets: the cached nodes that have led a search to a block that is no node lead no
+// other search there.
+func TestAstrayForgets(t *testing.T) {
+	w := filled(t, 60, 2)
+	h := w.handles[0]
+	for k := range 120 {
+		w.get(h, number(k)) // so that the way to all is known
+	}
+	for k := range 120 {
+		p := index.PlaceOf([]byte(number(k)))
+		wrong := h.Find(p)
+		if !wrong.Near {
+			continue // the way was forgotten, of a key before
+		}
+		hop, step, err := h.Follow(p, index.Node{Addr: wrong.Addr}, 0)
+		if step != index.Astray || err != nil || hop.Addr != w.at {
+			t.Fatalf("key %d: %+v, %v, %v", k, hop, step, err)
+		}
+		if hop, _, err = h.Follow(p, w.read(w.at), 1); err != nil || hop.Addr == wrong.Addr {
+			t.Errorf("key %d: the next search is led to %+v, too: %v", k, hop, err)
+		}
 	}
 }

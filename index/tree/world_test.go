@@ -11,7 +11,7 @@ import (
 	"txnode/index"
 	"txnode/index/blink"
 	"txnode/index/tree"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -33,37 +33,42 @@ type block struct {
 type world struct {
 	t       testing.TB
 	g       blink.Geometry
-	at      memory.Addr // of the root's block
-	blocks  map[memory.Addr]block
+	at      layout.Addr // of the root's block
+	blocks  map[layout.Addr]block
 	past    []image // all values that inner nodes and the root have ever had
-	free    []memory.Addr
+	free    []layout.Addr
 	next    int
 	model   map[string]index.Candidate
 	handles []*tree.Tree
+	editors map[*tree.Tree]index.Editor
 	rows    int
-	alloc   func() memory.Addr               // nil: addresses in order
-	placed  func(a memory.Addr, size uint32) // called after a block has changed; may be nil
+	alloc   func() layout.Addr               // nil: addresses in order
+	placed  func(a layout.Addr, size uint32) // called after a block has changed; may be nil
 	longest int                              // blocks of one search
+	hashes  *tree.Hashes                     // nil: the keys are no hashes
 }
 
 // image is a value that a block has had.
 type image struct {
-	at    memory.Addr
+	at    layout.Addr
 	value []byte
 }
 
 func newWorld(t testing.TB, g blink.Geometry, handles int) *world {
-	w := &world{t: t, g: g, blocks: map[memory.Addr]block{}, model: map[string]index.Candidate{}}
+	w := &world{t: t, g: g, blocks: map[layout.Addr]block{}, model: map[string]index.Candidate{}}
 	w.begin(nil, handles)
 	return w
 }
 
 // begin makes an empty tree and handles.
-func (w *world) begin(s tree.Space, handles int) {
+func (w *world) begin(s index.Space, handles int) {
 	w.t.Helper()
 	node := w.block()
 	w.at = w.block()
 	leaf, root := tree.Empty(node)
+	if w.hashes != nil {
+		leaf, root = tree.EmptyHashed(node)
+	}
 	w.put(node, leaf)
 	w.put(w.at, root)
 	for range handles {
@@ -72,16 +77,19 @@ func (w *world) begin(s tree.Space, handles int) {
 }
 
 // open returns a further handle, with an empty cache.
-func (w *world) open(s tree.Space) *tree.Tree {
+func (w *world) open(s index.Space) *tree.Tree {
 	w.t.Helper()
 	h, err := tree.New(s, w.g, table, w.at)
+	if w.hashes != nil {
+		h, err = tree.NewHashed(s, *w.hashes, table, w.at)
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return h
 }
 
-func (w *world) block() memory.Addr {
+func (w *world) block() layout.Addr {
 	if n := len(w.free); n > 0 {
 		a := w.free[n-1]
 		w.free = w.free[:n-1]
@@ -91,15 +99,15 @@ func (w *world) block() memory.Addr {
 		return w.alloc()
 	}
 	w.next++
-	return memory.MakeAddr(1, uint32(w.next)*memory.BlockAlign)
+	return layout.MakeAddr(1, uint32(w.next)*layout.BlockAlign)
 }
 
 // put makes a block a node of the tree.
-func (w *world) put(a memory.Addr, value []byte) { w.set(a, block{record.Node, table, value}) }
+func (w *world) put(a layout.Addr, value []byte) { w.set(a, block{record.Node, table, value}) }
 
-func (w *world) set(a memory.Addr, b block) {
+func (w *world) set(a layout.Addr, b block) {
 	w.blocks[a] = b
-	if b.state == record.Node && b.table == table && (a == w.at || b.value[0] > 0) {
+	if b.state == record.Node && b.table == table && (a == w.at || b.value[0] > 0 || w.hashes != nil) {
 		w.past = append(w.past, image{a, b.value})
 	}
 	if w.placed != nil {
@@ -108,7 +116,7 @@ func (w *world) set(a memory.Addr, b block) {
 }
 
 // vacate gives a block back. Another table may get it, or it stays free.
-func (w *world) vacate(a memory.Addr, r *rand.Rand) {
+func (w *world) vacate(a layout.Addr, r *rand.Rand) {
 	b := w.blocks[a]
 	switch r.IntN(4) {
 	case 0:
@@ -122,49 +130,82 @@ func (w *world) vacate(a memory.Addr, r *rand.Rand) {
 }
 
 // seek reads the node that is responsible for a place, as package occ does.
-func (w *world) seek(h *tree.Tree, p index.Place) (memory.Addr, []byte) {
+func (w *world) seek(h *tree.Tree, p index.Place) index.Node {
 	w.t.Helper()
 	hop := h.Find(p)
-	var way []memory.Addr
-	for len(way) < index.AnewAfter+2*len(w.blocks)+20 { // each node once from the cached root, and once from the one that is read
+	var way []layout.Addr
+	for len(way) < 2*len(w.blocks)+36 { // each node once from the cached root, and once from the one that is read
 		way = append(way, hop.Addr)
-		p.Anew = len(way) > index.AnewAfter
-		b := w.blocks[hop.Addr]
-		if b.state != record.Node || b.table != table {
-			hop = h.Astray(p)
-			continue
-		}
-		next, here, err := h.Follow(p, hop.Addr, b.value)
+		x := w.read(hop.Addr)
+		next, step, err := h.Follow(p, x, len(way))
 		if err != nil {
 			w.t.Fatalf("%+v: %v", p, err)
 		}
-		if here {
+		if step == index.Here {
 			w.longest = max(w.longest, len(way))
-			return hop.Addr, b.value
+			return x
 		}
 		hop = next
 	}
 	w.t.Fatalf("the search for %+v does not end: %v", p, way)
-	return 0, nil
+	return index.Node{}
 }
 
-// write writes the k values that an editor has planned of a node, and returns where they are.
-func (w *world) write(h *tree.Tree, a memory.Addr, ed index.Editor, k int) []memory.Addr {
-	w.t.Helper()
-	at := []memory.Addr{a}
-	for range k - 1 {
-		at = append(at, w.block())
+// read is what a search finds at an address.
+func (w *world) read(a layout.Addr) index.Node {
+	x := index.Node{Addr: a}
+	if b := w.blocks[a]; b.state == record.Node && b.table == table {
+		x.Body = b.value
 	}
-	var posts []index.Post
-	values := make([][]byte, k)
-	for i := range k {
-		var next memory.Addr
-		if i+1 < k {
-			next = at[i+1]
+	return x
+}
+
+// plan has an editor plan something, and gives it what it needs.
+func (w *world) plan(h *tree.Tree, plan func(have []index.Node) ([]index.Edit, []index.Need, error)) []index.Edit {
+	w.t.Helper()
+	var have []index.Node
+	for {
+		edits, needs, err := plan(have)
+		if err != nil {
+			w.t.Fatal(err)
 		}
-		values[i] = ed.Append(nil, i, next)
-		if len(values[i]) != ed.Size(i) {
-			w.t.Fatalf("value %d has %d bytes, announced were %d", i, len(values[i]), ed.Size(i))
+		if len(needs) == 0 {
+			return edits
+		}
+		for _, need := range needs {
+			x := w.read(need.At)
+			if need.At == 0 {
+				x = w.seek(h, need.Place)
+			}
+			have = append(have, x)
+		}
+	}
+}
+
+// commit makes edits, and has the handle owe what follows.
+func (w *world) commit(h *tree.Tree, r *rand.Rand, ed index.Editor, edits []index.Edit) {
+	w.t.Helper()
+	var at []layout.Addr
+	for _, x := range edits {
+		if x.At == 0 {
+			if x.At = w.block(); x.Class != w.g.Class && (w.hashes == nil || x.Class != w.hashes.Leaf) {
+				w.t.Fatalf("a node of class %d, not %d", x.Class, w.g.Class)
+			}
+		}
+		at = append(at, x.At)
+	}
+	values := make([][]byte, len(edits))
+	for i, x := range edits {
+		if x.Free {
+			continue
+		}
+		values[i] = ed.Append(nil, i, at)
+		if at[i] == w.at {
+			continue
+		}
+		if w.hashes != nil && values[i][0] == 0 {
+			w.leaf(values[i])
+			continue
 		}
 		n, err := blink.Decode(values[i])
 		if err == nil {
@@ -173,35 +214,30 @@ func (w *world) write(h *tree.Tree, a memory.Addr, ed index.Editor, k int) []mem
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if i > 0 {
-			posts = append(posts, ed.Post(i, at[i]))
-		}
 	}
-	for i := range k {
+	posts := ed.Posts(nil, at)
+	for i, x := range edits {
+		if x.Free {
+			w.vacate(at[i], r)
+			continue
+		}
 		w.put(at[i], values[i])
+		h.Published(index.Node{Addr: at[i], Body: values[i]})
 	}
 	for _, p := range posts {
 		h.Owe(p)
 	}
-	return at
 }
 
-// change changes entries of one leaf: those of the keys that the leaf of the first key is responsible for.
+// change changes entries.
 func (w *world) change(h *tree.Tree, r *rand.Rand, keys ...string) {
 	w.t.Helper()
-	a, value := w.seek(h, index.PlaceOf([]byte(keys[0])))
-	n, err := blink.Decode(value)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	slices.Sort(keys)
 	var changes []index.Change
 	for _, k := range slices.Compact(keys) {
-		if n.Cover([]byte(k)) != blink.Here {
-			continue
-		}
-		c := index.Change{Op: index.Link, Key: []byte(k)}
-		if _, ok := w.model[k]; ok {
+		old, ok := w.model[k]
+		c := index.Change{Op: index.Link, Key: []byte(k), Old: old.Addr}
+		if ok {
 			c.Op = index.Unlink
 			if r.IntN(4) == 0 {
 				c.Op = index.Relink
@@ -211,17 +247,27 @@ func (w *world) change(h *tree.Tree, r *rand.Rand, keys ...string) {
 			delete(w.model, k)
 		} else {
 			w.rows++
-			c.Addr, c.Class = memory.MakeAddr(9, uint32(w.rows)*memory.BlockAlign), memory.Class(w.rows%memory.NumClasses)
+			c.Addr, c.Class = layout.MakeAddr(9, uint32(w.rows)*layout.BlockAlign),
+				layout.Class(w.rows%layout.NumClasses)
 			w.model[k] = index.Candidate{Addr: c.Addr, Class: c.Class}
 		}
 		changes = append(changes, c)
 	}
-	ed := h.NewEditor()
-	k, err := ed.Edit(value, changes)
-	if err != nil {
-		w.t.Fatal(err)
+	ed := w.editor(h)
+	w.commit(h, r, ed, w.plan(h, func(have []index.Node) ([]index.Edit, []index.Need, error) {
+		return ed.Plan(have, changes)
+	}))
+}
+
+// editor is the editor of a handle.
+func (w *world) editor(h *tree.Tree) index.Editor {
+	if w.editors == nil {
+		w.editors = map[*tree.Tree]index.Editor{}
 	}
-	w.write(h, a, ed, k)
+	if w.editors[h] == nil {
+		w.editors[h] = h.NewEditor()
+	}
+	return w.editors[h]
 }
 
 // fewer deletes the first keys from some key on.
@@ -236,77 +282,28 @@ func (w *world) fewer(h *tree.Tree, r *rand.Rand, from string, n int) {
 }
 
 // post makes one change that a handle owes. ok is false if it owes nothing.
-func (w *world) post(h *tree.Tree) (ok bool) {
+func (w *world) post(h *tree.Tree, r *rand.Rand) (ok bool) {
 	w.t.Helper()
 	p, ok := h.Owed()
-	if !ok {
-		return false
+	if ok {
+		w.settle(h, r, p)
 	}
-	child := w.blocks[p.Child]
-	if child.state != record.Node || child.table != table || !h.Due(p, child.value) {
-		return true
-	}
-	a, value := w.seek(h, index.Place{Bound: index.Bound{Key: p.Key}, Level: p.Level})
-	if a == w.at {
-		b := w.block()
-		root, node, err := h.Grow(value, p, b)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.put(b, node)
-		w.put(w.at, root)
-		h.Published(b, node)
-		h.Published(w.at, root)
-		return true
-	}
-	ed := h.NewEditor()
-	k, err := ed.EditPost(value, p)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if k > 0 {
-		for _, at := range w.write(h, a, ed, k) {
-			h.Published(at, w.blocks[at].value)
-		}
-	}
-	return true
+	return ok
 }
 
-// merge merges the node of a level that is responsible for a key into its left neighbour, if they are
-// below one parent and one node has room for both.
+// settle makes a change of structure, and returns how many blocks that changes.
+func (w *world) settle(h *tree.Tree, r *rand.Rand, p index.Post) int {
+	w.t.Helper()
+	ed := w.editor(h)
+	edits := w.plan(h, func(have []index.Node) ([]index.Edit, []index.Need, error) { return ed.Settle(have, p) })
+	w.commit(h, r, ed, edits)
+	return len(edits)
+}
+
+// merge merges the node of a level that is responsible for a key with a neighbour.
 func (w *world) merge(h *tree.Tree, r *rand.Rand, level int, key string) (done bool) {
 	w.t.Helper()
-	a, right := w.seek(h, index.Place{Bound: index.Bound{Key: []byte(key)}, Level: level})
-	if a == w.at {
-		return false
-	}
-	low := h.Low(right)
-	if len(low) == 0 {
-		return false
-	}
-	l, left := w.seek(h, index.Place{Bound: index.Bound{Key: low}, Below: true, Level: level})
-	up, parent := w.seek(h, index.Place{Bound: index.Bound{Key: low}, Level: level + 1})
-	ed := h.NewEditor()
-	if fits, err := ed.EditMerge(left, right, a); err != nil || !fits {
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		return false
-	}
-	unpost := h.NewEditor()
-	k := 0
-	if up != w.at {
-		var err error
-		if k, err = unpost.EditUnpost(parent, index.Post{Level: level + 1, Key: low, Child: a}); err != nil {
-			return false // it is the first one below its parent
-		}
-	}
-	if k > 0 {
-		w.write(h, up, unpost, k)
-	}
-	w.write(h, l, ed, 1)
-	w.vacate(a, r)
-	return true
+	return w.settle(h, r, index.Post{Op: index.Merge, Level: level, Key: []byte(key)}) > 0
 }
 
 // height is the level of the root.
@@ -325,13 +322,13 @@ func (w *world) verify() (t blink.Totals) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	read := func(a memory.Addr) ([]byte, error) {
+	read := func(a layout.Addr) ([]byte, error) {
 		if b := w.blocks[a]; b.state == record.Node && b.table == table {
 			return b.value, nil
 		}
 		return nil, fmt.Errorf("block %v is no node", a)
 	}
-	t = blink.Verify(w.g, root, read, func(memory.Addr, blink.Node) {}, func(f blink.NodeError) { w.t.Error(f) })
+	t = blink.Verify(w.g, root, read, nil, func(layout.Addr, blink.Node) {}, func(f blink.NodeError) { w.t.Error(f) })
 	if t.Entries != len(w.model) {
 		w.t.Fatalf("%d entries of %d keys", t.Entries, len(w.model))
 	}
@@ -341,25 +338,26 @@ func (w *world) verify() (t blink.Totals) {
 // get looks a key up.
 func (w *world) get(h *tree.Tree, key string) {
 	w.t.Helper()
-	_, leaf := w.seek(h, index.PlaceOf([]byte(key)))
-	got, found := h.Entry(leaf, []byte(key))
-	if want, ok := w.model[key]; found != ok || got != want {
-		w.t.Fatalf("key %x: %+v, %v; want %+v, %v", key, got, found, want, ok)
+	leaf := w.seek(h, index.PlaceOf([]byte(key)))
+	got := h.Candidates(nil, []byte(key), []index.Node{leaf})
+	if want, ok := w.model[key]; len(got) > 1 || ok != (len(got) == 1) || ok && got[0] != want {
+		w.t.Fatalf("key %x: %+v; want %+v, %v", key, got, want, ok)
 	}
 }
 
-// scan lists what is between two bounds as a scan of package occ does, `most` entries at a time, and the
-// leaves that it was read from.
-func (w *world) scan(h *tree.Tree, from, to index.Bound, down bool, most int) (list []index.Candidate, leaves []memory.Addr) {
+// scan lists what is between two bounds as a scan of package occ does, `most` entries at a time,
+// and the leaves that it was read from.
+func (w *world) scan(h *tree.Tree, from, to index.Bound, down bool, most int) (list []index.Candidate,
+	leaves []layout.Addr) {
 	w.t.Helper()
 	p := index.Place{Bound: from}
 	if down {
 		p = index.Place{Bound: to, Below: true}
 	}
 	for range len(w.blocks) + len(w.model) + 1 {
-		a, leaf := w.seek(h, p)
-		if len(leaves) == 0 || leaves[len(leaves)-1] != a {
-			leaves = append(leaves, a)
+		leaf := w.seek(h, p)
+		if len(leaves) == 0 || leaves[len(leaves)-1] != leaf.Addr {
+			leaves = append(leaves, leaf.Addr)
 		}
 		lower, upper := p.Bound, to
 		if down {
@@ -417,5 +415,5 @@ func (w *world) compare(h *tree.Tree, from, to index.Bound, down bool, most int)
 // poison has a handle cache a node, or a root, as it was once.
 func (w *world) poison(h *tree.Tree, r *rand.Rand) {
 	old := w.past[r.IntN(len(w.past))]
-	h.Published(old.at, old.value)
+	h.Published(index.Node{Addr: old.at, Body: old.value})
 }

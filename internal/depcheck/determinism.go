@@ -26,8 +26,9 @@ var seams = append([]string{"memory/catalog", "memory/embedded", "rdma/region"},
 const (
 	insteadClock  = "the data path takes time and waiting from rdma.Thread"
 	insteadRandom = "the data path draws from the seeded source of rdma.Thread"
-	insteadIO     = "the data path reaches memory through the fabric alone; I/O belongs into a fabric, memory/catalog or memory/embedded"
-	insteadGo     = "the data path runs on the coroutines of rdma.Thread and starts no goroutine"
+	insteadIO     = "the data path reaches memory through the fabric alone; I/O belongs into a fabric, " +
+		"memory/catalog or memory/embedded"
+	insteadGo = "the data path runs on the coroutines of rdma.Thread and starts no goroutine"
 )
 
 // forbiddenImports maps an import path, or a path ending in "/" for all that

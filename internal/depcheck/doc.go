@@ -9,7 +9,9 @@
 //   - [Layering]: imports go downwards only. The order is the table [Layers];
 //     a package that is in no layer is a finding too, so that a new top-level
 //     directory cannot slip in without a decision. [Restrictions] say which
-//     packages may import what is large, such as etcd's client.
+//     packages may import what is large, such as etcd's client, and which may
+//     not import what has alternatives, such as one index of several. [Debts]
+//     are the imports against these rules that there are.
 //   - [Determinism]: what lies below txn gets time, waiting, randomness and
 //     I/O from its fabric, so that it runs unchanged and repeatably under a
 //     simulator. The data path therefore names no clock, no timer, no global

@@ -36,7 +36,8 @@ func documentationOf(p *Package) []Finding {
 		findings = append(findings, Finding{File: file, Line: line, Rule: ruleDocumentation, Text: text})
 	}
 	if emptyNames[path.Base(p.Dir)] {
-		report(docPath, 1, "a package named "+path.Base(p.Dir)+" gathers what is unrelated; name it after what it is about")
+		report(docPath, 1, "a package named "+path.Base(p.Dir)+
+			" gathers what is unrelated; name it after what it is about")
 	}
 	documented := false
 	for i := range p.Files {
@@ -49,14 +50,16 @@ func documentationOf(p *Package) []Finding {
 		comment := strings.TrimSpace(f.AST.Doc.Text())
 		if path.Base(f.Path) != "doc.go" {
 			if comment != "" {
-				report(f.Path, f.line(f.AST.Doc.Pos()), "a second package comment; move it into doc.go, or put a blank line before the package clause")
+				report(f.Path, f.line(f.AST.Doc.Pos()),
+					"a second package comment; move it into doc.go, or put a blank line before the package clause")
 			}
 			continue
 		}
 		documented = true
 		switch {
 		case comment == "":
-			report(f.Path, f.line(f.AST.Package), "doc.go has no package comment; write what package "+p.Name+" is and how to use it")
+			report(f.Path, f.line(f.AST.Package), "doc.go has no package comment; write what package "+p.Name+
+				" is and how to use it")
 		case !beginsAsExpected(comment, p.Name):
 			report(f.Path, f.line(f.AST.Doc.Pos()), `the package comment must begin with "`+opening(p.Name)+` "`)
 		}

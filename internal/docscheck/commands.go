@@ -90,13 +90,17 @@ func (c *checker) makeLine(args []string) string {
 
 // valued are the flags of the go tool that may have their value in the next word.
 var valued = []string{
-	"bench", "benchtime", "blockprofile", "count", "covermode", "coverpkg", "coverprofile", "cpu", "cpuprofile", "exec", "fuzz",
-	"fuzzminimizetime", "fuzztime", "ldflags", "list", "memprofile", "mutexprofile", "o", "p", "parallel", "pgo", "run", "skip", "tags",
+	"bench", "benchtime", "blockprofile", "count", "covermode", "coverpkg", "coverprofile", "cpu",
+	"cpuprofile", "exec", "fuzz",
+	"fuzzminimizetime", "fuzztime", "ldflags", "list", "memprofile", "mutexprofile", "o", "p", "parallel", "pgo",
+	"run", "skip", "tags",
 	"timeout", "trace", "vet",
 }
 
 // switches are those that have none, and -rewrite, which test binaries have of package datadriven.
-var switches = []string{"a", "all", "benchmem", "c", "cover", "failfast", "json", "race", "rewrite", "short", "src", "u", "v", "x"}
+var switches = []string{
+	"a", "all", "benchmem", "c", "cover", "failfast", "json", "race", "rewrite", "short", "src", "u", "v", "x",
+}
 
 // standIn is a word that stands for another one.
 var standIn = regexp.MustCompile(`\b(?:DIR|MYFABRIC|NAME|PACKAGE)\b`)
@@ -170,7 +174,9 @@ func (c *checker) program(dirs, args []string) string {
 
 // patterns says which alternative of -run, -bench or -fuzz matches no test of the packages.
 func (c *checker) patterns(dirs []string, flags map[string]string) string {
-	for flag, kinds := range map[string][]string{"run": {"Test", "Fuzz", "Example"}, "bench": {"Benchmark"}, "fuzz": {"Fuzz"}} {
+	for flag, kinds := range map[string][]string{
+		"run": {"Test", "Fuzz", "Example"}, "bench": {"Benchmark"}, "fuzz": {"Fuzz"},
+	} {
 		for _, alternative := range alternatives(flags[flag]) {
 			re, err := regexp.Compile(alternative)
 			if err != nil {
@@ -237,27 +243,35 @@ func (c *checker) txnodeLine(words []string) string {
 			}
 			return "no flag --" + name
 		}
-		if name, short := strings.CutPrefix(w, "-"); short && name != "" && !flagOf(cmd, func(f *pflag.Flag) bool { return f.Shorthand == name }) {
+		if name, short := strings.CutPrefix(w, "-"); short && name != "" && !flagOf(cmd, func(f *pflag.Flag) bool {
+			return f.Shorthand == name
+		}) {
 			return "no flag -" + name
 		}
 	}
 	return ""
 }
 
-// flagAlone checks a flag between backquotes without a command, on the page where these are txnode's.
+// flagAlone checks a flag between backquotes without a command, on the page where these are
+// txnode's.
 func (c *checker) flagAlone(page string, line int, text string) {
 	flag, is := strings.CutPrefix(text, "--")
 	if !is || page != c.o.FlagsPage || c.o.Txnode == nil {
 		return
 	}
-	if name := strings.FieldsFunc(flag, func(r rune) bool { return r == ' ' || r == '=' })[0]; !anyHas(c.o.Txnode, name) {
+	if name := strings.FieldsFunc(flag, func(r rune) bool {
+		return r == ' ' ||
+			r == '='
+	})[0]; !anyHas(c.o.Txnode, name) {
 		c.report(page, line, "no command of txnode has a flag --%s", name)
 	}
 }
 
 // anyHas says whether a command, or one below it, has a flag.
 func anyHas(cmd *cobra.Command, name string) bool {
-	return cmd.Flags().Lookup(name) != nil || slices.ContainsFunc(cmd.Commands(), func(c *cobra.Command) bool { return anyHas(c, name) })
+	return cmd.Flags().Lookup(name) != nil || slices.ContainsFunc(cmd.Commands(), func(c *cobra.Command) bool {
+		return anyHas(c, name)
+	})
 }
 
 func flagOf(cmd *cobra.Command, is func(f *pflag.Flag) bool) bool {

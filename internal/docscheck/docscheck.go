@@ -29,8 +29,8 @@ type Options struct {
 	FlagsPage string
 }
 
-// Check reads the pages below the root of fsys, and returns what is wrong with them in order of file
-// and line. An error says that the tree could not be read.
+// Check reads the pages below the root of fsys, and returns what is wrong with them in order of
+// file and line. An error says that the tree could not be read.
 func Check(fsys fs.FS, o Options) ([]Finding, error) {
 	t, err := load(fsys)
 	if err != nil {

@@ -51,7 +51,8 @@ func TestOperateNamesAll(t *testing.T) {
 	}
 }
 
-// TestOperationsNamesFlags: the pages about clusters and daemons name every flag of the daemon, and of what sets clusters up.
+// TestOperationsNamesFlags: the pages about clusters and daemons name every flag of the daemon, and
+// of what sets clusters up.
 func TestOperationsNamesFlags(t *testing.T) {
 	var page []byte
 	for _, name := range []string{"operations.md", "daemons.md", "status.md", "deadlines.md"} {
@@ -68,13 +69,15 @@ func TestOperationsNamesFlags(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !regexp.MustCompile(`--` + f.Name + `\b`).Match(page) {
-				t.Errorf("docs/operations.md, docs/daemons.md, docs/status.md and docs/deadlines.md do not name --%s of %s", f.Name, cmd.CommandPath())
+				t.Errorf("docs/operations.md, docs/daemons.md, docs/status.md and docs/deadlines.md do not "+
+					"name --%s of %s", f.Name, cmd.CommandPath())
 			}
 		})
 	}
 }
 
-// TestEngineLines: README says how many lines the packages have that a program with package txn contains, to a thousand.
+// TestEngineLines: README says how many lines the packages have that a program with package txn
+// contains, to a thousand.
 func TestEngineLines(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
 	packages, err := depcheck.Load(root)
@@ -91,7 +94,8 @@ func TestEngineLines(t *testing.T) {
 			}
 			lines += bytes.Count(text, []byte("\n"))
 			for _, spec := range f.AST.Imports {
-				if dir, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "txnode/"); ours && !slices.Contains(todo, dir) {
+				if dir, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "txnode/"); ours &&
+					!slices.Contains(todo, dir) {
 					todo = append(todo, dir)
 				}
 			}
@@ -134,7 +138,8 @@ func TestRepositoryIsLookedAt(t *testing.T) {
 		}
 	}
 	if len(tree.pages) < 15 || len(tree.tests) < 500 || len(tree.targets) < 10 {
-		t.Errorf("%d pages, %d tests and %d targets were found: the walk is broken", len(tree.pages), len(tree.tests), len(tree.targets))
+		t.Errorf("%d pages, %d tests and %d targets were found: the walk is broken",
+			len(tree.pages), len(tree.tests), len(tree.targets))
 	}
 }
 
@@ -165,13 +170,14 @@ func program() *cobra.Command {
 func check(t *testing.T, pages map[string]string) {
 	t.Helper()
 	files := map[string]string{
-		"Makefile":         "SEEDS ?= 1\nGO := go\n\nrace: ## it\n\tgo test\n\ntest-full:\n",
-		"log/ring.go":      "package log\n",
-		"log/ring_test.go": "package log\n\nvar _ = flag.Int(\"seeds\", 1, \"\")\n\nfunc TestRing(t *testing.T) {}\n\nfunc TestRingIsFull(t *testing.T) {}\n\nfunc FuzzRing(f *testing.F) {}\n",
-		"log/sub/a.go":     "package sub\n",
-		"tool/main.go":     "package main\n\nvar _ = flag.Bool(\"only\", false, \"\")\n",
-		"bin/x.md":         "[not ours](nowhere.md)\n",
-		"testdata/x.md":    "[not ours](nowhere.md)\n",
+		"Makefile":    "SEEDS ?= 1\nGO := go\n\nrace: ## it\n\tgo test\n\ntest-full:\n",
+		"log/ring.go": "package log\n",
+		"log/ring_test.go": "package log\n\nvar _ = flag.Int(\"seeds\", 1, \"\")\n\nfunc TestRing(t *testing.T) {}\n" +
+			"\nfunc TestRingIsFull(t *testing.T) {}\n\nfunc FuzzRing(f *testing.F) {}\n",
+		"log/sub/a.go":  "package sub\n",
+		"tool/main.go":  "package main\n\nvar _ = flag.Bool(\"only\", false, \"\")\n",
+		"bin/x.md":      "[not ours](nowhere.md)\n",
+		"testdata/x.md": "[not ours](nowhere.md)\n",
 	}
 	if pages["README.md"] == "" {
 		files["README.md"] = "[pages](docs/README.md)\n"
@@ -210,26 +216,30 @@ func check(t *testing.T, pages map[string]string) {
 
 func TestLinks(t *testing.T) {
 	check(t, map[string]string{
-		"README.md": "# A tool\n\n[a](docs/a.md) [part](docs/a.md#2-how-it-works) [here](#a-tool) [out](https://example.org/x)\n" +
+		"README.md": "# A tool\n\n[a](docs/a.md) [part](docs/a.md#2-how-it-works) [here](#a-tool) " +
+			"[out](https://example.org/x)\n" +
 			"[gone](docs/b.md) // want leads to docs/b.md\n" +
 			"[part](docs/a.md#2) // want no heading is called #2\n" +
 			"[here](#tool) // want no heading is called #tool\n" +
 			"```\n[in code](docs/none.md)\n```\n" +
 			"| [in a table](docs/none.md) | // want leads to docs/none.md\n",
-		"docs/a.md":      "# A\n\n## 2. How *it* works\n\n[up](../README.md) and [dir](../log)\n[up](README.md) // want leads to docs/README.md\n[b](c.md)\n",
+		"docs/a.md": "# A\n\n## 2. How *it* works\n\n[up](../README.md) and [dir](../log)\n" +
+			"[up](README.md) // want leads to docs/README.md\n[b](c.md)\n",
 		"docs/c.md":      "reached\n",
 		"docs/lonely.md": "// want no link leads here\n[itself](lonely.md)\n",
 	})
 }
 
 func TestNames(t *testing.T) {
-	check(t, map[string]string{"docs/README.md": "`log/ring.go`, `log`, `log.Ring`, `log/sub.Thing`, `log/NAME.go`, `and/or`, `bin/tool` and `1/2`\n" +
-		"`log/rings.go` // want there is no log/rings.go\n" +
-		"`go test ./log -run 'TestRing|FuzzR'`, TestRingIsFull, a Testament\n" +
-		"TestRings // want no test is called\n" +
-		"`FuzzNothing` // want no test is called\n" +
-		"\n    TestNone // want no test is called\n\n" +
-		"```\n`log/none.go` TestNone\n```\n"})
+	check(t,
+		map[string]string{"docs/README.md": "`log/ring.go`, `log`, `log.Ring`, `log/sub.Thing`, `log/NAME.go`, " +
+			"`and/or`, `bin/tool` and `1/2`\n" +
+			"`log/rings.go` // want there is no log/rings.go\n" +
+			"`go test ./log -run 'TestRing|FuzzR'`, TestRingIsFull, a Testament\n" +
+			"TestRings // want no test is called\n" +
+			"`FuzzNothing` // want no test is called\n" +
+			"\n    TestNone // want no test is called\n\n" +
+			"```\n`log/none.go` TestNone\n```\n"})
 }
 
 func TestCommands(t *testing.T) {
@@ -247,10 +257,12 @@ func TestCommands(t *testing.T) {
 			"`go test ./log -fuzz FuzzRing`, `cd log && go test . -run FuzzRing`\n" +
 			"`cd log && go test -run Fuzzy` // want nothing for -run Fuzzy\n" +
 			"`go test ./log -seed 3` // want has a flag -seed\n" +
-			"`go run ./tool --only`, `go doc txnode/log`, `go mod tidy`, `go run .`,\n`go test ./...`, `go test ./PACKAGE -golden`, `go test ./log -rewrite -args -golden`\n" +
+			"`go run ./tool --only`, `go doc txnode/log`, `go mod tidy`, `go run .`,\n" +
+			"`go test ./...`, `go test ./PACKAGE -golden`, `go test ./log -rewrite -args -golden`\n" +
 			"`go run ./tool --lonely` // want has no flag --lonely\n" +
 			"`go doc txnode/logs` // want no package txnode/logs\n" +
-			"`txnode bench smallbank --threads 2 -o json`, `txnode help bench smallbank`,\n`bin/txnode check DIR --repair`\n" +
+			"`txnode bench smallbank --threads 2 -o json`, `txnode help bench smallbank`,\n" +
+			"`bin/txnode check DIR --repair`\n" +
 			"`txnode sweep` // want no such command\n" +
 			"`txnode bench forget` // want no such command\n" +
 			"| `txnode bench smallbank --thread 2` | // want no flag --thread\n" +
@@ -274,9 +286,11 @@ func TestSpans(t *testing.T) {
 func TestShape(t *testing.T) {
 	fill := strings.Repeat("x", 99)
 	check(t, map[string]string{
-		"README.md":      "[pages](docs/README.md) // want the page has\n" + strings.Repeat("a line\n", 10<<10/7),
-		"docs/README.md": "[big](big.md)\nä" + fill + "\n" + fill + "xy // want columns, 100 are the limit\n" + fill + " https://example.org\n\n<!-- " + fill + " -->\n\n    " + fill + "\n\n| " + fill + " |\n\n```\n" + fill + "xx\n```\n",
-		"docs/big.md":    "// want the page has\n" + strings.Repeat("a line\n", 16<<10/7),
+		"README.md": "[pages](docs/README.md) // want the page has\n" + strings.Repeat("a line\n", 10<<10/7),
+		"docs/README.md": "[big](big.md)\nä" + fill + "\n" + fill + "xy // want columns, 100 are the limit\n" + fill +
+			" https://example.org\n\n<!-- " + fill + " -->\n\n    " + fill + "\n\n| " + fill + " |\n\n```\n" + fill +
+			"xx\n```\n",
+		"docs/big.md": "// want the page has\n" + strings.Repeat("a line\n", 16<<10/7),
 	})
 }
 

@@ -20,14 +20,17 @@ func (c *checker) shape(name, text string) {
 		limit = maxReadme
 	}
 	if len(text) > limit {
-		c.report(name, 1, "the page has %d bytes, %d are the limit: it answers more than one question, so cut it in two", len(text), limit)
+		c.report(name, 1,
+			"the page has %d bytes, %d are the limit: it answers more than one question, so cut it in two",
+			len(text), limit)
 	}
 	for _, p := range parse(text) {
 		if p.kind != prose {
 			continue
 		}
 		for i, l := range p.lines {
-			if n := utf8.RuneCountInString(l); n > maxColumns && !strings.Contains(l, "://") && !strings.HasPrefix(l, "<!--") {
+			if n := utf8.RuneCountInString(l); n > maxColumns && !strings.Contains(l, "://") &&
+				!strings.HasPrefix(l, "<!--") {
 				c.report(name, p.first+i, "the line has %d columns, %d are the limit: wrap it", n, maxColumns)
 			}
 		}

@@ -33,7 +33,8 @@ type tree struct {
 // A testFunc is a test, benchmark, fuzz test or example.
 type testFunc struct{ dir, name string }
 
-// load reads a source tree. What tools make (bin), and what the go tool leaves out, is not looked at.
+// load reads a source tree. What tools make (bin), and what the go tool leaves out, is not looked
+// at.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{
 		fsys: fsys, tops: map[string]bool{}, text: map[string]string{}, heads: map[string]map[string]bool{},

@@ -47,15 +47,18 @@ func TestRepeatAllocatesNothing(t *testing.T) {
 	}
 }
 
-// interruptible are the calls whose manual pages list EINTR, or that wait for a file system which may return it.
+// interruptible are the calls whose manual pages list EINTR, or that wait for a file system
+// which may return it.
 var interruptible = []string{
 	"Open", "Openat", "Creat", "Fallocate", "Ftruncate", "Truncate", "Flock", "FcntlFlock", "Msync", "Madvise", "Mlock",
-	"Fsync", "Fdatasync", "SyncFileRange", "Syncfs", "Read", "Write", "Pread", "Pwrite", "Preadv", "Pwritev", "Sendfile",
+	"Fsync", "Fdatasync", "SyncFileRange", "Syncfs", "Read", "Write", "Pread", "Pwrite", "Preadv",
+	"Pwritev", "Sendfile",
 	"CopyFileRange", "Splice", "Wait4", "Poll", "Ppoll", "Select", "EpollWait", "Connect", "Accept", "Accept4",
 	"Recvfrom", "Recvmsg", "Sendto", "SendmsgN", "Fstatfs", "Statfs", "Getrandom",
 }
 
-// TestEveryCallIsRepeated reads the product: a call that a signal can interrupt stands within Repeat.
+// TestEveryCallIsRepeated reads the product: a call that a signal can interrupt stands within
+// Repeat.
 func TestEveryCallIsRepeated(t *testing.T) {
 	packages, err := depcheck.Load(os.DirFS("../.."))
 	if err != nil {
@@ -81,8 +84,8 @@ func TestEveryCallIsRepeated(t *testing.T) {
 	}
 }
 
-// calls finds the interruptible calls of a package. Tests replace some, so a variable may stand for one:
-// var msync = unix.Msync.
+// calls finds the interruptible calls of a package. Tests replace some, so a variable may stand for
+// one: var msync = unix.Msync.
 type calls struct{ aliases map[string]string }
 
 func (c *calls) alias(f *ast.File) {
@@ -98,7 +101,8 @@ func (c *calls) alias(f *ast.File) {
 	})
 }
 
-// bare returns the interruptible calls of a file that do not stand within Repeat, and counts all of them.
+// bare returns the interruptible calls of a file that do not stand within Repeat, and
+// counts all of them.
 func (c *calls) bare(f *ast.File, found *int) (bare []string) {
 	var walk func(n ast.Node, repeated bool)
 	walk = func(n ast.Node, repeated bool) {

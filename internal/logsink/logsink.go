@@ -17,13 +17,14 @@ const (
 	maxKinds  = 256 // kinds that are counted apart
 )
 
-// LeftOut is the message of the line that tells how many lines of a kind were left out: fields "lines" and "of".
+// LeftOut is the message of the line that tells how many lines of a kind were left out:
+// fields "lines" and "of".
 const LeftOut = "lines of the log were left out: there were too many, or they could not be written"
 
 // Sink takes the lines of a log for a core. Its methods are safe for concurrent use.
 //
-// It has a goroutine only while there is something to write, or to tell. A core that never returns keeps that goroutine, and
-// nothing else.
+// It has a goroutine only while there is something to write, or to tell. A core that never returns
+// keeps that goroutine, and nothing else.
 type Sink struct {
 	core zapcore.Core // which tells what was left out
 
@@ -56,8 +57,8 @@ type line struct {
 	fields []zapcore.Field
 }
 
-// New makes a logger that writes to what l writes to, and its sink. Fields must not change once they were logged. A line above
-// zap.ErrorLevel is waited for, for a second at most.
+// New makes a logger that writes to what l writes to, and its sink. Fields must not change once
+// they were logged. A line above zap.ErrorLevel is waited for, for a second at most.
 func New(l *zap.Logger) (*zap.Logger, *Sink) {
 	s := &Sink{kinds: map[kind]*count{}, wake: make(chan struct{}, 1)}
 	l = l.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
@@ -67,7 +68,8 @@ func New(l *zap.Logger) (*zap.Logger, *Sink) {
 	return l, s
 }
 
-// Flush waits until all lines are written, and what was left out is told, for at most a duration. It reports whether they are.
+// Flush waits until all lines are written, and what was left out is told, for at most a duration.
+// It reports whether they are.
 func (s *Sink) Flush(most time.Duration) bool {
 	s.mu.Lock()
 	done := s.done
@@ -179,8 +181,8 @@ func (s *Sink) run() {
 	}
 }
 
-// next is what to write now: a line that tells of others, or the oldest of the queue. If there is nothing, it tells for how long there is
-// none, 0: until a line comes. s.mu is held.
+// next is what to write now: a line that tells of others, or the oldest of the queue. If there is
+// nothing, it tells for how long there is none, 0: until a line comes. s.mu is held.
 func (s *Sink) next(now time.Time) (x line, wait time.Duration, ok bool) {
 	if s.untold > 0 && !s.failing {
 		for k, c := range s.kinds {
@@ -210,7 +212,10 @@ func (s *Sink) tell(k kind, c *count, now time.Time) line {
 	n := c.left
 	c.left, c.since, c.lines = 0, now, 0
 	s.untold--
-	return line{s.core, zapcore.Entry{Level: k.level, Time: now, Message: LeftOut}, []zapcore.Field{zap.Int("lines", n), zap.String("of", k.message)}}
+	return line{
+		s.core, zapcore.Entry{Level: k.level, Time: now, Message: LeftOut},
+		[]zapcore.Field{zap.Int("lines", n), zap.String("of", k.message)},
+	}
 }
 
 // lost counts a line that could not be written; s.mu is held.

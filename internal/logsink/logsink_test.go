@@ -67,8 +67,8 @@ func logTo(o *output) (*zap.Logger, *logsink.Sink) {
 	return logsink.New(zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(c), zapcore.AddSync(o), zap.InfoLevel)))
 }
 
-// TestFloodIsCounted: of a kind of lines there are a few in each second, the others are counted, and the count is told when the second
-// is over, without another line. Other kinds are as before.
+// TestFloodIsCounted: of a kind of lines there are a few in each second, the others are counted,
+// and the count is told when the second is over, without another line. Other kinds are as before.
 func TestFloodIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
@@ -98,8 +98,8 @@ func TestFloodIsCounted(t *testing.T) {
 	})
 }
 
-// TestBlockedOutput: a writer that nobody reads holds up no logging, not even Flush, however long it is so. All lines are written or told to be left out once it
-// is read.
+// TestBlockedOutput: a writer that nobody reads holds up no logging, not even Flush, however long
+// it is so. All lines are written or told to be left out once it is read.
 func TestBlockedOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := output{gate: make(chan struct{})}
@@ -130,7 +130,8 @@ func TestBlockedOutput(t *testing.T) {
 	})
 }
 
-// TestFailingOutput: lines that could not be written are counted, and told with the next one that can.
+// TestFailingOutput: lines that could not be written are counted, and told with the next one that
+// can.
 func TestFailingOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := output{err: errors.New("no space left on device")}
@@ -156,12 +157,14 @@ type named struct{ name string }
 
 func (n *named) String() string { return n.name }
 
-// TestFieldsAreOfTheMoment: a line says what was so when it was logged, however late it is written, and a nil Stringer ends nothing.
+// TestFieldsAreOfTheMoment: a line says what was so when it was logged, however late it is written,
+// and a nil Stringer ends nothing.
 func TestFieldsAreOfTheMoment(t *testing.T) {
 	o := output{gate: make(chan struct{})}
 	l, sink := logTo(&o)
 	who, key := &named{"before"}, []byte("before")
-	l.With(zap.Stringer("with", who)).Info("m", zap.Stringer("who", who), zap.ByteString("key", key), zap.Stringer("none", (*named)(nil)))
+	l.With(zap.Stringer("with", who)).Info("m", zap.Stringer("who", who), zap.ByteString("key", key),
+		zap.Stringer("none", (*named)(nil)))
 	who.name = "after"
 	copy(key, "after!")
 	close(o.gate)
@@ -169,7 +172,8 @@ func TestFieldsAreOfTheMoment(t *testing.T) {
 		t.Fatalf("lines: %v", o.lines)
 	}
 	m := o.lines[0]
-	if m["with"] != "before" || m["who"] != "before" || m["key"] != "before" || !strings.Contains(fmt.Sprint(m["none"]), "panicked") {
+	if m["with"] != "before" || m["who"] != "before" || m["key"] != "before" ||
+		!strings.Contains(fmt.Sprint(m["none"]), "panicked") {
 		t.Errorf("%v", m)
 	}
 }

@@ -40,7 +40,8 @@ func TestWriteText(t *testing.T) {
 		{"One.\nTwo.\n", "\nOne. Two.\n"},
 		{"* A note.\n", "\n\\* A note.\n"},
 		{"One.\n* A note.\n", "\nOne.\n\n\\* A note.\n"},
-		{long, "\n" + strings.TrimSpace(strings.Repeat("word ", 20)) + "\n" + strings.TrimSpace(strings.Repeat("word ", 5)) + "\n"},
+		{long, "\n" + strings.TrimSpace(strings.Repeat("word ", 20)) + "\n" +
+			strings.TrimSpace(strings.Repeat("word ", 5)) + "\n"},
 	} {
 		var out strings.Builder
 		if err := mdtable.WriteText(&out, c.text); err != nil {

@@ -172,7 +172,8 @@ func Diff(path, from, to string) (f File, ok bool) {
 	return f, len(f.Hunks) > 0
 }
 
-// script is the lines of both texts in order, as those of a hunk: the fewest changes, removals first.
+// script is the lines of both texts in order, as those of a hunk: the fewest changes, removals
+// first.
 func script(a, b []string) []string {
 	var head, tail []string
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {

@@ -59,7 +59,8 @@ func Parse(name, text string) (Mutation, error) {
 	m := Mutation{Name: name}
 	head, diff, _ := strings.Cut("\n"+text, "\n--- ")
 	if m.Breaks = strings.Join(strings.Fields(head), " "); m.Breaks == "" {
-		return m, fmt.Errorf("mutant: %s: the sentence is missing: write above the diff what the mutation does wrong", m.File())
+		return m, fmt.Errorf("mutant: %s: the sentence is missing: write above the diff what the mutation does wrong",
+			m.File())
 	}
 	var err error
 	if m.Files, err = parseDiff("--- " + diff); err != nil {
@@ -123,6 +124,7 @@ type RejectError struct {
 }
 
 func (e *RejectError) Error() string {
-	return fmt.Sprintf("%s does not apply to %s: the hunk of line %d finds its lines nowhere, or at several places:\n%s",
+	return fmt.Sprintf("%s does not apply to %s: the hunk of line %d finds its lines nowhere, or at several places:\n"+
+		"%s",
 		e.Patch, e.File, e.Hunk.Line, strings.Join(e.Hunk.Lines, "\n"))
 }

@@ -23,8 +23,8 @@ func all(t *testing.T) []mutant.Mutation {
 	return all
 }
 
-// TestPatchesApply: each patch applies to the engine as it is, and changes something in files of the
-// engine, not of tests.
+// TestPatchesApply: each patch applies to the engine as it is, and changes something in files of
+// the engine, not of tests.
 func TestPatchesApply(t *testing.T) {
 	for _, m := range all(t) {
 		changed, err := m.Apply(root)
@@ -33,7 +33,8 @@ func TestPatchesApply(t *testing.T) {
 			continue
 		}
 		for path, text := range changed {
-			if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/mutant/") {
+			if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+				strings.HasPrefix(path, "internal/mutant/") {
 				t.Errorf("%s changes %s, which is no part of the engine", m.File(), path)
 			}
 			if text == read(t, root, path) {
@@ -101,7 +102,9 @@ func TestCatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := first.FindStringSubmatch(line)
-		if name == nil || !slices.ContainsFunc(tests, func(f string) bool { return strings.Contains(read(t, f), "func "+name[1]+"(t ") }) {
+		if name == nil || !slices.ContainsFunc(tests, func(f string) bool {
+			return strings.Contains(read(t, f), "func "+name[1]+"(t ")
+		}) {
 			t.Errorf("no such test in %s: %s", words[1], line)
 		}
 	}
@@ -141,7 +144,8 @@ func mutate(t *testing.T, replacements ...string) mutant.File {
 
 // TestDiff: a diff is what git apply takes, and gives the text that it was made from.
 func TestDiff(t *testing.T) {
-	f := mutate(t, "\tlog()\n\tinstall()\n", "\tinstall()\n\tlog()\n", "func release() {}", "func release() { panic(1) }")
+	f := mutate(t, "\tlog()\n\tinstall()\n", "\tinstall()\n\tlog()\n", "func release() {}",
+		"func release() { panic(1) }")
 	m := mutant.Mutation{Name: "late-log", Breaks: "The log comes late.", Files: []mutant.File{f}}
 	want := `The log comes late.
 
@@ -178,11 +182,16 @@ func TestApply(t *testing.T) {
 		want  string // "": rejected
 		patch mutant.File
 	}{
-		"as it was":        {engine, 0, "abort() {\n\trelease()\n\tundo()\n}", abort},
-		"further down":     {"// One more line.\n" + engine, 0, "abort() {\n\trelease()\n\tundo()\n}", abort},
-		"further up":       {strings.Replace(engine, "\tinstall()\n", "", 1), 0, "abort() {\n\trelease()\n\tundo()\n}", abort},
-		"changed context":  {strings.Replace(engine, "func abort()", "func giveUp()", 1), 0, "", abort},
-		"fuzzy":            {strings.Replace(engine, "func abort()", "func giveUp()", 1), 3, "giveUp() {\n\trelease()\n\tundo()\n}", abort},
+		"as it was":    {engine, 0, "abort() {\n\trelease()\n\tundo()\n}", abort},
+		"further down": {"// One more line.\n" + engine, 0, "abort() {\n\trelease()\n\tundo()\n}", abort},
+		"further up": {
+			strings.Replace(engine, "\tinstall()\n", "", 1), 0, "abort() {\n\trelease()\n\tundo()\n}", abort,
+		},
+		"changed context": {strings.Replace(engine, "func abort()", "func giveUp()", 1), 0, "", abort},
+		"fuzzy": {
+			strings.Replace(engine, "func abort()", "func giveUp()", 1), 3,
+			"giveUp() {\n\trelease()\n\tundo()\n}", abort,
+		},
 		"changed lines":    {strings.Replace(engine, "undo()", "undoAll()", 1), 3, "", abort},
 		"at two places":    {"// Shifted.\n" + engine + engine, 0, "", abort},
 		"fuzzy, ambiguous": {"// Shifted.\n" + engine + engine, 3, "", abort},
@@ -226,14 +235,15 @@ func TestParseRefuses(t *testing.T) {
 		"Breaks.\n\n--- a/x.go\n+++ b/x.go\n@@ -1,1 +1,1 @@\n a\n": "changes nothing",
 		"Breaks.\n\n--- a/x.go\n+++ b/x.go\n@@ what @@\n a\n":      "@@ what @@",
 	} {
-		if _, err := mutant.Parse("name", text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "name.patch") {
+		if _, err := mutant.Parse("name", text); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "name.patch") {
 			t.Errorf("%q: %v, not %q", text, err, want)
 		}
 	}
 }
 
-// TestDiffOfAnything: for texts of few different lines, where many places look alike, a diff applies to
-// where it came from, and gives where it leads.
+// TestDiffOfAnything: for texts of few different lines, where many places look alike, a diff
+// applies to where it came from, and gives where it leads.
 func TestDiffOfAnything(t *testing.T) {
 	texts := map[string]bool{}
 	for n := 1; n < 3*3*3*3*3*3; n++ {

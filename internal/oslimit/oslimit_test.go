@@ -16,7 +16,8 @@ import (
 func TestExplain(t *testing.T) {
 	err := oslimit.Explain(&os.PathError{Op: "truncate", Path: "f", Err: unix.EFBIG})
 	again := oslimit.Explain(fmt.Errorf("blade 0: %w", err))
-	if !errors.Is(again, unix.EFBIG) || strings.Count(again.Error(), "ulimit -f") != 1 || !strings.HasPrefix(again.Error(), "blade 0: truncate f: file too large") {
+	if !errors.Is(again, unix.EFBIG) || strings.Count(again.Error(), "ulimit -f") != 1 ||
+		!strings.HasPrefix(again.Error(), "blade 0: truncate f: file too large") {
 		t.Error(again)
 	}
 	if err := oslimit.Explain(unix.EIO); !errors.Is(err, unix.EIO) || err.Error() != unix.EIO.Error() {

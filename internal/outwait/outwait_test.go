@@ -8,8 +8,9 @@ import (
 	"txnode/internal/outwait"
 )
 
-// TestAwait: a call whose context ends returns while what it waits for does not, which goes on and is concluded; one whose context has ended
-// begins nothing; one without an end has its answer, whatever that is.
+// TestAwait: a call whose context ends returns while what it waits for does not, which goes on
+// and is concluded; one whose context has ended begins nothing; one without an end has its
+// answer, whatever that is.
 func TestAwait(t *testing.T) {
 	answer := errors.New("answer")
 	over := make(chan error, 1)
@@ -45,7 +46,8 @@ func TestAwait(t *testing.T) {
 		t.Error("a channel that is closed outlives a context")
 	}
 
-	if err := outwait.Await(ctx, func() error { t.Error("it was begun"); return nil }, conclude); !errors.Is(err, outwait.ErrLeft) {
+	if err := outwait.Await(ctx, func() error { t.Error("it was begun"); return nil },
+		conclude); !errors.Is(err, outwait.ErrLeft) {
 		t.Errorf("ended before: %v", err)
 	}
 }

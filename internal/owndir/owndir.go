@@ -19,9 +19,11 @@ const (
 // ErrOthers means that a directory or a file is in other users' hands.
 var ErrOthers = errors.New("it is not safe from other users")
 
-// Dir makes a directory, with those above that are missing, or takes one that there is. Files in it whose names match one of the patterns (see
-// path/filepath.Match) are those of the program. tightened: others had rights to the directory or to
-// these files, and have none any more. A directory that has files of other programs alone loses the rights of others to write, and keeps those to read.
+// Dir makes a directory, with those above that are missing, or takes one that there is. Files in
+// it whose names match one of the patterns (see path/filepath.Match) are those of the program.
+// tightened: others had rights to the directory or to these files, and have none any more. A
+// directory that has files of other programs alone loses the rights of others to write, and
+// keeps those to read.
 //
 // Errors that match ErrOthers say what is of another user, or a link, and what to do.
 func Dir(dir string, patterns ...string) (tightened bool, err error) {
@@ -34,7 +36,8 @@ func Dir(dir string, patterns ...string) (tightened bool, err error) {
 	}
 	me := uint32(os.Geteuid())
 	if owner := ownerOf(st); owner != me && (me == 0 || st.Mode().Perm()&0o002 != 0) {
-		return false, fmt.Errorf("%w: %s belongs to user %d, and this is user %d: run as the user of the directory, or take one of your own", ErrOthers, dir, owner, me)
+		return false, fmt.Errorf("%w: %s belongs to user %d, and this is user %d: run as the user of the directory, "+
+			"or take one of your own", ErrOthers, dir, owner, me)
 	}
 	all, err := os.ReadDir(dir)
 	if err != nil {
@@ -64,7 +67,8 @@ func Dir(dir string, patterns ...string) (tightened bool, err error) {
 		case st.Mode()&fs.ModeSymlink != 0:
 			return tightened, fmt.Errorf("%w: %s is a link: put the file itself there", ErrOthers, path)
 		case owner != me && owner != 0:
-			return tightened, fmt.Errorf("%w: %s belongs to user %d, and this is user %d: have it belong to this user (chown), or take another directory", ErrOthers, path, owner, me)
+			return tightened, fmt.Errorf("%w: %s belongs to user %d, and this is user %d: have it belong to this "+
+				"user (chown), or take another directory", ErrOthers, path, owner, me)
 		case st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 && owner == me:
 			if err := os.Chmod(path, st.Mode().Perm()&^0o077); err != nil {
 				return tightened, err
@@ -75,8 +79,9 @@ func Dir(dir string, patterns ...string) (tightened bool, err error) {
 	return tightened, nil
 }
 
-// Check looks whether a directory is there that is of one of the users, by number, and that others cannot write to. It changes nothing. No users: this
-// one and root. A link to a directory must be theirs, too. Its errors are those of Dir.
+// Check looks whether a directory is there that is of one of the users, by number, and that others
+// cannot write to. It changes nothing. No users: this one and root. A link to a directory must be
+// theirs, too. Its errors are those of Dir.
 func Check(dir string, users ...uint32) (fs.FileInfo, error) {
 	if users == nil {
 		users = []uint32{uint32(os.Geteuid()), 0}
@@ -94,7 +99,8 @@ func Check(dir string, users ...uint32) (fs.FileInfo, error) {
 	}
 	for _, x := range []fs.FileInfo{l, st} {
 		if owner := ownerOf(x); !slices.Contains(users, owner) {
-			return nil, fmt.Errorf("%w: %s belongs to user %d, and this is user %d: run as the user of the directory, or take one of your own", ErrOthers, dir, owner, os.Geteuid())
+			return nil, fmt.Errorf("%w: %s belongs to user %d, and this is user %d: run as the user of the "+
+				"directory, or take one of your own", ErrOthers, dir, owner, os.Geteuid())
 		}
 	}
 	if ownerOf(st) != uint32(os.Geteuid()) && st.Mode().Perm()&0o002 != 0 {

@@ -36,8 +36,8 @@ func directory(t *testing.T, dirMode fs.FileMode, files map[string]fs.FileMode) 
 	return dir
 }
 
-// TestDir: a directory is made for this user alone. One with wider modes gets that, once, and so do the program's files in it. Among files of other programs
-// others keep what they can read.
+// TestDir: a directory is made for this user alone. One with wider modes gets that, once, and so do
+// the program's files in it. Among files of other programs others keep what they can read.
 func TestDir(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "a", "b")
 	if tightened, err := owndir.Dir(fresh, "*.db"); err != nil || tightened || mode(t, fresh) != 0o700 {
@@ -49,11 +49,24 @@ func TestDir(t *testing.T) {
 		files, want map[string]fs.FileMode // "": the directory
 		tightened   bool
 	}{
-		{"with files", 0o755, map[string]fs.FileMode{"a.db": 0o644, "other": 0o644}, map[string]fs.FileMode{"": 0o700, "a.db": 0o600, "other": 0o644}, true},
-		{"with a file", 0o700, map[string]fs.FileMode{"a.db": 0o640}, map[string]fs.FileMode{"": 0o700, "a.db": 0o600}, true},
+		{
+			"with files", 0o755, map[string]fs.FileMode{"a.db": 0o644, "other": 0o644},
+			map[string]fs.FileMode{"": 0o700, "a.db": 0o600, "other": 0o644}, true,
+		},
+		{
+			"with a file", 0o700, map[string]fs.FileMode{"a.db": 0o640},
+			map[string]fs.FileMode{"": 0o700, "a.db": 0o600},
+			true,
+		},
 		{"empty", 0o777, nil, map[string]fs.FileMode{"": 0o700}, true},
-		{"of another program", 0o775, map[string]fs.FileMode{"other": 0o644}, map[string]fs.FileMode{"": 0o755, "other": 0o644}, true},
-		{"tight", 0o700, map[string]fs.FileMode{"a.db": 0o600}, map[string]fs.FileMode{"": 0o700, "a.db": 0o600}, false},
+		{
+			"of another program", 0o775, map[string]fs.FileMode{"other": 0o644},
+			map[string]fs.FileMode{"": 0o755, "other": 0o644}, true,
+		},
+		{
+			"tight", 0o700, map[string]fs.FileMode{"a.db": 0o600}, map[string]fs.FileMode{"": 0o700, "a.db": 0o600},
+			false,
+		},
 	} {
 		dir := directory(t, x.dir, x.files)
 		if tightened, err := owndir.Dir(dir, "*.db"); err != nil || tightened != x.tightened {

@@ -1,2 +1,3 @@
-// Package peercred tells which user, and which process, the peer of a unix socket is, where the system says so.
+// Package peercred tells which user, and which process, the peer of a unix socket is, where
+// the system says so.
 package peercred

@@ -34,8 +34,9 @@ type Process struct {
 
 // ProcessOf returns the process that has connected a unix socket. The caller closes it.
 //
-// Its handle is that of the system (SO_PEERPIDFD, Linux 6.5). Without that it is opened by the process id, which another process may have
-// by now: the connection is looked at then. If it is still open, then so is the process, unless it has given the connection away.
+// Its handle is that of the system (SO_PEERPIDFD, Linux 6.5). Without that it is opened by the
+// process id, which another process may have by now: the connection is looked at then. If it is
+// still open, then so is the process, unless it has given the connection away.
 func ProcessOf(c *net.UnixConn) (p *Process, err error) {
 	p = &Process{}
 	err = with(c, func(fd int) error {
@@ -61,7 +62,8 @@ func ProcessOf(c *net.UnixConn) (p *Process, err error) {
 	return p, nil
 }
 
-// Kill ends the process. It returns without waiting for its end. A process that has ended is no error.
+// Kill ends the process. It returns without waiting for its end. A process that has
+// ended is no error.
 func (p *Process) Kill() error {
 	if p.handle == nil {
 		return errors.ErrUnsupported

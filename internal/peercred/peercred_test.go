@@ -32,7 +32,8 @@ func TestUserOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	user, err := peercred.UserOf(c)
-	if peercred.Known && (err != nil || user != uint32(os.Geteuid())) || !peercred.Known && !errors.Is(err, errors.ErrUnsupported) {
+	if peercred.Known && (err != nil || user != uint32(os.Geteuid())) || !peercred.Known &&
+		!errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("user %d, %v", user, err)
 	}
 	if err := c.Close(); err != nil {

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// TestProcessOf: the process behind a connection is known, and can be killed, also where the system has no handles of peers.
+// TestProcessOf: the process behind a connection is known, and can be killed, also where the system
+// has no handles of peers.
 func TestProcessOf(t *testing.T) {
 	for name, set := range map[string]func() (restore func()){"handle": nil, "by id": peercred.WithoutPeerHandles} {
 		t.Run(name, func(t *testing.T) {

@@ -14,5 +14,6 @@ var plain = reflect.TypeOf(errors.New(""))
 // roll back with: errors of errors.New. Those it compares; errors.Is asks them for methods
 // that they do not have, which takes 20 ns.
 func Is(err, target error) bool {
-	return err == target || reflect.TypeOf(err) != plain && errors.Is(err, target) //nolint:errorlint // an error of type plain wraps nothing
+	//nolint:errorlint // an error of type plain wraps nothing
+	return err == target || reflect.TypeOf(err) != plain && errors.Is(err, target)
 }

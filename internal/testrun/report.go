@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// report is a writer of the events of 'go test -json' (cmd/test2json) that makes of them what is shown.
-// It is used by one goroutine at a time.
+// report is a writer of the events of 'go test -json' (cmd/test2json) that makes of them what is
+// shown. It is used by one goroutine at a time.
 type report struct {
 	out    io.Writer
 	status *os.File // nil: none
@@ -158,7 +158,8 @@ func (r *report) endedPackage(e event) {
 	out := r.words(key{pkg: e.Package})
 	mark := "ok  "
 	switch {
-	case e.Action == "skip" || strings.Contains(out, "[no tests to run]"), e.Action == "pass" && r.tests[e.Package] == 0:
+	case e.Action == "skip" || strings.Contains(out, "[no tests to run]"),
+		e.Action == "pass" && r.tests[e.Package] == 0:
 		return // it has no tests, or none that were asked for
 	case e.Action == "fail":
 		mark = "FAIL"
@@ -167,7 +168,9 @@ func (r *report) endedPackage(e event) {
 			if b := r.build[e.FailedBuild]; b != nil {
 				out = b.String() + out
 			}
-			for _, k := range slices.SortedFunc(maps.Keys(r.output), func(a, b key) int { return cmp.Compare(a.test, b.test) }) {
+			for _, k := range slices.SortedFunc(maps.Keys(r.output), func(a, b key) int {
+				return cmp.Compare(a.test, b.test)
+			}) {
 				if k.pkg == e.Package { // what it was at when it ended
 					out += r.words(k)
 				}

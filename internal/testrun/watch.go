@@ -73,7 +73,8 @@ func watch(st step, silence time.Duration, stdout, stderr io.Writer) (int, error
 				continue
 			}
 			if how := s.look(last.Load(), time.Now().UnixNano(), processorTime(group), silence); how != "" {
-				why = fmt.Errorf("stuck: no progress for %v, in which it %s; where its goroutines were is above", silence, how)
+				why = fmt.Errorf("stuck: no progress for %v, in which it %s; where its goroutines were is above",
+					silence, how)
 				send(syscall.SIGQUIT)
 				kill = time.After(30 * time.Second)
 			}

@@ -40,8 +40,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestLook: each case is a sequence of looks, a minute apart from one another: what was used since the look
-// before, and whether something was printed.
+// TestLook: each case is a sequence of looks, a minute apart from one another: what was used since
+// the look before, and whether something was printed.
 func TestLook(t *testing.T) {
 	type minute struct {
 		used    time.Duration

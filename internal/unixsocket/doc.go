@@ -1,2 +1,3 @@
-// Package unixsocket makes unix sockets with modes, and removes those that it has made, and no others.
+// Package unixsocket makes unix sockets with modes, and removes those that it has made, and no
+// others.
 package unixsocket

@@ -15,17 +15,21 @@ import (
 	"txnode/internal/eintr"
 )
 
-// Listener is a socket that Close removes, unless another one has its name by then. Its methods are safe for concurrent use.
+// Listener is a socket that Close removes, unless another one has its name by then. Its methods are
+// safe for concurrent use.
 type Listener struct {
 	*net.UnixListener
 
 	path string
-	info fs.FileInfo // of the socket that this listener has made; no other file has its number while the listener is open
+	// of the socket that this listener has made; no other file has its number while the listener is
+	// open
+	info fs.FileInfo
 	once sync.Once
 }
 
-// Listen makes a socket with a mode, for network "unix" or "unixpacket". One that a process has left which is gone is replaced. Which processes connect
-// is decided by the mode only as far as the system looks at it: Linux does.
+// Listen makes a socket with a mode, for network "unix" or "unixpacket". One that a process has
+// left which is gone is replaced. Which processes connect is decided by the mode only as far as the
+// system looks at it: Linux does.
 func Listen(network, path string, mode fs.FileMode) (*Listener, error) {
 	path, err := filepath.Abs(path) // Close may find another working directory
 	if err != nil {
@@ -91,11 +95,12 @@ func (l *Listener) close() error {
 	return errors.Join(err, l.UnixListener.Close())
 }
 
-// aloneWait bounds how long a lock of a directory is waited for: any user that can read the directory can hold it.
+// aloneWait bounds how long a lock of a directory is waited for: any user that can read the
+// directory can hold it.
 const aloneWait = time.Second
 
-// alone keeps other processes of this package from making or removing sockets in a directory until the function that it returns is called.
-// It is best effort.
+// alone keeps other processes of this package from making or removing sockets in a directory until
+// the function that it returns is called. It is best effort.
 func alone(dir string) (done func()) {
 	d, err := os.Open(dir)
 	if err != nil {

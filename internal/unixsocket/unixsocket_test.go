@@ -57,7 +57,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestListenInPlace: a socket that nothing serves is replaced; one that is served, and what is no socket, stay.
+// TestListenInPlace: a socket that nothing serves is replaced; one that is served, and what
+// is no socket, stay.
 func TestListenInPlace(t *testing.T) {
 	path := socketPath(t)
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -67,7 +68,8 @@ func TestListenInPlace(t *testing.T) {
 	left.SetUnlinkOnClose(false)
 	left.Close()
 	l := listen(t, path)
-	if _, err := unixsocket.Listen("unix", path, 0o600); err == nil || !strings.Contains(err.Error(), "another process serves it") {
+	if _, err := unixsocket.Listen("unix", path, 0o600); err == nil ||
+		!strings.Contains(err.Error(), "another process serves it") {
 		t.Errorf("beside another one: %v", err)
 	}
 	l.Close()
@@ -79,7 +81,8 @@ func TestListenInPlace(t *testing.T) {
 	}
 }
 
-// TestListenTogether: of many that find a socket which was left, one gets its place, and can be reached.
+// TestListenTogether: of many that find a socket which was left, one gets its place, and can be
+// reached.
 func TestListenTogether(t *testing.T) {
 	path := socketPath(t)
 	for range 20 {

@@ -4,10 +4,11 @@ import (
 	"context"
 	"sync"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// broadcast wakes all that wait for a change. The zero broadcast is ready for use; the lock of the catalog guards it.
+// broadcast wakes all that wait for a change. The zero broadcast is ready for use; the lock of the
+// catalog guards it.
 type broadcast struct{ next chan struct{} }
 
 // wait returns a channel that the next change closes.
@@ -26,8 +27,10 @@ func (b *broadcast) tell() {
 	}
 }
 
-// await is memory.Catalog.Await: now is the revision, or why there is none, and is called under the lock.
-func await(ctx context.Context, mu *sync.Mutex, moved *broadcast, after memory.Revision, now func() (memory.Revision, error)) (memory.Revision, error) {
+// await is layout.Catalog.Await: now is the revision, or why there is none, and is
+// called under the lock.
+func await(ctx context.Context, mu *sync.Mutex, moved *broadcast, after layout.Revision,
+	now func() (layout.Revision, error)) (layout.Revision, error) {
 	for {
 		mu.Lock()
 		rev, err := now()

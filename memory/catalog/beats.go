@@ -9,15 +9,15 @@ import (
 	"txnode/memory/layout"
 )
 
-// beats are the signs of life of members. They are kept in memory, and have a lock of their own: a member that is alive says so
-// while a change waits for a disk. The zero beats is ready for use.
+// beats are the signs of life of members. They are kept in memory, and have a lock of their own: a
+// member that is alive says so while a change waits for a disk. The zero beats is ready for use.
 type beats struct {
 	mu sync.Mutex
-	of map[uint32]memory.Beat // of those that are registered
+	of map[uint32]layout.Beat // of those that are registered
 }
 
 // changed takes note of which members changes register, and of which no more.
-func (b *beats) changed(changes []memory.Entry) {
+func (b *beats) changed(changes []layout.Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range changes {
@@ -28,17 +28,17 @@ func (b *beats) changed(changes []memory.Entry) {
 			delete(b.of, id)
 		default:
 			if b.of == nil {
-				b.of = map[uint32]memory.Beat{}
+				b.of = map[uint32]layout.Beat{}
 			}
 			if _, ok := b.of[id]; !ok {
-				b.of[id] = memory.Beat{Member: id}
+				b.of[id] = layout.Beat{Member: id}
 			}
 		}
 	}
 }
 
-// keepAlive is memory.Catalog.KeepAlive.
-func (b *beats) keepAlive(x memory.Beat) ([]memory.Beat, error) {
+// keepAlive is layout.Catalog.KeepAlive.
+func (b *beats) keepAlive(x layout.Beat) ([]layout.Beat, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if x.Member != 0 {
@@ -49,10 +49,10 @@ func (b *beats) keepAlive(x memory.Beat) ([]memory.Beat, error) {
 		x.Count, x.Knows, x.Rested = was.Count+1, max(x.Knows, was.Knows), max(x.Rested, was.Rested)
 		b.of[x.Member] = x
 	}
-	all := make([]memory.Beat, 0, len(b.of))
+	all := make([]layout.Beat, 0, len(b.of))
 	for _, x := range b.of {
 		all = append(all, x)
 	}
-	slices.SortFunc(all, func(x, y memory.Beat) int { return int(x.Member) - int(y.Member) })
+	slices.SortFunc(all, func(x, y layout.Beat) int { return int(x.Member) - int(y.Member) })
 	return all, nil
 }

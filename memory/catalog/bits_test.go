@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 )
 
 // TestEveryBit changes each bit of a catalog, a small one, whose bucket is in the element that
@@ -36,9 +36,9 @@ func everyBit(t *testing.T, n int) {
 	c := openBolt(t, path)
 	_, rev, _ := c.Load()
 	for round := range 3 {
-		var changes []memory.Entry
+		var changes []layout.Entry
 		for i := range n {
-			e := memory.Entry{Key: fmt.Sprintf("key/%04d", i), Value: fmt.Appendf(nil, "%0*d", 60+i%7, round)}
+			e := layout.Entry{Key: fmt.Sprintf("key/%04d", i), Value: fmt.Appendf(nil, "%0*d", 60+i%7, round)}
 			e.Value = binary.LittleEndian.AppendUint64(e.Value, sum(e.Key, e.Value))
 			changes = append(changes, e)
 		}
@@ -77,14 +77,14 @@ func everyBit(t *testing.T, n int) {
 			if _, err := f.WriteAt([]byte{good[at] ^ 1<<bit}, int64(at)); err != nil {
 				t.Fatal(err)
 			}
-			var got []memory.Entry
+			var got []layout.Entry
 			c, err := catalog.OpenBolt(path, true)
 			if err == nil {
 				got, _, err = c.Load()
 				err = errors.Join(err, c.Close())
 			}
-			same := func(a, b memory.Entry) bool { return a.Key == b.Key && slices.Equal(a.Value, b.Value) }
-			bad := func(e memory.Entry) bool {
+			same := func(a, b layout.Entry) bool { return a.Key == b.Key && slices.Equal(a.Value, b.Value) }
+			bad := func(e layout.Entry) bool {
 				n := len(e.Value) - 8
 				return n < 0 || binary.LittleEndian.Uint64(e.Value[n:]) != sum(e.Key, e.Value[:n])
 			}

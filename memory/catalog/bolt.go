@@ -26,9 +26,11 @@ import (
 	"txnode/internal/oslimit"
 	"txnode/internal/owndir"
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// bucket holds all entries; about has the identity of the catalog and its checksum, which earlier releases do not know.
+// bucket holds all entries; about has the identity of the catalog and its checksum, which earlier
+// releases do not know.
 var (
 	bucket     = []byte("txnode catalog")
 	about      = []byte("txnode about")
@@ -41,8 +43,8 @@ type Bolt struct {
 	mu   sync.Mutex
 	file *os.File // of db
 	db   *bolt.DB
-	id   memory.Identity
-	rev  memory.Revision // bbolt's number of the last transaction: that of the catalog's changes, and a few more
+	id   layout.Identity
+	rev  layout.Revision // bbolt's number of the last transaction: that of the catalog's changes, and a few more
 	// moved tells of changes, and that the catalog is closed.
 	moved broadcast
 	beats beats
@@ -53,7 +55,7 @@ type Bolt struct {
 	doubt error
 }
 
-var _ memory.Catalog = (*Bolt)(nil)
+var _ layout.Catalog = (*Bolt)(nil)
 
 // OpenBolt opens the catalog at path, or creates it unless readOnly. It does not
 // wait for another process to close it: ErrLocked.
@@ -85,17 +87,17 @@ func OpenBolt(path string, readOnly bool) (*Bolt, error) {
 	return b, nil
 }
 
-// identify notes what tells the catalog from all others, and where it is. A file of an earlier release gets an identity when it is
-// opened for writing.
+// identify notes what tells the catalog from all others, and where it is. A file of an earlier
+// release gets an identity when it is opened for writing.
 func (b *Bolt) identify(readOnly bool) (err error) {
 	defer guard(b.path, &err, &b.broken)()
 	err = b.db.View(func(tx *bolt.Tx) error {
-		b.rev = memory.Revision(tx.ID()) //nolint:gosec // bbolt counts up from 0
+		b.rev = layout.Revision(tx.ID()) // bbolt counts up from 0
 		if tx.Bucket(bucket) == nil {
 			return errors.New("it is a bbolt file of something else")
 		}
 		_ = tx.Bucket(bucket).ForEach(func(k, v []byte) error { // members have a whole term from now on
-			b.beats.changed([]memory.Entry{{Key: string(k), Value: v}})
+			b.beats.changed([]layout.Entry{{Key: string(k), Value: v}})
 			return nil
 		})
 		top := tx.Bucket(about)
@@ -108,12 +110,12 @@ func (b *Bolt) identify(readOnly bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, b.path, err)
 	}
-	if b.id != (memory.Identity{}) || readOnly {
+	if b.id != (layout.Identity{}) || readOnly {
 		return nil
 	}
 	err = eintr.Repeat(func() error {
 		return update(b.db, func(tx *bolt.Tx) (err error) {
-			b.rev = memory.Revision(tx.ID()) //nolint:gosec // as above
+			b.rev = layout.Revision(tx.ID()) // as above
 			b.id, err = newIdentity(tx)
 			return err
 		})
@@ -125,7 +127,7 @@ func (b *Bolt) identify(readOnly bool) (err error) {
 }
 
 // newIdentity gives the catalog an identity.
-func newIdentity(tx *bolt.Tx) (id memory.Identity, err error) {
+func newIdentity(tx *bolt.Tx) (id layout.Identity, err error) {
 	_, _ = rand.Read(id[:]) // never fails
 	top, err := tx.CreateBucketIfNotExists(about)
 	if err != nil {
@@ -134,11 +136,11 @@ func newIdentity(tx *bolt.Tx) (id memory.Identity, err error) {
 	return id, top.Put(aboutEntry, binary.LittleEndian.AppendUint32(id[:], crc32.ChecksumIEEE(id[:])))
 }
 
-func decodeIdentity(p []byte) (id memory.Identity, err error) {
+func decodeIdentity(p []byte) (id layout.Identity, err error) {
 	if len(p) != len(id)+crc32.Size || binary.LittleEndian.Uint32(p[len(id):]) != crc32.ChecksumIEEE(p[:len(id)]) {
 		return id, fmt.Errorf("its identity is %x", p)
 	}
-	return memory.Identity(p), nil
+	return layout.Identity(p), nil
 }
 
 // create makes an empty catalog under another name and renames it.
@@ -221,7 +223,9 @@ func open(path string, readOnly bool) (db *bolt.DB, file *os.File, err error) {
 		var p *pages
 		if p, err = check(file, db); err == nil && !readOnly {
 			if failed := settle(file, p); failed != nil { // which is no damage
-				return nil, nil, errors.Join(fmt.Errorf("catalog: %s: writing what the system has of it in memory to the disk: %w", path, failed), db.Close())
+				return nil, nil,
+					errors.Join(fmt.Errorf("catalog: %s: writing what the system has of it in memory to the disk: %w",
+						path, failed), db.Close())
 			}
 		}
 		if err != nil {
@@ -325,10 +329,10 @@ func (b *Bolt) useless() error {
 func (b *Bolt) Name() string { return b.path }
 
 // Identity returns that of the file.
-func (b *Bolt) Identity() (memory.Identity, error) { return b.id, nil }
+func (b *Bolt) Identity() (layout.Identity, error) { return b.id, nil }
 
 // Load reads all entries.
-func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
+func (b *Bolt) Load() (out []layout.Entry, rev layout.Revision, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.db == nil {
@@ -347,7 +351,7 @@ func (b *Bolt) Load() (out []memory.Entry, rev memory.Revision, err error) {
 		if v == nil {
 			return fmt.Errorf("%w: %s has a bucket %q", ErrDamaged, b.path, k)
 		}
-		out = append(out, memory.Entry{Key: string(k), Value: slices.Clone(v)})
+		out = append(out, layout.Entry{Key: string(k), Value: slices.Clone(v)})
 		return nil
 	})
 	return out, b.rev, err
@@ -359,7 +363,7 @@ var update = (*bolt.DB).Update
 // Apply makes the changes in one transaction, which is on disk when it returns. When the disk
 // fails behind the last write of it, they are there for whoever reads the file, and may be
 // gone when the power goes: then the catalog is of no use any more until it is opened again.
-func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revision, err error) {
+func (b *Bolt) Apply(rev layout.Revision, changes []layout.Entry) (_ layout.Revision, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.db == nil {
@@ -400,30 +404,31 @@ func (b *Bolt) Apply(rev memory.Revision, changes []memory.Entry) (_ memory.Revi
 	}
 	if err != nil {
 		if last, lastErr := b.last(); lastErr != nil || last >= id {
-			b.doubt = fmt.Errorf("catalog: %s: a change may be in the file, and not on its disk; look after the disk, and open the database again: %w", b.path, errors.Join(err, lastErr))
+			b.doubt = fmt.Errorf("catalog: %s: a change may be in the file, and not on its disk; look after the "+
+				"disk, and open the database again: %w", b.path, errors.Join(err, lastErr))
 		}
 		return 0, roomFor(err)
 	}
-	b.rev = memory.Revision(id) //nolint:gosec // as in identify
+	b.rev = layout.Revision(id) // as in identify
 	b.beats.changed(changes)
 	b.moved.tell()
 	return b.rev, nil
 }
 
 // Await waits for a change of this handle: no other one has the file open for writing.
-func (b *Bolt) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+func (b *Bolt) Await(ctx context.Context, after layout.Revision) (layout.Revision, error) {
 	return await(ctx, &b.mu, &b.moved, after, b.revision)
 }
 
 // Revision returns the revision; ErrClosed.
-func (b *Bolt) Revision() (memory.Revision, error) {
+func (b *Bolt) Revision() (layout.Revision, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.revision()
 }
 
 // revision is Revision for a caller that holds the lock.
-func (b *Bolt) revision() (memory.Revision, error) {
+func (b *Bolt) revision() (layout.Revision, error) {
 	if b.db == nil {
 		return 0, memory.ErrClosed
 	}
@@ -431,7 +436,7 @@ func (b *Bolt) revision() (memory.Revision, error) {
 }
 
 // KeepAlive notes a sign of life, in memory. It does not wait for changes.
-func (b *Bolt) KeepAlive(x memory.Beat) ([]memory.Beat, error) { return b.beats.keepAlive(x) }
+func (b *Bolt) KeepAlive(x layout.Beat) ([]layout.Beat, error) { return b.beats.keepAlive(x) }
 
 // last is the number of the last transaction that a reader sees.
 func (b *Bolt) last() (id int, err error) {

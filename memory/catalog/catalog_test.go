@@ -18,6 +18,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/catalogtest"
+	"txnode/memory/layout"
 )
 
 func openBolt(t *testing.T, path string) *catalog.Bolt {
@@ -32,8 +33,8 @@ func openBolt(t *testing.T, path string) *catalog.Bolt {
 
 func TestBolt(t *testing.T) {
 	catalogtest.Test(t,
-		func(t *testing.T) memory.Catalog { return openBolt(t, filepath.Join(t.TempDir(), "c.db")) },
-		func(t *testing.T, c memory.Catalog) memory.Catalog {
+		func(t *testing.T) layout.Catalog { return openBolt(t, filepath.Join(t.TempDir(), "c.db")) },
+		func(t *testing.T, c layout.Catalog) layout.Catalog {
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -43,8 +44,8 @@ func TestBolt(t *testing.T) {
 
 func TestMem(t *testing.T) {
 	catalogtest.Test(t,
-		func(t *testing.T) memory.Catalog { return &catalog.Mem{} },
-		func(t *testing.T, c memory.Catalog) memory.Catalog {
+		func(t *testing.T) layout.Catalog { return &catalog.Mem{} },
+		func(t *testing.T, c layout.Catalog) layout.Catalog {
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readers[0].Apply(rev, []memory.Entry{{Key: "a", Value: []byte("b")}}); err == nil {
+	if _, err := readers[0].Apply(rev, []layout.Entry{{Key: "a", Value: []byte("b")}}); err == nil {
 		t.Error("a read-only catalog was changed")
 	}
 	if _, err := catalog.OpenBolt(path, false); !errors.Is(err, catalog.ErrLocked) {
@@ -127,7 +128,8 @@ func TestNotACatalog(t *testing.T) {
 		t.Errorf("nothing, read-only: %v", err)
 	}
 	for name, content := range map[string][]byte{
-		"empty": {}, "short": []byte("hello"), "text": bytes.Repeat([]byte("hello "), 20_000), "zeroes": make([]byte, 1<<16),
+		"empty": {}, "short": []byte("hello"), "text": bytes.Repeat([]byte("hello "), 20_000),
+		"zeroes": make([]byte, 1<<16),
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, content, 0o644); err != nil {
@@ -147,18 +149,24 @@ func TestNotACatalog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err }), db.Close()); err != nil {
+	if err := errors.Join(db.Update(func(tx *bolt.Tx) error {
+		_,
+			err := tx.CreateBucket([]byte("theirs"))
+		return err
+	}), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	for _, readOnly := range []bool{false, true} {
-		if _, err := catalog.OpenBolt(other, readOnly); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "something else") {
+		if _, err := catalog.OpenBolt(other, readOnly); !errors.Is(err, catalog.ErrDamaged) ||
+			!strings.Contains(err.Error(), "something else") {
 			t.Errorf("another program's: %v", err)
 		}
 	}
 }
 
-// TestIdentity: a file has an identity of its own, and its revisions go on where they were. One of an earlier release has none until it is
-// opened for writing, and keeps what it has; a damaged one is an error.
+// TestIdentity: a file has an identity of its own, and its revisions go on where they were. One
+// of an earlier release has none until it is opened for writing, and keeps what it has; a
+// damaged one is an error.
 func TestIdentity(t *testing.T) {
 	dir := t.TempDir()
 	old, other := filepath.Join(dir, "old.db"), openBolt(t, filepath.Join(dir, "other.db"))
@@ -175,8 +183,8 @@ func TestIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	type state struct {
-		id      memory.Identity
-		rev     memory.Revision
+		id      layout.Identity
+		rev     layout.Revision
 		entries string
 	}
 	look := func(c *catalog.Bolt) (s state) {
@@ -199,10 +207,11 @@ func TestIdentity(t *testing.T) {
 	}
 	c := openBolt(t, old)
 	first := look(c)
-	if none := (memory.Identity{}); before.id != none || first.id == none || first.id == look(other).id || first.entries != before.entries || first.rev < before.rev {
+	if none := (layout.Identity{}); before.id != none || first.id == none || first.id == look(other).id ||
+		first.entries != before.entries || first.rev < before.rev {
 		t.Errorf("%v, opened for writing %v, and another one has %v", before, first, look(other))
 	}
-	next, err := c.Apply(first.rev, []memory.Entry{{Key: "b", Value: []byte("2")}})
+	next, err := c.Apply(first.rev, []layout.Entry{{Key: "b", Value: []byte("2")}})
 	if err = errors.Join(err, c.Close()); err != nil || next <= first.rev {
 		t.Fatalf("%d after %d, %v", next, first.rev, err)
 	}
@@ -226,7 +235,8 @@ func TestIdentity(t *testing.T) {
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalog.OpenBolt(old, false); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "identity") {
+	if _, err := catalog.OpenBolt(old, false); !errors.Is(err, catalog.ErrDamaged) ||
+		!strings.Contains(err.Error(), "identity") {
 		t.Errorf("a damaged identity: %v", err)
 	}
 }
@@ -255,9 +265,11 @@ func TestDamage(t *testing.T) {
 	c := openBolt(t, path)
 	_, rev, _ := c.Load()
 	for round := range 3 {
-		var changes []memory.Entry
+		var changes []layout.Entry
 		for i := range 120 {
-			changes = append(changes, memory.Entry{Key: fmt.Sprintf("key/%04d", i), Value: bytes.Repeat([]byte{byte(round)}, 90)})
+			changes = append(changes, layout.Entry{
+				Key: fmt.Sprintf("key/%04d", i), Value: bytes.Repeat([]byte{byte(round)}, 90),
+			})
 		}
 		var err error
 		if rev, err = c.Apply(rev, changes); err != nil {
@@ -281,10 +293,10 @@ func TestDamage(t *testing.T) {
 		writing := (harmless+noticed)%16 == 0 // it costs an fsync
 		c, err := catalog.OpenBolt(bad, !writing)
 		if err == nil {
-			var rev memory.Revision
+			var rev layout.Revision
 			_, rev, err = c.Load()
 			if err == nil && writing {
-				_, err = c.Apply(rev, []memory.Entry{{Key: "key/0007"}, {Key: "more", Value: make([]byte, 5000)}})
+				_, err = c.Apply(rev, []layout.Entry{{Key: "key/0007"}, {Key: "more", Value: make([]byte, 5000)}})
 			}
 			if e := c.Close(); err == nil {
 				err = e
@@ -330,7 +342,7 @@ func TestDamagedStructure(t *testing.T) {
 	_, rev, _ := c.Load()
 	for round := range 4 {
 		var err error
-		if rev, err = c.Apply(rev, []memory.Entry{{Key: "key", Value: make([]byte, 9000*round+1)}}); err != nil {
+		if rev, err = c.Apply(rev, []layout.Entry{{Key: "key", Value: make([]byte, 9000*round+1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -357,7 +369,9 @@ func TestDamagedStructure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, part := range []struct{ from, to int }{{16, 16 + 64}, {size + 16, size + 16 + 64}, {list, list + 16 + free*8}} {
+	for _, part := range []struct{ from, to int }{
+		{16, 16 + 64}, {size + 16, size + 16 + 64}, {list, list + 16 + free*8},
+	} {
 		for bit := part.from * 8; bit < part.to*8; bit++ {
 			at := bit / 8
 			if _, err := f.WriteAt([]byte{good[at] ^ 1<<(bit%8)}, int64(at)); err != nil {

@@ -16,7 +16,8 @@ func dirtyPages(f *os.File) (uint64, error) {
 	}
 	var all struct{ off, length uint64 }
 	var stat struct{ cached, dirty, writeback, evicted, recent uint64 }
-	if _, _, err := unix.Syscall6(unix.SYS_CACHESTAT, f.Fd(), uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0); err != 0 {
+	if _, _, err := unix.Syscall6(unix.SYS_CACHESTAT, f.Fd(), uintptr(unsafe.Pointer(&all)),
+		uintptr(unsafe.Pointer(&stat)), 0, 0, 0); err != 0 {
 		return 0, err
 	}
 	return stat.dirty + stat.writeback, nil

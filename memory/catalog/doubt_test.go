@@ -7,7 +7,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
-	"txnode/memory"
+
+	"txnode/memory/layout"
 )
 
 // TestDoubtfulCommit: the disk fails behind the last write of a change, which whoever reads
@@ -19,12 +20,12 @@ func TestDoubtfulCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rev, err := b.Apply(b.rev, []memory.Entry{{Key: "a", Value: []byte("1")}})
+	rev, err := b.Apply(b.rev, []layout.Entry{{Key: "a", Value: []byte("1")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { update = (*bolt.DB).Update }()
-	two := []memory.Entry{{Key: "a", Value: []byte("2")}}
+	two := []layout.Entry{{Key: "a", Value: []byte("2")}}
 	update = func(db *bolt.DB, fn func(*bolt.Tx) error) error {
 		return db.Update(func(tx *bolt.Tx) error { return errors.Join(fn(tx), unix.ENOSPC) })
 	}
@@ -81,7 +82,7 @@ func TestInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Apply(rev, []memory.Entry{{Key: "k", Value: []byte("v")}}); err != nil || left != 0 {
+	if _, err := b.Apply(rev, []layout.Entry{{Key: "k", Value: []byte("v")}}); err != nil || left != 0 {
 		t.Fatalf("%v, with %d interruptions left", err, left)
 	}
 	if got, _, err := b.Load(); err != nil || len(got) != 1 || got[0].Key != "k" {

@@ -5,6 +5,7 @@ import (
 
 	"txnode/internal/oslimit"
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Errors of this package; test with errors.Is.
@@ -13,7 +14,7 @@ var (
 	// catalog open.
 	ErrLocked = errors.New("catalog: in use")
 	// ErrDamaged: the file is no catalog, or is damaged.
-	ErrDamaged error = memory.DamageError("catalog: damaged or not a catalog")
+	ErrDamaged error = layout.DamageError("catalog: damaged or not a catalog")
 	// ErrNotFound: there is no file, and it was to be opened read-only.
 	ErrNotFound = errors.New("catalog: no such file")
 )

@@ -9,6 +9,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 )
 
 // Changes are atomic, and made to the revision that they were meant for.
@@ -27,10 +28,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := c.Apply(rev, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")}}); err != nil {
+	if _, err := c.Apply(rev, []layout.Entry{
+		{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")},
+	}); err != nil {
 		log.Fatal(err)
 	}
-	_, err = c.Apply(rev, []memory.Entry{{Key: "a"}})
+	_, err = c.Apply(rev, []layout.Entry{{Key: "a"}})
 	fmt.Println("too late:", errors.Is(err, memory.ErrRevision))
 	entries, _, err := c.Load()
 	if err != nil {

@@ -70,7 +70,8 @@ func checkPages(file io.ReaderAt, length int64, size int) (*pages, error) {
 	}
 	for id := uint64(2); id < p.end; id++ {
 		if p.used[id] == p.free[id] {
-			return nil, fmt.Errorf("page %d is in use: %v, and is in the list of free pages: %v", id, p.used[id], p.free[id])
+			return nil, fmt.Errorf("page %d is in use: %v, and is in the list of free pages: %v",
+				id, p.used[id], p.free[id])
 		}
 	}
 	return p, nil
@@ -114,7 +115,8 @@ func (p *pages) elements(id uint64, page []byte, depth int) error {
 			end = next + uint64(u32(e[4:]))
 		}
 		if uint64(at)+pos != next || end > uint64(len(elements)) {
-			return fmt.Errorf("element %d of page %d, which is said to have %d, is not where it should be", i, id, count)
+			return fmt.Errorf("element %d of page %d, which is said to have %d, is not where it should be",
+				i, id, count)
 		}
 		next = end
 		switch {

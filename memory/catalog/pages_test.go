@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // FuzzPages: whatever bytes a file has, looking at its structure ends with an error or
@@ -22,9 +22,9 @@ func FuzzPages(f *testing.F) {
 	}
 	rev := c.rev
 	for round := range 6 {
-		var changes []memory.Entry
+		var changes []layout.Entry
 		for i := range 1 << round {
-			changes = append(changes, memory.Entry{Key: fmt.Sprintf("key/%d", i), Value: make([]byte, 700*round+1)})
+			changes = append(changes, layout.Entry{Key: fmt.Sprintf("key/%d", i), Value: make([]byte, 700*round+1)})
 		}
 		if rev, err = c.Apply(rev, changes); err != nil {
 			f.Fatal(err)

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"txnode/memory"
+
+	"txnode/memory/layout"
 )
 
 // TestSettle: who opens a catalog for writing has the system write what it has of it in memory:
@@ -22,9 +23,9 @@ func TestSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var entries []memory.Entry
+	var entries []layout.Entry
 	for i := range 200 {
-		entries = append(entries, memory.Entry{Key: string(rune('a' + i)), Value: make([]byte, 100)})
+		entries = append(entries, layout.Entry{Key: string(rune('a' + i)), Value: make([]byte, 100)})
 	}
 	if _, err := b.Apply(b.rev, entries); err != nil {
 		t.Fatal(err)
@@ -56,7 +57,8 @@ func TestSettle(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if least := uint64(len(entries) * 100 / os.Getpagesize()); readOnly != (len(written) == 0) || !readOnly && (len(written) != 2 || written[0] < least || written[1] == 0) {
+		if least := uint64(len(entries) * 100 / os.Getpagesize()); readOnly != (len(written) == 0) || !readOnly &&
+			(len(written) != 2 || written[0] < least || written[1] == 0) {
 			t.Errorf("read-only %v: pages to be written, by flushes: %d", readOnly, written)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // TestSystemErrors: what the system refuses, since the disk is full or the process has too many
@@ -21,9 +22,9 @@ func TestSystemErrors(t *testing.T) {
 		t.Helper()
 		b, err := OpenBolt(path, false)
 		if err == nil {
-			var rev memory.Revision
+			var rev layout.Revision
 			if _, rev, err = b.Load(); err == nil {
-				_, err = b.Apply(rev, []memory.Entry{{Key: "k", Value: []byte("v")}})
+				_, err = b.Apply(rev, []layout.Entry{{Key: "k", Value: []byte("v")}})
 			}
 			_ = b.Close()
 		}
@@ -57,7 +58,7 @@ func TestSystemErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Apply(b.rev, []memory.Entry{{Key: "k", Value: []byte("v")}}); err != nil {
+	if _, err := b.Apply(b.rev, []layout.Entry{{Key: "k", Value: []byte("v")}}); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 	if err := b.Close(); err != nil {

@@ -19,6 +19,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/channelhost"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 )
@@ -74,7 +75,8 @@ func newMeeting(ctx context.Context) *meeting {
 
 type round struct{ called, passed, missed int }
 
-// itemOp is a Push of an item, or a TryTake that has returned one. Its time is known to begin and end with call and ret.
+// itemOp is a Push of an item, or a TryTake that has returned one. Its time is known to begin and
+// end with call and ret.
 type itemOp struct {
 	client    int
 	item      uint64
@@ -90,8 +92,9 @@ type itemHistory struct {
 	taken  map[uint64]bool
 }
 
-// operations is the history of the items that were seen in the end. One that was first seen again was taken before, by a member that has
-// died, after it was pushed. Of the others nothing is known: a member may have died with one, or before it was pushed.
+// operations is the history of the items that were seen in the end. One that was first seen again
+// was taken before, by a member that has died, after it was pushed. Of the others nothing is known:
+// a member may have died with one, or before it was pushed.
 func (h *itemHistory) operations() (out []porcupine.Operation) {
 	taken, seen := map[uint64]*itemOp{}, map[uint64]*itemOp{}
 	for _, o := range h.ops {
@@ -222,7 +225,8 @@ func (x *churner) use(l channel.Lock) error {
 	}
 	x.tokens[key] = max(x.tokens[key], h.Token)
 	x.count["locks"]++
-	if l != x.locks[0] || x.inside > 0 { // the words are the mutex's; a holder of another incarnation of it may be at work
+	// the words are the mutex's; a holder of another incarnation of it may be at work
+	if l != x.locks[0] || x.inside > 0 {
 		x.torn[key] = x.torn[key] || h.Abandoned
 		if err := x.perhaps(); err != nil {
 			return err
@@ -239,7 +243,8 @@ func (x *churner) use(l channel.Lock) error {
 	if err != nil {
 		return err
 	}
-	pair := [3]uint32{o.Incarnation(), x.a.Incarnation(), x.b.Incarnation()} // a lock that is lost says nothing of its holders
+	// a lock that is lost says nothing of its holders
+	pair := [3]uint32{o.Incarnation(), x.a.Incarnation(), x.b.Incarnation()}
 	if done, seen := x.pairs[pair]; seen && !h.Abandoned && !x.torn[key] && (a != b || a < done) {
 		return fmt.Errorf("%w: the words are %d and %d after %d, and no holder has died", errWrong, a, b, done)
 	}
@@ -335,7 +340,8 @@ func (x *churner) took(h *itemHistory, item channel.Item[uint64]) error {
 // meet waits at a barrier: its members pass all, when all have come, or none does.
 func (x *churner) meet(phase int) error {
 	w := x.meets[phase]
-	b, err := channel.OpenBarrier(context.Background(), x.c, x.m.Scope("churn"), fmt.Sprint("barrier-", phase), churnMembers)
+	b, err := channel.OpenBarrier(context.Background(), x.c, x.m.Scope("churn"),
+		fmt.Sprint("barrier-", phase), churnMembers)
 	if err != nil {
 		w.cancel()
 		return err
@@ -365,7 +371,8 @@ func (x *churner) meet(phase int) error {
 		w.cancel()
 	}
 	if r.passed > 0 && r.missed > 0 {
-		return fmt.Errorf("%w: %d members have passed a barrier, and %d were told that one is missing", errWrong, r.passed, r.missed)
+		return fmt.Errorf("%w: %d members have passed a barrier, and %d were told that one is missing",
+			errWrong, r.passed, r.missed)
 	}
 	b.Close()
 	return err
@@ -384,7 +391,7 @@ func (x *churner) disturb() error {
 			return err
 		}
 		for ; ; x.c.Sleep(1000) { // while others begin epochs, too
-			err := space.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(2); return nil })
+			err := space.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(2); return nil })
 			if _ = space.Follow(); !space.View().Up(2) {
 				return err
 			}
@@ -439,8 +446,10 @@ func (x *churner) run(phase int) error {
 				return nil
 			case errors.Is(err, errWrong):
 				return err
-			case errors.Is(err, errDies), errors.Is(err, channel.ErrFenced), errors.Is(err, channel.ErrIncarnation), errors.Is(err, channel.ErrNotOwner),
-				errors.Is(err, channel.ErrUncertain), errors.Is(err, rdma.ErrBladeDown), errors.Is(err, rdma.ErrVerb), errors.Is(err, rdma.ErrStaleKey), errors.Is(err, memory.ErrUnrevoked):
+			case errors.Is(err, errDies), errors.Is(err, channel.ErrFenced), errors.Is(err, channel.ErrIncarnation),
+				errors.Is(err, channel.ErrNotOwner),
+				errors.Is(err, channel.ErrUncertain), errors.Is(err, rdma.ErrBladeDown), errors.Is(err, rdma.ErrVerb),
+				errors.Is(err, rdma.ErrStaleKey), errors.Is(err, memory.ErrUnrevoked):
 				err = x.join() // what the member had stays behind
 			default:
 				return fmt.Errorf("step %d: %w", n, err)
@@ -473,7 +482,9 @@ func (s *churn) space(i int) {
 	th := s.thread(i)
 	defer th.Close()
 	var err error
-	s.spaces[i], err = memory.Open(th.Plain(), s.f, &s.cat, memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: s.f.Now() + 50*churnIdentity.Term})
+	s.spaces[i], err = memory.Open(th.Plain(), s.f, &s.cat, memory.Options{
+		Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: s.f.Now() + 50*churnIdentity.Term,
+	})
 	if err == nil {
 		err = s.spaces[i].EndAlone()
 	}
@@ -483,7 +494,8 @@ func (s *churn) space(i int) {
 	s.killed[i] = false
 }
 
-// watch has the processes that live follow the catalog, and renew their registrations now and then, as long as members run.
+// watch has the processes that live follow the catalog, and renew their registrations now and then,
+// as long as members run.
 func (s *churn) watch(running *int) {
 	th := s.thread(9)
 	defer th.Close()
@@ -518,8 +530,9 @@ func (s *churn) thread(i int) *rdma.Thread {
 	return th
 }
 
-// TestChurn: members in several processes of one database join, use objects, die, sleep past their terms and leave, processes die or are
-// taken for dead, and a blade is lost, as seeds have it. What they see of locks, a queue and barriers is right, and in the end nothing is left.
+// TestChurn: members in several processes of one database join, use objects, die, sleep past their
+// terms and leave, processes die or are taken for dead, and a blade is lost, as seeds have it. What
+// they see of locks, a queue and barriers is right, and in the end nothing is left.
 func TestChurn(t *testing.T) {
 	seeds := *churnSeeds
 	if seeds == 0 {
@@ -534,7 +547,9 @@ func TestChurn(t *testing.T) {
 		}
 	}
 	t.Log(count)
-	for _, what := range []string{"joins", "deaths", "pauses", "locks", "pushes", "takes", "passed", "missed", "processes", "blades"} {
+	for _, what := range []string{
+		"joins", "deaths", "pauses", "locks", "pushes", "takes", "passed", "missed", "processes", "blades",
+	} {
 		if count[what] == 0 && seeds >= 40 {
 			t.Errorf("no %s: this test tests less than it says", what)
 		}
@@ -544,8 +559,12 @@ func TestChurn(t *testing.T) {
 func testChurn(t *testing.T, seed uint64, count map[string]int) {
 	placed := seed%2 == 0
 	s := &churn{
-		t: t, r: rand.New(rand.NewPCG(seed, 1)), count: count, tokens: map[string]uint64{}, torn: map[string]bool{}, pairs: map[[3]uint32]uint64{}, queues: map[uint32]*itemHistory{}, meets: map[int]*meeting{},
-		f: rdmatest.New(rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 16*segment, Seed: seed + 1, SpreadNs: 3000, Caps: rdma.Caps{Placed: placed, MaskedCAS: placed, OrderedLine: placed}}),
+		t: t, r: rand.New(rand.NewPCG(seed, 1)), count: count, tokens: map[string]uint64{}, torn: map[string]bool{},
+		pairs: map[[3]uint32]uint64{}, queues: map[uint32]*itemHistory{}, meets: map[int]*meeting{},
+		f: rdmatest.New(rdmatest.Options{
+			Blades: 3, Size: layout.HeaderArea + 16*segment, Seed: seed + 1,
+			SpreadNs: 3000, Caps: rdma.Caps{Placed: placed, MaskedCAS: placed, OrderedLine: placed},
+		}),
 	}
 	for i := range s.spaces {
 		s.space(i)
@@ -585,7 +604,7 @@ func testChurn(t *testing.T, seed uint64, count map[string]int) {
 			t.Errorf("incarnation %d of the queue: the history is not that of a queue: %+v", k, h.ops)
 		}
 	}
-	l, err := memory.LoadLayout(&s.cat)
+	l, err := layout.LoadLayout(&s.cat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -608,7 +627,9 @@ func (s *churn) end() {
 	}
 	h := x.history()
 	for began := x.c.Thread().Now(); ; x.c.Sleep(20_000) {
-		if !slices.ContainsFunc(slices.Collect(keys(h.pushed)), func(n uint64) bool { return h.pushed[n] && !h.taken[n] }) {
+		if !slices.ContainsFunc(slices.Collect(keys(h.pushed)), func(n uint64) bool {
+			return h.pushed[n] && !h.taken[n]
+		}) {
 			break
 		}
 		if x.c.Thread().Now()-began > 40*churnIdentity.Term {

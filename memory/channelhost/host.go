@@ -11,6 +11,7 @@ import (
 
 	"txnode/channel"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -24,8 +25,9 @@ const (
 type numbers struct {
 	Next    channel.MemberID // that were given to members
 	Objects uint32           // that were made
-	// Left is the last epoch in which a member has left the catalog: its verbs may take effect while this is the epoch.
-	Left memory.Epoch
+	// Left is the last epoch in which a member has left the catalog: its verbs may take effect
+	// while this is the epoch.
+	Left layout.Epoch
 }
 
 // member is one that may be alive: the text of a reservation, as JSON.
@@ -36,13 +38,15 @@ type member struct {
 	Attempt uint64
 }
 
-// attempts counts the calls of Enroll in this program. enrolled has those whose members may be alive: their hosts.
+// attempts counts the calls of Enroll in this program. enrolled has those whose members may be
+// alive: their hosts.
 var (
 	attempts atomic.Uint64
 	enrolled sync.Map
 )
 
-// object is what the catalog knows of an object, beside its extent: the text of a reservation, as JSON.
+// object is what the catalog knows of an object, beside its extent: the text of a
+// reservation, as JSON.
 type object struct {
 	Spec  channel.Spec
 	Place channel.Place
@@ -53,8 +57,8 @@ type host struct {
 	space   *memory.Space
 	id      channel.MemberID
 	attempt uint64 // of Enroll
-	view    *memory.View
-	layout  *memory.Layout
+	view    *layout.View
+	layout  *layout.Layout
 }
 
 // New makes a view for one member. The space stays open as long as the member uses it.
@@ -64,7 +68,8 @@ func New(s *memory.Space) channel.Host {
 	return h
 }
 
-// settled reports whether an object can be made: no other process can be using what a lost blade had. process is the number of this one.
+// settled reports whether an object can be made: no other process can be using what a lost blade
+// had. process is the number of this one.
 func (h *host) settled(process uint32) bool { return h.space.LossKnown(process) }
 
 // look takes over keys, and then what the catalog says: not the other way round, see the package.
@@ -73,21 +78,21 @@ func (h *host) look() {
 	h.layout = h.space.Layout()
 }
 
-func numbersOf(l *memory.Layout) (x numbers, err error) {
+func numbersOf(l *layout.Layout) (x numbers, err error) {
 	if r := l.Reservation(hostName); r != nil {
 		err = decode(r, &x)
 	}
 	return x, err
 }
 
-func decode(r *memory.Reservation, to any) error {
+func decode(r *layout.Reservation, to any) error {
 	if err := json.Unmarshal(r.Text, to); err != nil {
-		return fmt.Errorf("%w: channelhost: what is reserved as %q: %w", memory.ErrDamaged, r.Name, err)
+		return fmt.Errorf("%w: channelhost: what is reserved as %q: %w", layout.ErrDamaged, r.Name, err)
 	}
 	return nil
 }
 
-func reserve(l *memory.Layout, r memory.Reservation, text any) (err error) {
+func reserve(l *layout.Layout, r layout.Reservation, text any) (err error) {
 	if r.Text, err = json.Marshal(text); err == nil {
 		l.Reserve(r)
 	}
@@ -97,19 +102,20 @@ func reserve(l *memory.Layout, r memory.Reservation, text any) (err error) {
 func nameOf(id channel.MemberID) string { return fmt.Sprintf("%s%08x", prefixMember, uint32(id)) }
 
 // alive reports whether the catalog has a member, and its process has the database open.
-func alive(l *memory.Layout, id channel.MemberID) bool {
+func alive(l *layout.Layout, id channel.MemberID) bool {
 	r := l.Reservation(nameOf(id))
 	return r != nil && runs(l, r)
 }
 
 // runs reports whether the process of a member has the database open.
-func runs(l *memory.Layout, r *memory.Reservation) bool {
+func runs(l *layout.Layout, r *layout.Reservation) bool {
 	var m member
 	return decode(r, &m) == nil && l.Registered(m.Process)
 }
 
-// abandoned reports whether a member of a process is one of which Enroll or Leave has failed, because the answer of the catalog was lost.
-func abandoned(r *memory.Reservation, process uint32) bool {
+// abandoned reports whether a member of a process is one of which Enroll or Leave has failed,
+// because the answer of the catalog was lost.
+func abandoned(r *layout.Reservation, process uint32) bool {
 	var m member
 	if decode(r, &m) != nil || m.Process != process {
 		return false
@@ -119,7 +125,7 @@ func abandoned(r *memory.Reservation, process uint32) bool {
 }
 
 // living ends a change by a member that was fenced.
-func (h *host) living(l *memory.Layout) error {
+func (h *host) living(l *layout.Layout) error {
 	if !alive(l, h.id) {
 		return channel.ErrFenced
 	}
@@ -131,22 +137,23 @@ func (h *host) Enroll(c *rdma.Coro, name string) (channel.MemberID, error) {
 	enrolled.Delete(h.attempt)
 	h.attempt = attempts.Add(1)
 	enrolled.Store(h.attempt, nil)
-	err := h.space.ChangeReserved(func(l *memory.Layout, process uint32) error {
+	err := h.space.ChangeReserved(func(l *layout.Layout, process uint32) error {
 		x, err := numbersOf(l)
 		if err != nil {
 			return err
 		}
-		if drop(l, func(r *memory.Reservation) bool { return !runs(l, r) || abandoned(r, process) }) {
+		if drop(l, func(r *layout.Reservation) bool { return !runs(l, r) || abandoned(r, process) }) {
 			x.Left = l.Epoch
 		}
 		x.Next++
 		if id = x.Next; id > channel.MaxMember {
 			return fmt.Errorf("%w: member number %d", channel.ErrTooLarge, id)
 		}
-		if err := reserve(l, memory.Reservation{Name: nameOf(id), Passing: true}, member{process, name, h.attempt}); err != nil {
+		if err := reserve(l, layout.Reservation{Name: nameOf(id), Passing: true},
+			member{process, name, h.attempt}); err != nil {
 			return err
 		}
-		return reserve(l, memory.Reservation{Name: hostName}, x)
+		return reserve(l, layout.Reservation{Name: hostName}, x)
 	})
 	if err == nil {
 		h.id = id
@@ -160,36 +167,40 @@ func (h *host) Enroll(c *rdma.Coro, name string) (channel.MemberID, error) {
 }
 
 // drop takes members off the catalog, and reports whether there was one.
-func drop(l *memory.Layout, which func(r *memory.Reservation) bool) bool {
+func drop(l *layout.Layout, which func(r *layout.Reservation) bool) bool {
 	had := len(l.Reserved)
-	l.Reserved = slices.DeleteFunc(l.Reserved, func(r memory.Reservation) bool { return strings.HasPrefix(r.Name, prefixMember) && which(&r) })
+	l.Reserved = slices.DeleteFunc(l.Reserved, func(r layout.Reservation) bool {
+		return strings.HasPrefix(r.Name, prefixMember) && which(&r)
+	})
 	return len(l.Reserved) < had
 }
 
-// abandon takes the member off the catalog of which Enroll has failed, or has the next call of Enroll in this process do it.
+// abandon takes the member off the catalog of which Enroll has failed, or has the next call of
+// Enroll in this process do it.
 func (h *host) abandon() {
 	enrolled.Delete(h.attempt)
 	if h.space.Follow() != nil { // settles what is in doubt
 		return
 	}
-	_ = h.space.ChangeReserved(func(l *memory.Layout, process uint32) error {
+	_ = h.space.ChangeReserved(func(l *layout.Layout, process uint32) error {
 		x, err := numbersOf(l)
-		if err != nil || !drop(l, func(r *memory.Reservation) bool { return abandoned(r, process) }) {
+		if err != nil || !drop(l, func(r *layout.Reservation) bool { return abandoned(r, process) }) {
 			return err
 		}
 		x.Left = l.Epoch
-		return reserve(l, memory.Reservation{Name: hostName}, x)
+		return reserve(l, layout.Reservation{Name: hostName}, x)
 	})
 }
 
-// Leave: after an error it can be called again, and else the next call of Enroll in this process does it.
+// Leave: after an error it can be called again, and else the next call of Enroll in this process
+// does it.
 func (h *host) Leave(*rdma.Coro) error {
 	enrolled.Delete(h.attempt)
-	return h.space.ChangeReserved(func(l *memory.Layout, _ uint32) error { return leave(l, h.id) })
+	return h.space.ChangeReserved(func(l *layout.Layout, _ uint32) error { return leave(l, h.id) })
 }
 
 // leave takes a member off the catalog, if it is there.
-func leave(l *memory.Layout, id channel.MemberID) error {
+func leave(l *layout.Layout, id channel.MemberID) error {
 	if l.Reservation(nameOf(id)) == nil {
 		return nil
 	}
@@ -199,7 +210,7 @@ func leave(l *memory.Layout, id channel.MemberID) error {
 	}
 	l.Release(nameOf(id))
 	x.Left = l.Epoch
-	return reserve(l, memory.Reservation{Name: hostName}, x)
+	return reserve(l, layout.Reservation{Name: hostName}, x)
 }
 
 func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Place, error) {
@@ -220,7 +231,8 @@ func (h *host) Declare(c *rdma.Coro, name string, spec channel.Spec) (channel.Pl
 			return channel.Place{}, channel.ErrUnsettled
 		}
 	}
-	// What holders of a lock that is lost have posted with the keys of before ends before the next one can be.
+	// What holders of a lock that is lost have posted with the keys of before ends before
+	// the next one can be.
 	if err := patient(c, h.space.EndKeys); err != nil {
 		return channel.Place{}, fmt.Errorf("channelhost: ending late verbs: %w", err)
 	}
@@ -249,7 +261,7 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 	if err != nil {
 		return place, err
 	}
-	err = h.space.ReserveExtent(extent, func(l *memory.Layout, process uint32) error {
+	err = h.space.ReserveExtent(extent, func(l *layout.Layout, process uint32) error {
 		anew := false
 		if r := l.Reservation(prefix + name); r != nil {
 			x, ok, err := found(l, r, name, spec)
@@ -279,16 +291,18 @@ func (h *host) make(c *rdma.Coro, name string, spec channel.Spec) (place channel
 			return err
 		}
 		place.Incarnation, place.Anew = x.Objects, anew
-		if err := reserve(l, memory.Reservation{Name: hostName}, x); err != nil {
+		if err := reserve(l, layout.Reservation{Name: hostName}, x); err != nil {
 			return err
 		}
-		return reserve(l, memory.Reservation{Name: prefix + name, Addr: extent.Addr, Size: spec.Bytes}, object{spec, place})
+		return reserve(l, layout.Reservation{Name: prefix + name, Addr: extent.Addr, Size: spec.Bytes},
+			object{spec, place})
 	})
 	return place, err
 }
 
-// found is the object that the catalog has; ok: it is where it was when it was made. A *channel.SpecError: it is another one.
-func found(l *memory.Layout, r *memory.Reservation, name string, spec channel.Spec) (x object, ok bool, err error) {
+// found is the object that the catalog has; ok: it is where it was when it was made. A
+// *channel.SpecError: it is another one.
+func found(l *layout.Layout, r *layout.Reservation, name string, spec channel.Spec) (x object, ok bool, err error) {
 	if err := decode(r, &x); err != nil {
 		return x, false, err
 	}
@@ -300,23 +314,24 @@ func found(l *memory.Layout, r *memory.Reservation, name string, spec channel.Sp
 }
 
 // there reports whether an object is where it was when it was made, and has been since.
-func there(l *memory.Layout, r *memory.Reservation, x *object) bool {
+func there(l *layout.Layout, r *layout.Reservation, x *object) bool {
 	now, err := placeOf(l, r.Addr)
 	now.Incarnation, now.Anew = x.Place.Incarnation, x.Place.Anew
 	return err == nil && !r.Lost && now == x.Place
 }
 
 // placeOf is where an extent lies, without an incarnation of the object.
-func placeOf(l *memory.Layout, a memory.Addr) (channel.Place, error) {
+func placeOf(l *layout.Layout, a layout.Addr) (channel.Place, error) {
 	p := &l.Segments[a.Segment()].Placement
 	if p.N == 0 {
-		return channel.Place{}, fmt.Errorf("channelhost: the extent at %v: %w", a, memory.ErrLost)
+		return channel.Place{}, fmt.Errorf("channelhost: the extent at %v: %w", a, layout.ErrLost)
 	}
 	r := p.Replicas[0]
 	return channel.Place{Blade: r.Blade, Off: r.Base + uint64(a.Offset()), Life: l.Blades[r.Blade].Incarnation}, nil
 }
 
-// maxTries bounds how often an extent is asked for while the epoch moves, or others forget what has just been made.
+// maxTries bounds how often an extent is asked for while the epoch moves, or others forget what
+// has just been made.
 const maxTries = 64
 
 func (h *host) alloc(c *rdma.Coro, size uint32) (x memory.Extent, err error) {
@@ -330,7 +345,8 @@ func (h *host) alloc(c *rdma.Coro, size uint32) (x memory.Extent, err error) {
 	return x, err
 }
 
-// settle has extents that were given back used again, those that other processes have discarded, too.
+// settle has extents that were given back used again, those that other processes have discarded,
+// too.
 func (h *host) settle(c *rdma.Coro) error {
 	err := h.repeat(c, func() error { return h.space.SettleExtents(c) })
 	if errors.Is(err, rdma.ErrStaleKey) {
@@ -339,8 +355,9 @@ func (h *host) settle(c *rdma.Coro) error {
 	return err
 }
 
-// repeat calls fn until its verbs do not fail because the epoch has moved, maxTries times. After another failure of a verb it is for the
-// caller to try again: the queue pairs are connected for that.
+// repeat calls fn until its verbs do not fail because the epoch has moved, maxTries times.
+// After another failure of a verb it is for the caller to try again: the queue pairs are
+// connected for that.
 func (h *host) repeat(c *rdma.Coro, fn func() error) (err error) {
 	for range maxTries {
 		if err = fn(); err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) {
@@ -376,8 +393,8 @@ const (
 	pauseNs    = int64(5e6)
 )
 
-// patient calls fn until it does not fail because a blade does not answer, for patienceNs: a process that uses the database declares that blade
-// dead meanwhile.
+// patient calls fn until it does not fail because a blade does not answer, for patienceNs: a
+// process that uses the database declares that blade dead meanwhile.
 func patient(c *rdma.Coro, fn func() error) error {
 	for began := c.Thread().Now(); ; c.Sleep(pauseNs) {
 		err := fn()
@@ -392,7 +409,7 @@ func (h *host) Forget(c *rdma.Coro, name string, incarnation uint32) error {
 }
 
 func (h *host) forget(c *rdma.Coro, name string, incarnation uint32) error {
-	err := h.space.AdvanceEpoch(func(l *memory.Layout) error {
+	err := h.space.AdvanceEpoch(func(l *layout.Layout) error {
 		if err := h.living(l); err != nil {
 			return err
 		}
@@ -438,7 +455,7 @@ func (h *host) fence(id channel.MemberID) error {
 			return fmt.Errorf("channelhost: ending late verbs: %w", err)
 		}
 	}
-	err := h.space.AdvanceEpoch(func(l *memory.Layout) error {
+	err := h.space.AdvanceEpoch(func(l *layout.Layout) error {
 		if err := h.living(l); err != nil || id == 0 {
 			return err
 		}
@@ -476,22 +493,24 @@ func (h *host) Refresh(*rdma.Coro) error {
 	return nil
 }
 
-// Confirm: while the registration of this process lasts, others wait until it has told that it knows of the loss of a blade, and then the view is
-// not the newest. Behind that the catalog alone says what exists, and a member that cannot ask it stops.
+// Confirm: while the registration of this process lasts, others wait until it has told that it
+// knows of the loss of a blade, and then the view is not the newest. Behind that the catalog alone
+// says what exists, and a member that cannot ask it stops.
 func (h *host) Confirm(c *rdma.Coro) (changed bool, err error) {
 	if h.space.Fresh(h.view, c.Thread()) {
 		return false, nil
 	}
 	if h.space.Lapsed(c.Thread()) {
 		if err := h.space.Follow(); err != nil {
-			return false, fmt.Errorf("%w, as far as its process can tell, whose registration is over: %w", channel.ErrFenced, err)
+			return false, fmt.Errorf("%w, as far as its process can tell, whose registration is over: %w",
+				channel.ErrFenced, err)
 		}
 	}
 	return true, h.Refresh(c)
 }
 
-// Key is 0 for a blade that was declared dead since: it may have kept the key, if it is alive after all, and what lies on it is not
-// the object any more.
+// Key is 0 for a blade that was declared dead since: it may have kept the key, if it is alive after
+// all, and what lies on it is not the object any more.
 func (h *host) Key(b rdma.BladeID) rdma.Key {
 	if !h.space.View().Up(b) {
 		return 0

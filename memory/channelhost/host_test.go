@@ -11,6 +11,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/channelhost"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/rdma/rdmatest"
@@ -46,7 +47,7 @@ func newBed(t *testing.T, blades, backups, processes int) *bed {
 	t.Helper()
 	o := inproc.Options{Seed: 1}
 	for range blades {
-		o.Blades = append(o.Blades, inproc.BladeOptions{Size: memory.HeaderArea + 16*segment})
+		o.Blades = append(o.Blades, inproc.BladeOptions{Size: layout.HeaderArea + 16*segment})
 	}
 	f, err := inproc.New(o)
 	if err != nil {
@@ -72,7 +73,7 @@ func (b *bed) open(o memory.Options) (*memory.Space, *rdma.Coro) {
 }
 
 // openOn is open with a catalog of its own.
-func (b *bed) openOn(cat memory.Catalog, o memory.Options) (*memory.Space, *rdma.Coro) {
+func (b *bed) openOn(cat layout.Catalog, o memory.Options) (*memory.Space, *rdma.Coro) {
 	b.t.Helper()
 	c := b.thread().Plain()
 	s, err := memory.Open(c, b.fabric, cat, o)
@@ -120,7 +121,7 @@ func (b *bed) enroll(i int) channel.Host {
 // members is how many members the catalog has.
 func (b *bed) members() (n int) {
 	b.t.Helper()
-	l, err := memory.LoadLayout(&b.cat)
+	l, err := layout.LoadLayout(&b.cat)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func check(t testing.TB, err error) {
 // reserved are the names of the objects that the catalog has.
 func (b *bed) reserved() (names []string) {
 	b.t.Helper()
-	l, err := memory.LoadLayout(&b.cat)
+	l, err := layout.LoadLayout(&b.cat)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -166,8 +167,8 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// TestFence: nothing that a fenced member posts takes effect, in whichever process it was fenced, and it learns of it. Fencing it again moves
-// nothing.
+// TestFence: nothing that a fenced member posts takes effect, in whichever process it was fenced,
+// and it learns of it. Fencing it again moves nothing.
 func TestFence(t *testing.T) {
 	b := newBed(t, 2, 1, 3)
 	late, lc := b.join(0)
@@ -204,7 +205,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestUnrevoked: Fence returns nil only when the blades have ended the keys that the fenced member has.
+// TestUnrevoked: Fence returns nil only when the blades have ended the keys that the
+// fenced member has.
 func TestUnrevoked(t *testing.T) {
 	b := newBed(t, 2, 1, 2)
 	late, lc := b.join(0)
@@ -225,8 +227,8 @@ func TestUnrevoked(t *testing.T) {
 	}
 }
 
-// TestProcessGone: a member of a process that has closed the database is taken off the list without a new epoch, so another member's Fence moves
-// the epoch, once.
+// TestProcessGone: a member of a process that has closed the database is taken off the list without
+// a new epoch, so another member's Fence moves the epoch, once.
 func TestProcessGone(t *testing.T) {
 	b := newBed(t, 2, 1, 2)
 	gone, gc := b.join(1)
@@ -236,7 +238,7 @@ func TestProcessGone(t *testing.T) {
 	check(t, b.spaces[1].Close(b.coros[1]))
 	m, c := b.join(0) // its number leaves the list
 	h := b.enroll(0)
-	for i, moves := range []memory.Epoch{1, 0} {
+	for i, moves := range []layout.Epoch{1, 0} {
 		before := b.spaces[0].View().Epoch
 		check(t, h.Fence(c, gone.ID()))
 		if now := b.spaces[0].View().Epoch; now != before+moves {
@@ -253,7 +255,8 @@ func TestProcessGone(t *testing.T) {
 	}
 }
 
-// TestForget: an object that is forgotten is gone for all that have it open, and its memory comes back, blank, whichever process has forgotten it.
+// TestForget: an object that is forgotten is gone for all that have it open, and its memory comes
+// back, blank, whichever process has forgotten it.
 func TestForget(t *testing.T) {
 	for by := range 2 {
 		t.Run(fmt.Sprintf("by %d", by), func(t *testing.T) { testForget(t, by) })
@@ -320,13 +323,14 @@ func testForget(t *testing.T, by int) {
 	if n := len(b.spaces[0].Extents()); n != want || len(b.reserved()) > 0 {
 		t.Errorf("%d extents, and there were %d; %q", n, want, b.reserved())
 	}
-	if _, err := hosts[0].Declare(c, "v", channel.Spec{Kind: channel.KindVar, Bytes: segment}); !errors.Is(err, channel.ErrTooLarge) {
+	if _, err := hosts[0].Declare(c, "v", channel.Spec{Kind: channel.KindVar, Bytes: segment}); !errors.Is(err,
+		channel.ErrTooLarge) {
 		t.Errorf("an object of %d bytes: %v", segment, err)
 	}
 }
 
-// TestBladeLost: an object is gone with the primary of its segment, for members that have it open, too; opened again it is blank, on another
-// blade.
+// TestBladeLost: an object is gone with the primary of its segment, for members that have it open,
+// too; opened again it is blank, on another blade.
 func TestBladeLost(t *testing.T) {
 	b := newBed(t, 2, 1, 2)
 	m, c := b.join(0)
@@ -334,7 +338,7 @@ func TestBladeLost(t *testing.T) {
 	check(t, err)
 	check(t, v.Store(c, 1))
 	lost := v.Place().Blade
-	check(t, b.spaces[1].AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(lost); return nil }))
+	check(t, b.spaces[1].AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(lost); return nil }))
 	check(t, b.spaces[0].Follow())
 	if err := v.Store(c, 2); !errors.Is(err, channel.ErrIncarnation) {
 		t.Errorf("the blade is gone: %v", err)
@@ -349,7 +353,8 @@ func TestBladeLost(t *testing.T) {
 	}
 }
 
-// TestBack: an object whose blade was lost stays gone, though a copy of its segment comes back to the same place, and is the primary again.
+// TestBack: an object whose blade was lost stays gone, though a copy of its segment comes back to
+// the same place, and is the primary again.
 func TestBack(t *testing.T) {
 	b := newBed(t, 2, 1, 2)
 	m, c := b.join(0)
@@ -364,7 +369,7 @@ func TestBack(t *testing.T) {
 		}
 	}
 	for _, lost := range []rdma.BladeID{was.Blade, 1 - was.Blade} { // it is alive after all
-		check(t, s.AdvanceEpoch(func(l *memory.Layout) error { l.TakeDown(lost); return nil }))
+		check(t, s.AdvanceEpoch(func(l *layout.Layout) error { l.TakeDown(lost); return nil }))
 		renew()
 		check(t, s.Admit(sc, lost, nil))
 		k := s.NewCopier()
@@ -394,7 +399,8 @@ func TestBack(t *testing.T) {
 	}
 }
 
-// TestAlone: the first process that opens the database when all are gone finds no object, and numbers go on.
+// TestAlone: the first process that opens the database when all are gone finds no object,
+// and numbers go on.
 func TestAlone(t *testing.T) {
 	b := newBed(t, 2, 1, 1)
 	m, c := b.join(0)
@@ -414,10 +420,10 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestDeclaredAgain: no answer comes to a verb with which an object is made. The next attempt makes it, and the extents of those that have
-// failed are used again in the next epoch.
+// TestDeclaredAgain: no answer comes to a verb with which an object is made. The next attempt makes
+// it, and the extents of those that have failed are used again in the next epoch.
 func TestDeclaredAgain(t *testing.T) {
-	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: memory.HeaderArea + 16*segment, Seed: 1})
+	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: layout.HeaderArea + 16*segment, Seed: 1})
 	b := &bed{t: t, fabric: &refusing{Fabric: f}}
 	t.Cleanup(func() {
 		for _, th := range b.threads {
@@ -459,7 +465,8 @@ func TestDeclaredAgain(t *testing.T) {
 	}
 }
 
-// TestFencedHost: a member that was fenced fences none, moves no epoch, forgets and makes no object, though its process has not followed.
+// TestFencedHost: a member that was fenced fences none, moves no epoch, forgets and makes no
+// object, though its process has not followed.
 func TestFencedHost(t *testing.T) {
 	b := newBed(t, 2, 1, 2)
 	late, lc := b.join(0)
@@ -481,7 +488,8 @@ func TestFencedHost(t *testing.T) {
 			t.Errorf("a fenced member %s: %v", what, err)
 		}
 	}
-	if _, err := h.Declare(lc, "new", channel.Spec{Kind: channel.KindVar, Bytes: 128}); !errors.Is(err, channel.ErrFenced) {
+	if _, err := h.Declare(lc, "new", channel.Spec{Kind: channel.KindVar, Bytes: 128}); !errors.Is(err,
+		channel.ErrFenced) {
 		t.Errorf("a fenced member declares: %v", err)
 	}
 	check(t, b.spaces[1].Follow())
@@ -492,8 +500,8 @@ func TestFencedHost(t *testing.T) {
 	check(t, late.Beat(lc))
 }
 
-// TestFenceBesideLoss: a blade does not answer while a member is fenced and an object forgotten. Once it has been declared dead, or has come to
-// itself, that is done.
+// TestFenceBesideLoss: a blade does not answer while a member is fenced and an object forgotten.
+// Once it has been declared dead, or has come to itself, that is done.
 func TestFenceBesideLoss(t *testing.T) {
 	b := newBed(t, 2, 1, 2)
 	m, c := b.join(1)
@@ -515,8 +523,8 @@ func TestFenceBesideLoss(t *testing.T) {
 	}
 }
 
-// TestMembersEnd: the catalog has members that may be alive, and no others: one that leaves is taken off, and so are all when no process is left,
-// whether the database is shared or not.
+// TestMembersEnd: the catalog has members that may be alive, and no others: one that leaves is
+// taken off, and so are all when no process is left, whether the database is shared or not.
 func TestMembersEnd(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		t.Run(fmt.Sprintf("shared %v", shared), func(t *testing.T) {
@@ -529,7 +537,8 @@ func TestMembersEnd(t *testing.T) {
 			var last channel.MemberID
 			const joins = 3000 // their names are more than a text has room for
 			for range joins {
-				m, err := channel.Join(t.Context(), c, channelhost.New(b.spaces[0]), channel.Identity{Name: "a member with a name", Term: identity.Term, Slots: 8})
+				m, err := channel.Join(t.Context(), c, channelhost.New(b.spaces[0]),
+					channel.Identity{Name: "a member with a name", Term: identity.Term, Slots: 8})
 				if err != nil {
 					t.Fatal(last, err)
 				}
@@ -539,7 +548,8 @@ func TestMembersEnd(t *testing.T) {
 				if err := m.Beat(c); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "w"); !errors.Is(err, channel.ErrFenced) {
+				if _, err := channel.OpenVar[uint64](t.Context(), c, m.Scope("s"), "w"); !errors.Is(err,
+					channel.ErrFenced) {
 					t.Fatalf("a member that has left opens an object: %v", err)
 				}
 			}
@@ -548,7 +558,7 @@ func TestMembersEnd(t *testing.T) {
 			}
 			check(t, v.Store(sc, 1))
 			h, epoch := b.enroll(0), b.spaces[0].View().Epoch
-			for i, want := range []memory.Epoch{epoch + 1, epoch + 1} { // its verbs take effect before
+			for i, want := range []layout.Epoch{epoch + 1, epoch + 1} { // its verbs take effect before
 				check(t, h.Fence(c, last))
 				if now := b.spaces[0].View().Epoch; now != want {
 					t.Errorf("fenced %d times: epoch %d, want %d", i+1, now, want)

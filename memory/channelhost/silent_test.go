@@ -18,9 +18,11 @@ type placed interface {
 	Close()
 }
 
-// TestSilentBlade: a process hears nothing of a blade, and declares it dead. Another one reaches the blade, and has not heard of that. It uses an object
-// there, which the first one has opened again elsewhere: nothing that it does succeeds when the new object is there. Either it hears of the
-// epoch, and then the new object is made, or it does not, and then its registration has to end before.
+// TestSilentBlade: a process hears nothing of a blade, and declares it dead. Another one
+// reaches the blade, and has not heard of that. It uses an object there, which the first one
+// has opened again elsewhere: nothing that it does succeeds when the new object is there.
+// Either it hears of the epoch, and then the new object is made, or it does not, and then its
+// registration has to end before.
 func TestSilentBlade(t *testing.T) {
 	ctx := t.Context()
 	for name, open := range map[string]func(c *rdma.Coro, s channel.Scope) (use func() error, o placed, err error){
@@ -60,7 +62,10 @@ func TestSilentBlade(t *testing.T) {
 					term = int64(2 * time.Second)
 				}
 				now := b.fabric.Now()
-				o := memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, ClockDrift: 0.1, Until: now + int64(time.Hour)}
+				o := memory.Options{
+					Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, ClockDrift: 0.1,
+					Until: now + int64(time.Hour),
+				}
 				one, _ := b.open(o)
 				o.Until = now + term
 				cat := &catalogtest.Unheard{Catalog: &b.cat}
@@ -74,7 +79,7 @@ func TestSilentBlade(t *testing.T) {
 				check(t, errors.Join(use(), lateUse()))
 				blade := object.Place().Blade
 				cat.Away.Store(!hears)
-				check(t, one.AdvanceEpoch(one.Demise(blade)))
+				check(t, one.AdvanceEpoch(one.DeclareDead(blade)))
 				object.Close()
 
 				made := make(chan error, 1)

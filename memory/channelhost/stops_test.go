@@ -12,12 +12,14 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/channelhost"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/steptest"
 	"txnode/verify"
 )
 
-// stage is a database that two processes have open, on a fabric on which a test decides what happens next. Process 0 is the victim.
+// stage is a database that two processes have open, on a fabric on which a test decides what
+// happens next. Process 0 is the victim.
 type stage struct {
 	t      *testing.T
 	f      *steptest.Fabric
@@ -48,7 +50,7 @@ type hand struct {
 
 func untouched(to []steptest.Access) []steptest.Access { return to }
 
-func (h *hand) Load() ([]memory.Entry, memory.Revision, error) {
+func (h *hand) Load() ([]layout.Entry, layout.Revision, error) {
 	h.f.Step("load", untouched)
 	if h.dead {
 		return nil, 0, errSilent
@@ -60,7 +62,7 @@ func (h *hand) Load() ([]memory.Entry, memory.Revision, error) {
 	return h.Mem.Load()
 }
 
-func (h *hand) Revision() (memory.Revision, error) {
+func (h *hand) Revision() (layout.Revision, error) {
 	h.f.Step("revision", untouched)
 	if h.dead || h.lose > 0 && h.calls >= h.lose && h.deaf > 0 {
 		return 0, errSilent
@@ -68,14 +70,14 @@ func (h *hand) Revision() (memory.Revision, error) {
 	return h.Mem.Revision()
 }
 
-func (h *hand) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (h *hand) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	h.f.Step("apply", untouched)
 	if h.dead {
 		return 0, errSilent
 	}
 	h.calls++
 	lost := h.calls == h.lose
-	var now memory.Revision
+	var now layout.Revision
 	var err error
 	if !lost || h.made {
 		now, err = h.Mem.Apply(rev, changes)
@@ -94,7 +96,9 @@ type stages struct {
 }
 
 func newStages(t *testing.T, caps rdma.Caps) *stages {
-	x := &stages{f: steptest.New(steptest.Options{Blades: 2, Size: memory.HeaderArea + 8*segment, Grain: steptest.Verbs, Caps: caps, Control: true})}
+	x := &stages{f: steptest.New(steptest.Options{
+		Blades: 2, Size: layout.HeaderArea + 8*segment, Grain: steptest.Verbs, Caps: caps, Control: true,
+	})}
 	s := x.stage(t)
 	var err error
 	for _, space := range s.spaces {
@@ -122,7 +126,8 @@ func (x *stages) stage(t *testing.T) *stage {
 	for i := range s.spaces {
 		s.hands[i] = &hand{Mem: s.cat, f: s.f}
 		var err error
-		s.spaces[i], err = memory.Open(s.thread().Plain(), s.f, s.hands[i], memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: 1 << 60})
+		s.spaces[i], err = memory.Open(s.thread().Plain(), s.f, s.hands[i],
+			memory.Options{Backups: 1, SegmentSize: segment, LogArea: 64 << 10, Shared: true, Until: 1 << 60})
 		if err == nil {
 			err = s.spaces[i].EndAlone()
 		}
@@ -150,7 +155,8 @@ func (s *stage) thread() *rdma.Thread {
 
 var brief = channel.Identity{Name: "stop", Term: 100_000, Slots: 4}
 
-// script joins, makes objects, uses them under a lock, fences a member, forgets an object and leaves: all that a host does.
+// script joins, makes objects, uses them under a lock, fences a member, forgets an object and
+// leaves: all that a host does.
 func (s *stage) script(process int, lock func(h channel.Held)) (err error) {
 	ctx, space := context.Background(), s.spaces[process]
 	step := func(what string) {
@@ -222,7 +228,8 @@ func (s *stage) script(process int, lock func(h channel.Held)) (err error) {
 	return nil
 }
 
-// victim runs the script in process 0, and joins again after an error that says how to go on, if it is to.
+// victim runs the script in process 0, and joins again after an error that says how to
+// go on, if it is to.
 func (s *stage) victim(again int) *steptest.Client {
 	return s.f.GoIn(1, func() {
 		s.f.Step("begins", untouched)
@@ -258,8 +265,9 @@ func (s *stage) end(c *steptest.Client) {
 	}
 }
 
-// survive runs the script in process 1 while the victim is where it is, after that process was declared dead, if it is to be. The lock must
-// say that it was abandoned if, and only if, the victim had it.
+// survive runs the script in process 1 while the victim is where it is, after that process
+// was declared dead, if it is to be. The lock must say that it was abandoned if, and only if,
+// the victim had it.
 func (s *stage) survive(dies bool) {
 	s.t.Helper()
 	var err error
@@ -294,7 +302,8 @@ func (s *stage) survive(dies bool) {
 	}
 }
 
-// collect gives back what is left of processes that are gone, as the maintenance of a database does.
+// collect gives back what is left of processes that are gone, as the maintenance of a database
+// does.
 func collect(space *memory.Space, c *rdma.Coro) error {
 	renew := func() {
 		space.View().Rekey(c.Thread())
@@ -305,8 +314,8 @@ func collect(space *memory.Space, c *rdma.Coro) error {
 	var mine []memory.Extent
 	for n := 0; ; n++ {
 		l := space.Layout()
-		if !slices.ContainsFunc(l.Segments, func(g memory.Segment) bool {
-			return g.Kind == memory.KindIndex && g.Placement.N > 0 && !l.Registered(g.Owner)
+		if !slices.ContainsFunc(l.Segments, func(g layout.Segment) bool {
+			return g.Kind == layout.KindIndex && g.Placement.N > 0 && !l.Registered(g.Owner)
 		}) {
 			break
 		}
@@ -322,7 +331,9 @@ func collect(space *memory.Space, c *rdma.Coro) error {
 		return fmt.Errorf("reading tables: %w", err)
 	}
 	for _, x := range space.DeadExtents() {
-		if !slices.ContainsFunc(space.Layout().Reserved, func(r memory.Reservation) bool { return r.Size > 0 && r.Addr == x.Addr }) {
+		if !slices.ContainsFunc(space.Layout().Reserved, func(r layout.Reservation) bool {
+			return r.Size > 0 && r.Addr == x.Addr
+		}) {
 			mine = append(mine, x)
 		}
 	}
@@ -355,7 +366,7 @@ func settled(space *memory.Space, c *rdma.Coro) error {
 }
 
 // sound reports what check finds.
-func sound(t *testing.T, f rdma.Fabric, l *memory.Layout) {
+func sound(t *testing.T, f rdma.Fabric, l *layout.Layout) {
 	t.Helper()
 	d, err := verify.Attach(f, l)
 	if err != nil {
@@ -370,8 +381,8 @@ func sound(t *testing.T, f rdma.Fabric, l *memory.Layout) {
 	}
 }
 
-// over looks at what is left when all have come to their ends: members and objects in the catalog, extents, what check finds, and whether a
-// late verb has come to where it must not.
+// over looks at what is left when all have come to their ends: members and objects in the catalog,
+// extents, what check finds, and whether a late verb has come to where it must not.
 func (s *stage) over(alive ...int) {
 	s.t.Helper()
 	if s.t.Failed() {
@@ -389,7 +400,7 @@ func (s *stage) over(alive ...int) {
 	if err = errors.Join(err, h.Leave(c)); err != nil {
 		s.t.Errorf("another member: %v", err)
 	}
-	l, err := memory.LoadLayout(s.cat)
+	l, err := layout.LoadLayout(s.cat)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -444,7 +455,8 @@ func (s *stage) typed() bool {
 			return true
 		}
 	}
-	return s.err == nil || errors.Is(s.err, errSilent) && s.hands[0].lose > 0 || s.hands[0].dead || s.lost && (errors.Is(s.err, rdma.ErrVerb) || errors.Is(s.err, channel.ErrUncertain))
+	return s.err == nil || errors.Is(s.err, errSilent) && s.hands[0].lose > 0 || s.hands[0].dead || s.lost &&
+		(errors.Is(s.err, rdma.ErrVerb) || errors.Is(s.err, channel.ErrUncertain))
 }
 
 // weakly are the promises under which processes are stopped.
@@ -459,14 +471,16 @@ func weakly(t *testing.T, fn func(t *testing.T, x *stages)) {
 	}
 }
 
-// TestStops: a process stops at each verb, each change of the catalog and each call to a blade of all that its host does, or before the
-// answer to a change. It is declared dead, and another one goes on: with the objects, with the lock, and with the memory.
+// TestStops: a process stops at each verb, each change of the catalog and each call to a blade of
+// all that its host does, or before the answer to a change. It is declared dead, and another one
+// goes on: with the objects, with the lock, and with the memory.
 func TestStops(t *testing.T) {
 	weakly(t, func(t *testing.T, x *stages) { everyMove(t, x, true, false) })
 }
 
-// TestPauses: as TestStops, but the process only sleeps while another one goes on, which declares it dead, or its member. What is late of
-// it has no effect, it learns that it was declared dead, and can join again.
+// TestPauses: as TestStops, but the process only sleeps while another one goes on, which declares
+// it dead, or its member. What is late of it has no effect, it learns that it was declared dead,
+// and can join again.
 func TestPauses(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		t.Run(fmt.Sprintf("dies=%v", dies), func(t *testing.T) {
@@ -522,8 +536,8 @@ func everyMove(t *testing.T, x *stages, dies, wakes bool) {
 	}
 }
 
-// TestAnswersLost: the answer to each change of the catalog is lost in turn, whether it was made or not, and it can be asked at once, later, or
-// when the process tries again.
+// TestAnswersLost: the answer to each change of the catalog is lost in turn, whether it was made or
+// not, and it can be asked at once, later, or when the process tries again.
 func TestAnswersLost(t *testing.T) {
 	weakly(t, func(t *testing.T, x *stages) {
 		for _, made := range []bool{true, false} {
@@ -554,7 +568,8 @@ func TestAnswersLost(t *testing.T) {
 	})
 }
 
-// TestCompletionsLost: the completion of each verb is lost in turn. The process goes on, or tries again.
+// TestCompletionsLost: the completion of each verb is lost in turn. The process goes on, or tries
+// again.
 func TestCompletionsLost(t *testing.T) {
 	weakly(t, func(t *testing.T, x *stages) {
 		for lose := 0; !t.Failed(); lose++ {

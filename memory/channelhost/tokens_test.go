@@ -6,17 +6,20 @@ import (
 	"testing"
 
 	"txnode/channel"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// TestTokens: a member holds a lock that is lost with its blade, or that another member forgets. The next holder of the lock of that name has a
-// greater token, and is told when the state may be half changed, until it has unlocked. The first member does nothing more: not to an object
-// on another blade either.
+// TestTokens: a member holds a lock that is lost with its blade, or that another member forgets.
+// The next holder of the lock of that name has a greater token, and is told when the state may be
+// half changed, until it has unlocked. The first member does nothing more: not to an object on
+// another blade either.
 func TestTokens(t *testing.T) {
 	ctx := t.Context()
 	for name, open := range map[string]func(c *rdma.Coro, s channel.Scope) (channel.Lock, error){
-		"mutex": func(c *rdma.Coro, s channel.Scope) (channel.Lock, error) { return channel.OpenMutex(ctx, c, s, "lock") },
+		"mutex": func(c *rdma.Coro, s channel.Scope) (channel.Lock, error) {
+			return channel.OpenMutex(ctx, c, s, "lock")
+		},
 		"ticket lock": func(c *rdma.Coro, s channel.Scope) (channel.Lock, error) {
 			return channel.OpenTicketLock(ctx, c, s, "lock")
 		},
@@ -49,7 +52,10 @@ func TestTokens(t *testing.T) {
 				check(t, v.Store(c, 1))
 
 				if lost {
-					check(t, b.spaces[1].AdvanceEpoch(func(x *memory.Layout) error { x.TakeDown(place.Blade); return nil }))
+					check(t, b.spaces[1].AdvanceEpoch(func(x *layout.Layout) error {
+						x.TakeDown(place.Blade)
+						return nil
+					}))
 					check(t, b.spaces[0].Follow()) // as its maintenance does; the member is not told
 				} else {
 					check(t, b.enroll(1).Forget(b.coros[1], "s/lock", place.Incarnation))
@@ -102,7 +108,8 @@ func (refused) Lock(context.Context, *rdma.Coro) (channel.Held, error) {
 	return channel.Held{}, errRefused
 }
 
-// TestTokensUnrevoked: a lock that is lost is not made anew while a key of its holder opens a blade.
+// TestTokensUnrevoked: a lock that is lost is not made anew while a key of its holder opens a
+// blade.
 func TestTokensUnrevoked(t *testing.T) {
 	ctx := t.Context()
 	b := newBed(t, 3, 1, 2)
@@ -114,7 +121,7 @@ func TestTokensUnrevoked(t *testing.T) {
 	h := b.enroll(1)
 	spec := channel.Spec{Kind: channel.KindMutex, Bytes: 128}
 	b.fabric.refuse = true
-	_ = b.spaces[1].AdvanceEpoch(func(x *memory.Layout) error { x.TakeDown(l.Place().Blade); return nil })
+	_ = b.spaces[1].AdvanceEpoch(func(x *layout.Layout) error { x.TakeDown(l.Place().Blade); return nil })
 	if p, err := h.Declare(b.coros[1], "s/lock", spec); !errors.Is(err, rdma.ErrBladeDown) {
 		t.Errorf("the lock is at %+v: %v", p, err)
 	}

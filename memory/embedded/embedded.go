@@ -15,6 +15,7 @@ import (
 	"txnode/internal/owndir"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 )
@@ -31,11 +32,12 @@ const bladePattern = "blade-*.region"
 // is for callers that attach a [memory.Space] themselves; [Open] does that.
 type Host struct {
 	Fabric  rdma.Fabric
-	Catalog memory.Catalog
+	Catalog layout.Catalog
 	// Options are for memory.Open: the geometry of the database that is there,
 	// or of the new one.
 	Options memory.Options
-	// Tightened: other users had rights to the directory, or to files in it, and have none any more.
+	// Tightened: other users had rights to the directory, or to files in it, and have none any
+	// more.
 	Tightened bool
 
 	fabric *inproc.Fabric
@@ -92,7 +94,8 @@ func (h *Host) connect(o Options) error {
 		case o.HugePages:
 			err = fmt.Errorf("%w: too few are reserved; reserve more of 2 MiB, or choose a smaller BladeSize", err)
 		default:
-			err = fmt.Errorf("%w: the address space that a blade reserves is limited here (ulimit -v): raise the limit, or choose a smaller BladeSize for a new database", err)
+			err = fmt.Errorf("%w: the address space that a blade reserves is limited here (ulimit -v): raise the "+
+				"limit, or choose a smaller BladeSize for a new database", err)
 		}
 		return err
 	}
@@ -103,7 +106,7 @@ func (h *Host) connect(o Options) error {
 
 // openCatalog locks the directory and reads the layout of the database in it,
 // nil if there is none yet.
-func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
+func (h *Host) openCatalog(o *Options) (*layout.Layout, error) {
 	if o.Dir == "" {
 		h.Catalog = &catalog.Mem{}
 		return nil, nil
@@ -115,16 +118,19 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 		err = MakeDir(o.Dir)
 	}
 	if _, e := os.Readlink(o.Dir); e == nil && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("memory: %s is a link, and what it leads to is not there: mount or make that directory, or name another: %w", o.Dir, err)
+		return nil, fmt.Errorf("memory: %s is a link, and what it leads to is not there: mount or make that "+
+			"directory, or name another: %w", o.Dir, err)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("memory: %s is no directory, or one above it is none: name that of a database: %w", o.Dir, err)
+		return nil, fmt.Errorf("memory: %s is no directory, or one above it is none: name that of a database: %w",
+			o.Dir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
 	if !o.ReadOnly {
-		if h.Tightened, err = owndir.Dir(o.Dir, lockName, CatalogName, bladePattern, marksName, marksName+".new"); err != nil {
+		if h.Tightened, err = owndir.Dir(o.Dir, lockName, CatalogName, bladePattern, marksName, marksName+
+			".new"); err != nil {
 			return nil, fmt.Errorf("memory: %w", err)
 		}
 	}
@@ -146,7 +152,7 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !o.ReadOnly {
 		// No new catalog beside the regions of a database that has lost its own.
-		for i := range memory.MaxBlades {
+		for i := range layout.MaxBlades {
 			if err := checkBlank(filepath.Join(o.Dir, bladeName(i))); err != nil {
 				return nil, err
 			}
@@ -160,14 +166,15 @@ func (h *Host) openCatalog(o *Options) (*memory.Layout, error) {
 		return nil, err
 	}
 	h.Catalog = cat
-	l, err := memory.LoadLayout(cat)
+	l, err := layout.LoadLayout(cat)
 	switch {
 	case err != nil:
 		return nil, err
 	case l == nil && o.ReadOnly:
-		return nil, fmt.Errorf("%w: %s", memory.ErrNotFormatted, o.Dir)
+		return nil, fmt.Errorf("%w: %s", layout.ErrNotFormatted, o.Dir)
 	case l != nil && o.SegmentSize != 0 && o.SegmentSize != l.SegmentSize:
-		return nil, fmt.Errorf("%w: the database in %s has SegmentSize %d, not %d", memory.ErrGeometry, o.Dir, l.SegmentSize, o.SegmentSize)
+		return nil, fmt.Errorf("%w: the database in %s has SegmentSize %d, not %d", layout.ErrGeometry, o.Dir,
+			l.SegmentSize, o.SegmentSize)
 	}
 	return l, nil
 }
@@ -237,10 +244,11 @@ func (h *Host) Close() error {
 
 // blades describes the regions, and compares the files with what the catalog
 // says of them before anything is mapped or made longer.
-func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, error) {
+func (h *Host) blades(o *Options, l *layout.Layout) ([]inproc.BladeOptions, error) {
 	mo := &h.Options
 	if l != nil && len(l.Blades) != o.Blades {
-		return nil, fmt.Errorf("%w: the database in %s has %d blades, not %d", memory.ErrGeometry, o.Dir, len(l.Blades), o.Blades)
+		return nil, fmt.Errorf("%w: the database in %s has %d blades, not %d", layout.ErrGeometry, o.Dir,
+			len(l.Blades), o.Blades)
 	}
 	var out []inproc.BladeOptions
 	for i := range o.Blades {
@@ -253,7 +261,7 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 				stored = l.Blades[i].Size
 			}
 			var err error
-			down := l != nil && l.Blades[i].State == memory.BladeDown
+			down := l != nil && l.Blades[i].State == layout.BladeDown
 			b.Size, err = o.fileSize(rdma.BladeID(i), b.Path, l, stored, down)
 			spare := o.LeaveOut || down && o.ReadOnly
 			if err == nil && spare {
@@ -274,10 +282,10 @@ func (h *Host) blades(o *Options, l *memory.Layout) ([]inproc.BladeOptions, erro
 			}
 		}
 		fill(&b.Size, DefaultBladeSize)
-		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && !o.ReadOnly {
+		if b.Path != "" && l != nil && l.Blades[i].State == layout.BladeUp && !o.ReadOnly {
 			b.Reserve = holes(b.Path, l, rdma.BladeID(i))
 		}
-		if b.Path != "" && l != nil && l.Blades[i].State == memory.BladeUp && (l.Checkpoint != 0 || o.Durable) {
+		if b.Path != "" && l != nil && l.Blades[i].State == layout.BladeUp && (l.Checkpoint != 0 || o.Durable) {
 			if !h.marks.hold(b.Path) {
 				b.Settle = l.Provisioned(rdma.BladeID(i))
 			}
@@ -309,12 +317,12 @@ func regular(path string, st fs.FileInfo) error {
 	if !st.IsDir() {
 		what = "a device, pipe or socket"
 	}
-	return fmt.Errorf("%w: %s is %s, and no file: move it away", memory.ErrForeign, path, what)
+	return fmt.Errorf("%w: %s is %s, and no file: move it away", layout.ErrForeign, path, what)
 }
 
 // holes are the parts of a blade that have to have disk blocks, if its file has fewer than it takes
 // to hold them: a copy that was made sparse, which would be found out by a fault on a full disk.
-func holes(path string, l *memory.Layout, b rdma.BladeID) [][2]uint64 {
+func holes(path string, l *layout.Layout, b rdma.BladeID) [][2]uint64 {
 	parts, all := l.Provisioned(b), uint64(0)
 	for _, p := range parts {
 		all += p[1]
@@ -329,13 +337,14 @@ func holes(path string, l *memory.Layout, b rdma.BladeID) [][2]uint64 {
 // granule is what the size of a region is a multiple of.
 const granule = 64 << 10
 
-// fileSize is how large the region in a file will be, 0: default. A file that is
-// longer than the catalog says was about to grow when the process was killed. That of a
-// blade that is down may be missing, or shorter: it is out of date. l is nil if there is no database yet.
-func (o *Options) fileSize(b rdma.BladeID, path string, l *memory.Layout, stored uint64, down bool) (uint64, error) {
+// fileSize is how large the region in a file will be, 0: default. A file that is longer than the
+// catalog says was about to grow when the process was killed. That of a blade that is down may be
+// missing, or shorter: it is out of date. l is nil if there is no database yet.
+func (o *Options) fileSize(b rdma.BladeID, path string, l *layout.Layout, stored uint64, down bool) (uint64, error) {
 	exists := l != nil
 	if exists && o.BladeSize != 0 && o.BladeSize < stored {
-		return 0, fmt.Errorf("%w: %s has %d bytes; BladeSize is %d, and regions cannot shrink", memory.ErrGeometry, path, stored, o.BladeSize)
+		return 0, fmt.Errorf("%w: %s has %d bytes; BladeSize is %d, and regions cannot shrink",
+			layout.ErrGeometry, path, stored, o.BladeSize)
 	}
 	st, err := os.Stat(path)
 	switch {
@@ -344,7 +353,8 @@ func (o *Options) fileSize(b rdma.BladeID, path string, l *memory.Layout, stored
 	case errors.Is(err, fs.ErrNotExist) && down && !o.ReadOnly:
 		return max(stored, o.BladeSize), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or %s", ErrMissing, path, stored, l.Remedy(b))
+		return 0, fmt.Errorf("%w: %s, the region of a blade with %d bytes: bring the file back, or %s",
+			ErrMissing, path, stored, l.Remedy(b))
 	case err != nil:
 		return 0, fmt.Errorf("memory: %w", err)
 	}
@@ -353,10 +363,12 @@ func (o *Options) fileSize(b rdma.BladeID, path string, l *memory.Layout, stored
 	}
 	size := uint64(st.Size())
 	if exists && size < stored && (!down || o.ReadOnly) {
-		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move it away and %s", ErrMissing, path, size, stored, l.Remedy(b))
+		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d: bring the whole file back, or move "+
+			"it away and %s", ErrMissing, path, size, stored, l.Remedy(b))
 	}
 	if exists && !down && size > stored && size%granule != 0 {
-		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d, and regions have whole 64 KiB: cut off what was appended", memory.ErrForeign, path, size, stored)
+		return 0, fmt.Errorf("%w: %s has %d bytes, the catalog says %d, and regions have whole 64 KiB: cut off what "+
+			"was appended", layout.ErrForeign, path, size, stored)
 	}
 	if !exists {
 		if err := checkBlank(path); err != nil {
@@ -382,13 +394,13 @@ func Lost(dir string) (blades []rdma.BladeID, missing int, err error) {
 	return blades, missing, errors.Join(err, h.Close())
 }
 
-func lost(dir string, l *memory.Layout) (blades []rdma.BladeID, err error) {
+func lost(dir string, l *layout.Layout) (blades []rdma.BladeID, err error) {
 	for i := range l.Blades {
-		if l.Blades[i].State == memory.BladeDown {
+		if l.Blades[i].State == layout.BladeDown {
 			continue
 		}
 		switch err := checkBlank(filepath.Join(dir, bladeName(i))); {
-		case errors.Is(err, memory.ErrForeign): // something is in it
+		case errors.Is(err, layout.ErrForeign): // something is in it
 		case err != nil:
 			return nil, err
 		default:
@@ -400,27 +412,29 @@ func lost(dir string, l *memory.Layout) (blades []rdma.BladeID, err error) {
 
 // replaceLost gives up the regions that are missing or blank, and returns the layout
 // without them.
-func (h *Host) replaceLost(o *Options, l *memory.Layout) (_ *memory.Layout, err error) {
+func (h *Host) replaceLost(o *Options, l *layout.Layout) (_ *layout.Layout, err error) {
 	if h.Replaced, err = lost(o.Dir, l); err != nil || len(h.Replaced) == 0 {
 		return l, err
 	}
 	// Nothing is given up for copies that are not there: the error of the blade that has none is
 	// that of an opening, and the files may all be found later.
 	for i := range l.Blades {
-		if l.Formatted && l.Blades[i].State == memory.BladeUp && !slices.Contains(h.Replaced, rdma.BladeID(i)) {
+		if l.Formatted && l.Blades[i].State == layout.BladeUp && !slices.Contains(h.Replaced, rdma.BladeID(i)) {
 			if err := o.owned(l, i); err != nil {
-				return nil, fmt.Errorf("%w; the regions of blades %v, which are missing or blank, were not given up", err, h.Replaced)
+				return nil, fmt.Errorf("%w; the regions of blades %v, which are missing or blank, were not given up",
+					err, h.Replaced)
 			}
 		}
 	}
-	if err := memory.Bury(h.Catalog, h.Replaced...); err != nil {
-		return nil, fmt.Errorf("memory: %s: giving up the regions of blades %v, which are missing or blank: %w", o.Dir, h.Replaced, err)
+	if err := layout.DeclareDead(h.Catalog, h.Replaced...); err != nil {
+		return nil, fmt.Errorf("memory: %s: giving up the regions of blades %v, which are missing or blank: %w",
+			o.Dir, h.Replaced, err)
 	}
-	return memory.LoadLayout(h.Catalog)
+	return layout.LoadLayout(h.Catalog)
 }
 
 // owned makes sure that the file of a blade has the region that the layout says it has.
-func (o *Options) owned(l *memory.Layout, i int) error {
+func (o *Options) owned(l *layout.Layout, i int) error {
 	path := filepath.Join(o.Dir, bladeName(i))
 	if _, err := o.fileSize(rdma.BladeID(i), path, l, l.Blades[i].Size, false); err != nil {
 		return err
@@ -430,25 +444,29 @@ func (o *Options) owned(l *memory.Layout, i int) error {
 		return fmt.Errorf("memory: %w", err)
 	}
 	defer f.Close()
-	head := make([]byte, memory.HeaderArea)
+	head := make([]byte, layout.HeaderArea)
 	if _, err := f.ReadAt(head, 0); err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
-	x, err := memory.ParseRegionHeader(head)
+	x, err := layout.ParseRegionHeader(head)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	switch l.Judge(rdma.BladeID(i), &x) {
-	case memory.HeaderForeign:
-		return fmt.Errorf("%w: the region %s belongs to database %v, the catalog to %v", memory.ErrForeign, path, x.UUID, l.UUID)
-	case memory.HeaderMisplaced:
-		return fmt.Errorf("%w: %s is the region of blade %d of %d", memory.ErrGeometry, path, x.Blade, x.Blades)
-	case memory.HeaderGeometry:
-		return fmt.Errorf("%w: the region %s has %d backups and segments of %d bytes, the catalog says %d and %d", memory.ErrGeometry, path, x.Backups, x.SegmentSize, l.Backups, l.SegmentSize)
-	case memory.HeaderAhead:
-		return fmt.Errorf("%w: the region %s is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old copy", memory.ErrGeometry, path, x.Epoch, x.Size, l.Epoch, l.Blades[i].Size)
-	case memory.HeaderBehind:
-		return fmt.Errorf("%w: the region %s is of epoch %d, and all were written in epoch %d: it is an old copy", memory.ErrGeometry, path, x.Epoch, l.Opened)
+	case layout.HeaderForeign:
+		return fmt.Errorf("%w: the region %s belongs to database %v, the catalog to %v",
+			layout.ErrForeign, path, x.UUID, l.UUID)
+	case layout.HeaderMisplaced:
+		return fmt.Errorf("%w: %s is the region of blade %d of %d", layout.ErrGeometry, path, x.Blade, x.Blades)
+	case layout.HeaderGeometry:
+		return fmt.Errorf("%w: the region %s has %d backups and segments of %d bytes, the catalog says %d and %d",
+			layout.ErrGeometry, path, x.Backups, x.SegmentSize, l.Backups, l.SegmentSize)
+	case layout.HeaderAhead:
+		return fmt.Errorf("%w: the region %s is of epoch %d and %d bytes, the catalog of %d and %d: the catalog "+
+			"is an old copy", layout.ErrGeometry, path, x.Epoch, x.Size, l.Epoch, l.Blades[i].Size)
+	case layout.HeaderBehind:
+		return fmt.Errorf("%w: the region %s is of epoch %d, and all were written in epoch %d: it is an old copy",
+			layout.ErrGeometry, path, x.Epoch, l.Opened)
 	}
 	return nil
 }
@@ -470,13 +488,14 @@ func checkBlank(path string) error {
 		return fmt.Errorf("memory: %w", err)
 	}
 	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, memory.HeaderArea))
+	head, err := io.ReadAll(io.LimitReader(f, layout.HeaderArea))
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
 	for _, x := range head {
 		if x != 0 {
-			return fmt.Errorf("%w: %s is not blank, and there is no catalog beside it: was it lost? Move the file away, or bring the catalog back", memory.ErrForeign, path)
+			return fmt.Errorf("%w: %s is not blank, and there is no catalog beside it: was it lost? Move the file "+
+				"away, or bring the catalog back", layout.ErrForeign, path)
 		}
 	}
 	return nil
@@ -512,7 +531,8 @@ func (d *Database) Space() *memory.Space { return d.space }
 // Replaced are the blades whose regions were given up: see Options.ReplaceLost.
 func (d *Database) Replaced() []rdma.BladeID { return d.host.Replaced }
 
-// Tightened reports whether other users had rights to the directory, or to files in it, and have none any more.
+// Tightened reports whether other users had rights to the directory, or to files in it, and
+// have none any more.
 func (d *Database) Tightened() bool { return d.host.Tightened }
 
 // Fabric returns the fabric.

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -56,7 +56,7 @@ func TestReopenFindsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	class, _ := memory.ClassOf(100)
+	class, _ := layout.ClassOf(100)
 	block, err := a.Alloc(c, class)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -54,7 +55,8 @@ func TestDefaults(t *testing.T) {
 		blades, replicas, wantBlades, wantBackups int
 	}{{0, 0, 2, 1}, {1, 0, 1, 0}, {3, 0, 3, 1}, {0, 1, 2, 0}, {0, 3, 3, 2}, {4, 3, 4, 2}} {
 		d := open(t, embedded.Options{Blades: c.blades, Replicas: c.replicas})
-		if b := d.Fabric().Blades(); len(b) != c.wantBlades || b[0].Size != embedded.DefaultBladeSize || d.Space().Backups() != c.wantBackups ||
+		if b := d.Fabric().Blades(); len(b) != c.wantBlades || b[0].Size != embedded.DefaultBladeSize ||
+			d.Space().Backups() != c.wantBackups ||
 			d.Space().SegmentSize() != memory.DefaultSegmentSize {
 			t.Errorf("%+v: %d blades of %d, f=%d", c, len(b), b[0].Size, d.Space().Backups())
 		}
@@ -130,34 +132,87 @@ func TestConflicts(t *testing.T) {
 		want    error
 		text    string
 	}{
-		"more blades":    {options: func(o *embedded.Options) { o.Blades = 3 }, want: memory.ErrGeometry, text: "has 2 blades, not 3"},
-		"fewer blades":   {options: func(o *embedded.Options) { o.Blades, o.Replicas = 1, 1 }, want: memory.ErrGeometry, text: "has 2 blades, not 1"},
-		"no backup":      {options: func(o *embedded.Options) { o.Replicas = 1 }, want: memory.ErrGeometry, text: "Backups 1, not 0"},
-		"other segments": {options: func(o *embedded.Options) { o.SegmentSize = 1 << 20 }, want: memory.ErrGeometry, text: "has SegmentSize 262144, not 1048576"},
-		"other logs":     {options: func(o *embedded.Options) { o.LogArea = 128 << 10 }, want: memory.ErrGeometry, text: "LogArea 65536, not 131072"},
-		"smaller":        {options: func(o *embedded.Options) { o.BladeSize = 8 << 20 }, want: memory.ErrGeometry, text: "cannot shrink"},
-		"cut off":        {files: func(d string) error { return os.Truncate(region(d), 8<<20) }, want: embedded.ErrMissing, text: "has 8388608 bytes"},
-		"removed":        {files: func(d string) error { return os.Remove(region(d)) }, want: embedded.ErrMissing, text: "blade-001.region"},
-		"odd length":     {files: func(d string) error { return os.Truncate(region(d), 16<<20+1) }, want: memory.ErrForeign, text: "blade-001.region has 16777217 bytes"},
-		"blank": {files: func(d string) error { return errors.Join(os.Truncate(region(d), 0), os.Truncate(region(d), 16<<20)) },
-			want: memory.ErrForeign, text: "blade-001.region"},
+		"more blades": {
+			options: func(o *embedded.Options) { o.Blades = 3 }, want: layout.ErrGeometry, text: "has 2 blades, not 3",
+		},
+		"fewer blades": {
+			options: func(o *embedded.Options) { o.Blades, o.Replicas = 1, 1 }, want: layout.ErrGeometry,
+			text: "has 2 blades, not 1",
+		},
+		"no backup": {
+			options: func(o *embedded.Options) { o.Replicas = 1 }, want: layout.ErrGeometry, text: "Backups 1, not 0",
+		},
+		"other segments": {
+			options: func(o *embedded.Options) { o.SegmentSize = 1 << 20 }, want: layout.ErrGeometry,
+			text: "has SegmentSize 262144, not 1048576",
+		},
+		"other logs": {
+			options: func(o *embedded.Options) { o.LogArea = 128 << 10 }, want: layout.ErrGeometry,
+			text: "LogArea 65536, not 131072",
+		},
+		"smaller": {
+			options: func(o *embedded.Options) { o.BladeSize = 8 << 20 }, want: layout.ErrGeometry,
+			text: "cannot shrink",
+		},
+		"cut off": {
+			files: func(d string) error { return os.Truncate(region(d), 8<<20) },
+			want:  embedded.ErrMissing, text: "has 8388608 bytes",
+		},
+		"removed": {
+			files: func(d string) error { return os.Remove(region(d)) }, want: embedded.ErrMissing,
+			text: "blade-001.region",
+		},
+		"odd length": {
+			files: func(d string) error { return os.Truncate(region(d), 16<<20+1) },
+			want:  layout.ErrForeign, text: "blade-001.region has 16777217 bytes",
+		},
+		"blank": {files: func(d string) error {
+			return errors.Join(os.Truncate(region(d), 0), os.Truncate(region(d), 16<<20))
+		},
+			want: layout.ErrForeign, text: "blade-001.region"},
 		"another's region": {files: func(d string) error { return overwrite(region(d), 0, from(region(foreign.Dir))) },
-			want: memory.ErrForeign, text: "blade-001.region"},
-		"junk in the header": {files: func(d string) error { return overwrite(region(d), 0, junk) }, want: memory.ErrForeign, text: "blade-001.region"},
+			want: layout.ErrForeign, text: "blade-001.region"},
+		"junk in the header": {
+			files: func(d string) error { return overwrite(region(d), 0, junk) },
+			want:  layout.ErrForeign, text: "blade-001.region",
+		},
 		"damaged header": {files: func(d string) error {
 			return errors.Join(overwrite(region(d), 16, []byte("xx")), overwrite(region(d), 4096+16, []byte("xx")))
-		}, want: memory.ErrDamaged, text: "blade-001.region"},
+		}, want: layout.ErrDamaged, text: "blade-001.region"},
 		"swapped regions": {files: func(d string) error {
-			return errors.Join(os.Rename(region(d), d+"/x"), os.Rename(d+"/blade-000.region", region(d)), os.Rename(d+"/x", d+"/blade-000.region"))
-		}, want: memory.ErrGeometry, text: "blade-000.region"},
-		"a directory":        {files: func(d string) error { return errors.Join(os.Remove(region(d)), os.Mkdir(region(d), 0o755)) }, want: memory.ErrForeign, text: "blade-001.region is a directory"},
-		"a pipe":             {files: func(d string) error { return errors.Join(os.Remove(region(d)), unix.Mkfifo(region(d), 0o644)) }, want: memory.ErrForeign, text: "blade-001.region is a device, pipe"},
-		"a pipe for catalog": {files: func(d string) error { return errors.Join(os.Remove(cat(d)), unix.Mkfifo(cat(d), 0o644)) }, want: catalog.ErrDamaged, text: "catalog.db"},
-		"no catalog":         {files: func(d string) error { return os.Remove(cat(d)) }, want: memory.ErrForeign, text: "was it lost?"},
-		"another's catalog":  {files: func(d string) error { return overwrite(cat(d), 0, from(cat(foreign.Dir))) }, want: memory.ErrForeign, text: "catalog.db"},
-		"junk for catalog":   {files: func(d string) error { return os.WriteFile(cat(d), junk, 0o644) }, want: catalog.ErrDamaged, text: "catalog.db"},
-		"empty catalog":      {files: func(d string) error { return os.Truncate(cat(d), 0) }, want: catalog.ErrDamaged, text: "catalog.db"},
-		"cut off catalog":    {files: func(d string) error { return os.Truncate(cat(d), 8192) }, want: catalog.ErrDamaged, text: "catalog.db"},
+			return errors.Join(os.Rename(region(d), d+"/x"), os.Rename(d+"/blade-000.region", region(d)),
+				os.Rename(d+"/x", d+"/blade-000.region"))
+		}, want: layout.ErrGeometry, text: "blade-000.region"},
+		"a directory": {files: func(d string) error {
+			return errors.Join(os.Remove(region(d)),
+				os.Mkdir(region(d), 0o755))
+		}, want: layout.ErrForeign, text: "blade-001.region is a directory"},
+		"a pipe": {files: func(d string) error {
+			return errors.Join(os.Remove(region(d)),
+				unix.Mkfifo(region(d), 0o644))
+		}, want: layout.ErrForeign, text: "blade-001.region is a device, pipe"},
+		"a pipe for catalog": {files: func(d string) error {
+			return errors.Join(os.Remove(cat(d)),
+				unix.Mkfifo(cat(d), 0o644))
+		}, want: catalog.ErrDamaged, text: "catalog.db"},
+		"no catalog": {
+			files: func(d string) error { return os.Remove(cat(d)) }, want: layout.ErrForeign, text: "was it lost?",
+		},
+		"another's catalog": {
+			files: func(d string) error { return overwrite(cat(d), 0, from(cat(foreign.Dir))) },
+			want:  layout.ErrForeign, text: "catalog.db",
+		},
+		"junk for catalog": {
+			files: func(d string) error { return os.WriteFile(cat(d), junk, 0o644) },
+			want:  catalog.ErrDamaged, text: "catalog.db",
+		},
+		"empty catalog": {
+			files: func(d string) error { return os.Truncate(cat(d), 0) }, want: catalog.ErrDamaged, text: "catalog.db",
+		},
+		"cut off catalog": {
+			files: func(d string) error { return os.Truncate(cat(d), 8192) },
+			want:  catalog.ErrDamaged, text: "catalog.db",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := copyDir(t, o.Dir)
@@ -177,7 +232,8 @@ func TestConflicts(t *testing.T) {
 					closeDB(t, d)
 					t.Fatal("it opens")
 				}
-				if c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "runtime error") {
+				if c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) ||
+					strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "runtime error") {
 					t.Errorf("%v", err)
 				}
 			}
@@ -194,8 +250,8 @@ func TestConflicts(t *testing.T) {
 	closeDB(t, d)
 }
 
-// TestRemedy: of a database that was to survive a loss of power, and was not closed, nobody is told to have the copies
-// of a region built anew that is missing or blank: that is refused.
+// TestRemedy: of a database that was to survive a loss of power, and was not closed, nobody is told
+// to have the copies of a region built anew that is missing or blank: that is refused.
 func TestRemedy(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		o := small(t.TempDir())
@@ -213,14 +269,17 @@ func TestRemedy(t *testing.T) {
 		}
 		for what, spoil := range map[string]func() error{
 			"missing": func() error { return os.Remove(path) },
-			"blank":   func() error { return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, st.Size())) },
+			"blank": func() error {
+				return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, st.Size()))
+			},
 			"cut off": func() error { return os.WriteFile(path, nil, 0o644) },
 		} {
 			if err := spoil(); err != nil {
 				t.Fatal(what, err)
 			}
 			_, err := embedded.Open(o)
-			if err == nil || strings.Contains(err.Error(), "ReplaceLost") == durable || strings.Contains(err.Error(), "restore a backup") != durable {
+			if err == nil || strings.Contains(err.Error(), "ReplaceLost") == durable ||
+				strings.Contains(err.Error(), "restore a backup") != durable {
 				t.Errorf("%s, durable %v: %v", what, durable, err)
 			}
 			if err := os.WriteFile(path, nil, 0o644); err != nil { // it is there for the next one
@@ -246,8 +305,12 @@ func TestNothingGivenUpInVain(t *testing.T) {
 			return os.Rename(filepath.Join(copyDir(t, foreign.Dir), "blade-000.region"), path)
 		},
 		"an old copy": func(path string) error { return os.Rename(filepath.Join(older, "blade-000.region"), path) },
-		"mistaken":    func(path string) error { return os.Rename(filepath.Join(copyDir(t, o.Dir), "blade-001.region"), path) },
-		"overwritten": func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("junk"), 4<<20), 0o644) },
+		"mistaken": func(path string) error {
+			return os.Rename(filepath.Join(copyDir(t, o.Dir), "blade-001.region"), path)
+		},
+		"overwritten": func(path string) error {
+			return os.WriteFile(path, bytes.Repeat([]byte("junk"), 4<<20), 0o644)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := copyDir(t, o.Dir)
@@ -255,18 +318,20 @@ func TestNothingGivenUpInVain(t *testing.T) {
 			if err := errors.Join(spoil(zero), os.Remove(one)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := embedded.Open(embedded.Options{Dir: dir, ReplaceLost: true}); err == nil || !strings.Contains(err.Error(), "not given up") || !strings.Contains(err.Error(), zero) {
+			if _, err := embedded.Open(embedded.Options{Dir: dir, ReplaceLost: true}); err == nil ||
+				!strings.Contains(err.Error(), "not given up") || !strings.Contains(err.Error(), zero) {
 				t.Errorf("%v", err)
 			}
 			// The one is found, and the other given up.
-			if err := errors.Join(os.Remove(zero), os.Rename(filepath.Join(copyDir(t, o.Dir), "blade-001.region"), one)); err != nil {
+			if err := errors.Join(os.Remove(zero),
+				os.Rename(filepath.Join(copyDir(t, o.Dir), "blade-001.region"), one)); err != nil {
 				t.Fatal(err)
 			}
 			d, err := embedded.Open(embedded.Options{Dir: dir, ReplaceLost: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l := d.Space().Layout(); l.Blades[1].State != memory.BladeUp {
+			if l := d.Space().Layout(); l.Blades[1].State != layout.BladeUp {
 				t.Errorf("%+v", l.Blades)
 			}
 			closeDB(t, d)
@@ -303,7 +368,8 @@ func TestReadOnly(t *testing.T) {
 	if left, err := os.ReadDir(o.Dir); err != nil || len(left) != 0 {
 		t.Errorf("who only looked has left %v (%v)", left, err)
 	}
-	if _, err := embedded.Open(embedded.Options{Dir: filepath.Join(o.Dir, "none"), ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := embedded.Open(embedded.Options{Dir: filepath.Join(o.Dir, "none"), ReadOnly: true}); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
 	d := open(t, o)
@@ -311,7 +377,8 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeDB(t, d)
-	// Readers make no LOCK, so that the owner of the directory can go on after root has looked at it.
+	// Readers make no LOCK, so that the owner of the directory can go on after root has looked at
+	// it.
 	lock := filepath.Join(o.Dir, "LOCK")
 	if err := os.Remove(lock); err != nil {
 		t.Fatal(err)
@@ -361,7 +428,8 @@ func TestNoSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err = d.Space().NewExtent(thread.Plain(), 1); !errors.Is(err, memory.ErrNoSpace) || !strings.Contains(err.Error(), "raise BladeSize") {
+	if _, err = d.Space().NewExtent(thread.Plain(), 1); !errors.Is(err, memory.ErrNoSpace) ||
+		!strings.Contains(err.Error(), "raise BladeSize") {
 		t.Errorf("%v", err)
 	}
 	if _, err := d.Space().CreateTable("t", nil); err != nil {

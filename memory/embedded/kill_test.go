@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -75,13 +75,13 @@ func TestKill(t *testing.T) {
 	}
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(1, 8))
-	extents := map[memory.Addr]bool{}
+	extents := map[layout.Addr]bool{}
 	tables, coordinators := map[string]bool{}, map[uint32]bool{}
 	var last uint32
-	var epoch memory.Epoch
+	var epoch layout.Epoch
 	// How far a child gets before it is killed depends on the machine: more of them
 	// run, and longer, until they have got somewhere.
-	enough := func() bool { return testing.Short() || epoch >= memory.Epoch(rounds) }
+	enough := func() bool { return testing.Short() || epoch >= layout.Epoch(rounds) }
 	for round := 0; round < rounds || !enough() && round < 20*rounds; round++ {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "EMBEDDED_TEST_VICTIM="+dir)
@@ -100,11 +100,11 @@ func TestKill(t *testing.T) {
 			_, _ = fmt.Sscan(text, &n)
 			switch what {
 			case "epoch":
-				epoch = memory.Epoch(n)
+				epoch = layout.Epoch(n)
 			case "extent":
-				extents[memory.Addr(n)] = true
+				extents[layout.Addr(n)] = true
 			case "freeing":
-				delete(extents, memory.Addr(n))
+				delete(extents, layout.Addr(n))
 			case "coordinator":
 				if coordinators[uint32(n)] = true; uint32(n) <= last {
 					t.Errorf("coordinator %d after %d", n, last)
@@ -142,7 +142,7 @@ func TestKill(t *testing.T) {
 				t.Errorf("round %d: coordinator %d is forgotten", round, id)
 			}
 		}
-		have := map[memory.Addr]bool{}
+		have := map[layout.Addr]bool{}
 		for _, e := range d.Space().Extents() {
 			have[e.Addr] = true
 		}

@@ -23,10 +23,11 @@ type dirLock struct {
 	named bool // the name of this process is in it
 }
 
-// lockDir locks the directory without waiting. A process that has the directory to itself writes its name into the file, and
-// takes it out again; the name of one that has died may stay. A process that shares the directory makes and changes nothing. Where there
-// is no LOCK it goes without (nil): the catalog is locked in the same way, by every process that has the database open, and
-// for as long.
+// lockDir locks the directory without waiting. A process that has the directory to itself writes
+// its name into the file, and takes it out again; the name of one that has died may stay. A
+// process that shares the directory makes and changes nothing. Where there is no LOCK it goes
+// without (nil): the catalog is locked in the same way, by every process that has the database
+// open, and for as long.
 func lockDir(dir string, shared bool) (*dirLock, error) {
 	path := filepath.Join(dir, lockName)
 	if shared {
@@ -60,7 +61,8 @@ func lockDir(dir string, shared bool) (*dirLock, error) {
 	if err = f.Truncate(0); err == nil {
 		err = writeOwner(f)
 	}
-	if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) { // on a full disk, where something is to be deleted, it has no name
+	// on a full disk, where something is to be deleted, it has no name
+	if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		_ = f.Close()
 		return nil, fmt.Errorf("memory: lock %s: %w", path, err)
 	}
@@ -75,7 +77,8 @@ func lock(f *os.File, dir string, how int) (*dirLock, error) {
 	err := flock(how)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		var owner []byte
-		if how == unix.LOCK_SH || flock(unix.LOCK_SH) != nil { // else readers share it, and the name is that of a process that has died
+		// else readers share it, and the name is that of a process that has died
+		if how == unix.LOCK_SH || flock(unix.LOCK_SH) != nil {
 			owner, _ = io.ReadAll(io.LimitReader(f, 64))
 		}
 		_ = f.Close()

@@ -36,8 +36,8 @@ func TestLockOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestLockOfAnotherUser: a directory whose LOCK can only be read, since root has made it, is locked for writing. The file
-// stays as it is.
+// TestLockOfAnotherUser: a directory whose LOCK can only be read, since root has made it, is locked
+// for writing. The file stays as it is.
 func TestLockOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, lockName)
@@ -71,8 +71,8 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestReadOnlyWithoutLock: a copy of a database without its LOCK, on a file system that is read-only, can be
-// read, by several, and by nobody beside a writer.
+// TestReadOnlyWithoutLock: a copy of a database without its LOCK, on a file system that is
+// read-only, can be read, by several, and by nobody beside a writer.
 func TestReadOnlyWithoutLock(t *testing.T) {
 	o := Options{Dir: t.TempDir(), BladeSize: 4 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10}
 	mustOpen := func(o Options) *Database {

@@ -20,14 +20,18 @@ func markOf(path string) (mark, bool) {
 		return mark{}, false
 	}
 	var fs unix.Statfs_t
-	if eintr.Repeat(func() error { return unix.Statfs(path, &fs) }) != nil || !slices.Contains(believed, int64(fs.Type)) { //nolint:unconvert // it has another type on some machines
+	if eintr.Repeat(func() error { return unix.Statfs(path, &fs) }) != nil ||
+		!slices.Contains(believed, int64(fs.Type)) { //nolint:unconvert // it has another type on some machines
 		return mark{}, false
 	}
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return mark{}, false
 	}
-	return mark{string(boot), uint64(st.Dev), st.Ino, st.Size, int64(st.Ctim.Sec), int64(st.Ctim.Nsec)}, true //nolint:unconvert // the same
+	return mark{
+		string(boot), uint64(st.Dev), st.Ino, st.Size, //nolint:unconvert // it has another type on some machines
+		int64(st.Ctim.Sec), int64(st.Ctim.Nsec), //nolint:unconvert // the same
+	}, true
 }
 
 // fileClock is the clock that change times are taken from, or, on newer systems, one that is not

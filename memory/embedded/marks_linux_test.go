@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // settled is how many bytes of each region would be written again by who opens the database
@@ -54,7 +54,7 @@ func known(t *testing.T) {
 	}
 }
 
-func (o Options) withDefaultsOf(l *memory.Layout) Options {
+func (o Options) withDefaultsOf(l *layout.Layout) Options {
 	o.Blades, o.Replicas = len(l.Blades), l.Backups+1
 	return o
 }
@@ -132,7 +132,8 @@ func TestMarks(t *testing.T) {
 		}, [2]bool{false, true}},
 		"brought back from a copy": {func(t *testing.T, o Options) error {
 			p, err := os.ReadFile(file(o.Dir))
-			return errors.Join(err, os.WriteFile(file(o.Dir)+".copy", p, 0o644), os.Rename(file(o.Dir)+".copy", file(o.Dir)))
+			return errors.Join(err, os.WriteFile(file(o.Dir)+".copy", p, 0o644),
+				os.Rename(file(o.Dir)+".copy", file(o.Dir)))
 		}, [2]bool{false, true}},
 		"the system was started again": {func(t *testing.T, o Options) error {
 			boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -149,7 +150,10 @@ func TestMarks(t *testing.T) {
 		}, [2]bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Options{Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 256 << 10, Durable: true}
+			o := Options{
+				Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10,
+				LogArea: 256 << 10, Durable: true,
+			}
 			session(t, o)
 			if err := c.since(t, o); err != nil {
 				t.Fatal(err)
@@ -167,7 +171,9 @@ func TestMarks(t *testing.T) {
 // TestMarksOfUnsettled: a file that was open without such a promise has to be written once.
 func TestMarksOfUnsettled(t *testing.T) {
 	known(t)
-	o := Options{Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	o := Options{
+		Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
+	}
 	for i, durable := range []bool{false, true, true} {
 		o.Durable = durable
 		d, err := Open(o)
@@ -193,7 +199,10 @@ func TestMarksOfUnsettled(t *testing.T) {
 // nothing was written again when it was mapped.
 func TestMarksOfLost(t *testing.T) {
 	known(t)
-	o := Options{Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, Durable: true}
+	o := Options{
+		Dir: t.TempDir(), Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10,
+		LogArea: 64 << 10, Durable: true,
+	}
 	d, err := Open(o)
 	if err == nil {
 		err = d.Close()
@@ -217,8 +226,8 @@ func TestMarksOfLost(t *testing.T) {
 	}
 }
 
-// TestMarksOutlast: a region file is noted when another change of it would move its change time, and
-// not at all if the clock does not come to that.
+// TestMarksOutlast: a region file is noted when another change of it would move its change time,
+// and not at all if the clock does not come to that.
 func TestMarksOutlast(t *testing.T) {
 	known(t)
 	was := fileClock
@@ -293,7 +302,8 @@ func TestMarksElsewhere(t *testing.T) {
 	t.Chdir(filepath.Join(base, "other"))
 	shut(d)
 	if !noted("one") || noted("other") {
-		t.Errorf("after a change of the working directory: noted of its own %v, of the other %v", noted("one"), noted("other"))
+		t.Errorf("after a change of the working directory: noted of its own %v, of the other %v",
+			noted("one"), noted("other"))
 	}
 
 	d = begin(at("one"), true)

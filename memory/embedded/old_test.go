@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 )
 
 // TestOldCopy: a region that is a copy of before the database was opened last is refused, and
@@ -50,11 +50,12 @@ func TestOldCopy(t *testing.T) {
 			if err == nil {
 				closeDB(t, d)
 			}
-			kind := memory.ErrGeometry
+			kind := layout.ErrGeometry
 			if name == "catalog.db" {
-				kind = memory.ErrForeign
+				kind = layout.ErrForeign
 			}
-			if !errors.Is(err, kind) || !strings.Contains(err.Error(), "old copy") || !strings.Contains(err.Error(), name) {
+			if !errors.Is(err, kind) || !strings.Contains(err.Error(), "old copy") ||
+				!strings.Contains(err.Error(), name) {
 				t.Errorf("%s is an old copy, read-only %v: %v", name, readOnly, err)
 			}
 		}
@@ -74,15 +75,16 @@ func TestOldCopy(t *testing.T) {
 	if d, err := embedded.Open(o); err == nil {
 		t.Error("catalog.db is older than a region")
 		closeDB(t, d)
-	} else if !errors.Is(err, memory.ErrGeometry) {
+	} else if !errors.Is(err, layout.ErrGeometry) {
 		t.Error(err)
 	}
 	put(newest, "catalog.db")
 	closeDB(t, open(t, o))
 }
 
-// TestCopyWhileOpen: a region that is a copy of when the database was open last, and not yet closed, is an old copy from the moment that it
-// is closed: what was committed between is not in it.
+// TestCopyWhileOpen: a region that is a copy of when the database was open last, and not
+// yet closed, is an old copy from the moment that it is closed: what was committed
+// between is not in it.
 func TestCopyWhileOpen(t *testing.T) {
 	o := small(t.TempDir())
 	path := filepath.Join(o.Dir, "blade-001.region")
@@ -99,7 +101,7 @@ func TestCopyWhileOpen(t *testing.T) {
 	for _, x := range []struct {
 		region []byte
 		kind   error
-	}{{old, memory.ErrStale}, {newest, nil}} {
+	}{{old, layout.ErrStale}, {newest, nil}} {
 		if err := os.WriteFile(path, x.region, 0o600); err != nil {
 			t.Fatal(err)
 		}

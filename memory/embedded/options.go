@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Defaults of a new database.
@@ -26,7 +27,7 @@ const (
 type Options struct {
 	// Dir is the directory; empty: anonymous memory. It is created if need be.
 	Dir string
-	// Blades is the number of memory blades, at most memory.MaxBlades; 0: 2.
+	// Blades is the number of memory blades, at most layout.MaxBlades; 0: 2.
 	Blades int
 	// BladeSize is the size of each blade's region in bytes, a multiple of 64
 	// KiB; 0: 16 GiB. Memory and disk are used as data arrives.
@@ -45,7 +46,7 @@ type Options struct {
 	// openers may share it.
 	ReadOnly bool
 	// ReplaceLost gives up the regions whose files are missing from the directory, or
-	// blank: their blades count as lost (memory.Bury) and begin anew with blank files.
+	// blank: their blades count as lost (layout.DeclareDead) and begin anew with blank files.
 	// Without it such a database is refused, since a file may come back: with its disk, or
 	// from a copy. One region at least must be there.
 	ReplaceLost bool
@@ -71,17 +72,18 @@ func (o Options) Validate() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...)))
 	}
-	if o.Blades < 0 || o.Blades > memory.MaxBlades {
-		bad("Blades is %d: 1 to %d are possible", o.Blades, memory.MaxBlades)
+	if o.Blades < 0 || o.Blades > layout.MaxBlades {
+		bad("Blades is %d: 1 to %d are possible", o.Blades, layout.MaxBlades)
 	}
 	if o.BladeSize%granule != 0 {
 		bad("BladeSize is %d: a multiple of 64 KiB is needed", o.BladeSize)
 	}
-	if o.Replicas < 0 || o.Replicas > memory.MaxReplicas {
+	if o.Replicas < 0 || o.Replicas > layout.MaxReplicas {
 		bad("Replicas is %d: 1, 2 and 3 are possible", o.Replicas)
 	}
 	if o.Blades > 0 && o.Replicas > o.Blades {
-		bad("%d Blades are too few for %d copies of everything, each of which needs a blade of its own", o.Blades, o.Replicas)
+		bad("%d Blades are too few for %d copies of everything, each of which needs a blade of its own",
+			o.Blades, o.Replicas)
 	}
 	if o.HugePages && o.Dir != "" {
 		bad("HugePages are for anonymous memory, and Dir is %q", o.Dir)
@@ -108,7 +110,7 @@ func (o Options) WithDefaults() Options {
 
 // withGeometry completes the options with what the database has (nil: none
 // exists), or the defaults. It returns memory's part.
-func (o *Options) withGeometry(l *memory.Layout) memory.Options {
+func (o *Options) withGeometry(l *layout.Layout) memory.Options {
 	if l != nil {
 		fill(&o.Blades, len(l.Blades))
 		fill(&o.Replicas, l.Backups+1)
@@ -131,8 +133,9 @@ func (o *Options) withGeometry(l *memory.Layout) memory.Options {
 	}
 }
 
-// defaultSegment is the SegmentSize of a new database: blades have room for 256 segments, since each size of blocks
-// takes one at least; but segments have room for a record of a megabyte, and for 4 MiB of log where that is not much.
+// defaultSegment is the SegmentSize of a new database: blades have room for 256 segments, since
+// each size of blocks takes one at least; but segments have room for a record of a megabyte, and
+// for 4 MiB of log where that is not much.
 func (o *Options) defaultSegment() uint32 {
 	most := uint64(memory.DefaultSegmentSize)
 	if o.Dir != "" {
@@ -145,7 +148,7 @@ func (o *Options) defaultSegment() uint32 {
 		}
 		share := max(size/256, min(least, size/16))
 		share = 1 << (bits.Len64(share|1) - 1) // rounded down to a power of two
-		most = min(most, max(share, memory.MinSegmentSize))
+		most = min(most, max(share, layout.MinSegmentSize))
 	}
 	return max(uint32(most), o.LogArea)
 }

@@ -3,14 +3,16 @@ package embedded
 import (
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // TestSettled: region files are written to the disk when they are mapped, if a promise to
 // survive a loss of power is, or is about to be, based on what is read of them.
 func TestSettled(t *testing.T) {
 	dir := t.TempDir()
-	d, err := Open(Options{Dir: dir, Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10})
+	d, err := Open(Options{
+		Dir: dir, Blades: 2, Replicas: 2, BladeSize: 1 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +23,7 @@ func TestSettled(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	used := uint64(memory.HeaderArea + 64<<10) // what a coordinator uses of its log area
+	used := uint64(layout.HeaderArea + 64<<10) // what a coordinator uses of its log area
 	for _, x := range []struct {
 		name       string
 		checkpoint uint32
@@ -34,9 +36,9 @@ func TestSettled(t *testing.T) {
 		{name: "opened durably", durable: true, want: used},
 		{name: "down", checkpoint: 3, durable: true, down: true},
 	} {
-		l.Checkpoint, l.Blades[1].State = x.checkpoint, memory.BladeUp
+		l.Checkpoint, l.Blades[1].State = x.checkpoint, layout.BladeUp
 		if x.down {
-			l.Blades[1].State = memory.BladeDown
+			l.Blades[1].State = layout.BladeDown
 		}
 		h := &Host{}
 		blades, err := h.blades(&Options{Dir: dir, Blades: 2, Durable: x.durable}, l)

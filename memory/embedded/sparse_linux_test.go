@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"txnode/memory"
+
+	"txnode/memory/layout"
 )
 
 // TestSparseCopy: a copy of a database that was made sparse gets the disk blocks of its segments
@@ -32,7 +33,7 @@ func TestSparseCopy(t *testing.T) {
 		}
 		return st.Blocks * 512
 	}
-	least := int64(memory.HeaderArea + l.Blades[1].Used*l.SegmentSize)
+	least := int64(layout.HeaderArea + l.Blades[1].Used*l.SegmentSize)
 	if blocks() < least {
 		t.Skip("this file system reserves nothing")
 	}

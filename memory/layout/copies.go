@@ -6,10 +6,12 @@ import (
 	"txnode/rdma"
 )
 
-// mostCopies is how many copies of a segment are written at most: one more than there are to be, while it moves.
+// mostCopies is how many copies of a segment are written at most: one more than there are to
+// be, while it moves.
 func (l *Layout) mostCopies() int { return min(l.Backups+2, MaxReplicas) }
 
-// Buildable reports whether a copy of a segment is missing, and can be listed; instead is the one that it takes the place of, -1: of none.
+// Buildable reports whether a copy of a segment is missing, and can be listed; instead is the one
+// that it takes the place of, -1: of none.
 func (l *Layout) Buildable(id SegmentID) (instead int, ok bool) {
 	p := &l.Segments[id].Placement
 	if l.Missing(id) == 0 {
@@ -29,8 +31,8 @@ func (l *Layout) Buildable(id SegmentID) (instead int, ok bool) {
 	return 0, false
 }
 
-// Moving is how many copies of a segment are to go: those on blades that leave, those that there are too many, and those that can be in
-// a domain of their own, and are not.
+// Moving is how many copies of a segment are to go: those on blades that leave, those that there
+// are too many, and those that can be in a domain of their own, and are not.
 func (l *Layout) Moving(id SegmentID) int {
 	n, p := 0, &l.Segments[id].Placement
 	for _, r := range p.Replicas[:p.N] {
@@ -60,7 +62,8 @@ func (l *Layout) Held(b rdma.BladeID) int {
 	return n
 }
 
-// Fuller reports whether blade a has so much more of its places taken than b that one of n on it had better be on b.
+// Fuller reports whether blade a has so much more of its places taken than b that one of n on it
+// had better be on b.
 func (l *Layout) Fuller(n []int, a, b rdma.BladeID) bool {
 	return uint64(n[a])*uint64(l.Slots(b)) > uint64(n[b]+1)*uint64(l.Slots(a))
 }
@@ -102,17 +105,20 @@ type Redundancy struct {
 	Missing  int // copies that there are too few, those being built included
 	Building int // copies that are being built
 	Lost     int // segments without a copy
-	// Unavailable is how many segments have their copies on blades alone that no member hears, and that are not given up.
+	// Unavailable is how many segments have their copies on blades alone that no member hears, and
+	// that are not given up.
 	Unavailable int
 	Down        []rdma.BladeID // declared dead, and expected to come back
-	// Together is how many segments have two copies in one domain, though there are more domains than their copies are in.
+	// Together is how many segments have two copies in one domain, though there are more domains
+	// than their copies are in.
 	Together int
-	// Leaving are blades that are up and leave, Moving the copies on blades that leave, those that there are too
-	// many, and those that are to be in a domain of their own: see move.go.
+	// Leaving are blades that are up and leave, Moving the copies on blades that leave, those that
+	// there are too many, and those that are to be in a domain of their own: see move.go.
 	Leaving []rdma.BladeID
 	Moving  int
-	// Dirty is how many places are still to be cleared: on blades that are down, before those are taken in again, and on the others,
-	// before a copy can be there. Only a space knows, not a layout.
+	// Dirty is how many places are still to be cleared: on blades that are down, before
+	// those are taken in again, and on the others, before a copy can be there. Only a space
+	// knows, not a layout.
 	Dirty int
 }
 
@@ -129,7 +135,7 @@ func (l *Layout) Redundancy() (r Redundancy) {
 	domains := l.domains()
 	for id := 1; id < len(l.Segments); id++ {
 		s := &l.Segments[id]
-		if s.Kind == KindLog || s.Vacant {
+		if s.Kind == KindLog || s.Gone() {
 			continue
 		}
 		r.Segments++
@@ -139,7 +145,7 @@ func (l *Layout) Redundancy() (r Redundancy) {
 		}
 		r.Building += int(s.Placement.Building)
 		r.Missing += max(l.Backups+1-int(s.Placement.N), 0)
-		r.Moving += l.Moving(SegmentID(id)) //nolint:gosec // of segments there are MaxSegments at most
+		r.Moving += l.Moving(SegmentID(id)) // of segments there are MaxSegments at most
 		if copies, apart := l.apart(&s.Placement); apart < min(copies, domains) {
 			r.Together++
 		}
@@ -154,11 +160,12 @@ func (l *Layout) Redundancy() (r Redundancy) {
 	return r
 }
 
-// Unavailable is how many segments that hold data have full copies, all of them on blades that are away.
+// Unavailable is how many segments that hold data have full copies, all of them on
+// blades that are away.
 func (l *Layout) Unavailable(away func(rdma.BladeID) bool) (n int) {
 	for id := 1; id < len(l.Segments); id++ {
 		s := &l.Segments[id]
-		if s.Kind == KindLog || s.Vacant || s.Placement.N == 0 {
+		if s.Kind == KindLog || s.Gone() || s.Placement.N == 0 {
 			continue
 		}
 		if !slices.ContainsFunc(s.Placement.Replicas[:s.Placement.N], func(r Replica) bool { return !away(r.Blade) }) {

@@ -2,9 +2,10 @@ package layout
 
 import "txnode/rdma"
 
-// Blades fail together if they share a host, a rack or a power supply. Blade.Domain names what a blade shares. Copies of one segment are in
-// different domains while there is room in enough of them; else two are in one, and one of these moves as soon as there is room.
-// A blade without a domain is one of its own, so a layout without domains places copies as if there were none.
+// Blades fail together if they share a host, a rack or a power supply. Blade.Domain names what a
+// blade shares. Copies of one segment are in different domains while there is room in enough of
+// them; else two are in one, and one of these moves as soon as there is room. A blade without a
+// domain is one of its own, so a layout without domains places copies as if there were none.
 
 // together reports whether two blades can fail together.
 func (l *Layout) together(a, b rdma.BladeID) bool {
@@ -12,7 +13,8 @@ func (l *Layout) together(a, b rdma.BladeID) bool {
 	return a == b || d != "" && d == l.Blades[b].Domain
 }
 
-// Beside is how many copies of a segment, of those that stay, are on other blades of the domain of blade b.
+// Beside is how many copies of a segment, of those that stay, are on other blades of the
+// domain of blade b.
 func (l *Layout) Beside(p *Placement, b rdma.BladeID) (n int) {
 	if l.Blades[b].Domain == "" {
 		return 0
@@ -57,18 +59,20 @@ func (l *Layout) CanHold(p *Placement, b rdma.BladeID) bool {
 	return l.Stays(int(b)) && l.Vacancies(b) > 0 && !p.On(b)
 }
 
-// Apart reports whether the next copy of a segment has to be in a domain of its own: enough copies stay, and two of them share a domain.
+// Apart reports whether the next copy of a segment has to be in a domain of its own: enough copies
+// stay, and two of them share a domain.
 func (l *Layout) Apart(id SegmentID) bool {
 	copies, domains := l.apart(&l.Segments[id].Placement)
 	return copies > l.Backups && domains <= l.Backups
 }
 
-// Least is the blade for the next copy of a segment: in a domain of its own before any other, and of these one with the least load, by blade.
-// Loads of NoLoad and more are of blades that take nothing. false: there is none.
+// Least is the blade for the next copy of a segment: in a domain of its own before any other, and
+// of these one with the least load, by blade. Loads of NoLoad and more are of blades that take
+// nothing. false: there is none.
 func (l *Layout) Least(id SegmentID, load []int) (best rdma.BladeID, found bool) {
 	p, apart, beside := &l.Segments[id].Placement, l.Apart(id), 0
 	for i := range l.Blades {
-		b := rdma.BladeID(i) //nolint:gosec // there are MaxBlades
+		b := rdma.BladeID(i) // there are MaxBlades
 		if load[b] >= NoLoad || !l.CanHold(p, b) {
 			continue
 		}

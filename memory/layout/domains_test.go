@@ -1,16 +1,19 @@
 package layout
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"testing"
 
 	"txnode/rdma"
 )
 
-// inDomains is a layout of blades in domains, with as many places each as room says, and one segment with copies on some.
+// inDomains is a layout of blades in domains, with as many places each as room says, and one
+// segment with copies on some.
 func inDomains(backups int, domains []string, room []int, on ...rdma.BladeID) *Layout {
-	l := &Layout{Geometry: Geometry{Backups: backups, SegmentSize: MinSegmentSize, LogArea: MinLogArea}, Segments: make([]Segment, 2)}
+	l := &Layout{
+		Geometry: Geometry{Backups: backups, SegmentSize: MinSegmentSize, LogArea: MinLogArea},
+		Segments: make([]Segment, 2),
+	}
 	for b, d := range domains {
 		l.Blades = append(l.Blades, Blade{Size: HeaderArea + uint64(room[b])*MinSegmentSize, Domain: d})
 	}
@@ -69,8 +72,9 @@ func TestDomains(t *testing.T) {
 	}
 }
 
-// TestDomainsEnd: whatever domains, rooms and copies there are, copies that are missing, or are to move, come to rest; then no segment has two
-// copies in one domain while a blade of a domain without its copies has room.
+// TestDomainsEnd: whatever domains, rooms and copies there are, copies that are missing, or are to
+// move, come to rest; then no segment has two copies in one domain while a blade of a domain
+// without its copies has room.
 func TestDomainsEnd(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 9))
 	for range 3000 {
@@ -125,47 +129,14 @@ func TestDomainsEnd(t *testing.T) {
 			}
 			stay++
 			for _, b := range p.Replicas[:i] {
-				shared = shared || !l.Blades[b.Blade].Leaving && domains[a.Blade] != "" && domains[a.Blade] == domains[b.Blade]
+				shared = shared || !l.Blades[b.Blade].Leaving && domains[a.Blade] != "" &&
+					domains[a.Blade] == domains[b.Blade]
 			}
 		}
 		for b := range l.Blades {
 			if b := rdma.BladeID(b); shared && stay > backups && l.CanHold(p, b) && l.Beside(p, b) == 0 {
 				t.Fatalf("two copies are in one domain, and blade %d has room: %+v; before %+v", b, p, before)
 			}
-		}
-	}
-}
-
-// TestBladesOfBefore: a blade without a domain is written as releases write it that know of none, and what they have written is read.
-func TestBladesOfBefore(t *testing.T) {
-	for version, b := range map[uint8]Blade{
-		entryVersionKeys:    {Size: 1 << 20, Used: 3, Key: 5, Incarnation: 7},
-		entryVersionLeaving: {Size: 1 << 20, Used: 3, Leaving: true},
-		entryVersionClean:   {Size: 1 << 20, Used: 3, Clean: Places("\x05")},
-		entryVersionTold:    {Size: 1 << 20, Used: 3, Told: 9, Leaving: true},
-	} {
-		e := EntryOfBlade(2, b)
-		p, err := unseal(e, entryBlade)
-		if err != nil || e.Value[1] != version {
-			t.Fatalf("%+v has format %d, want %d: %v", b, e.Value[1], version, err)
-		}
-		d := &payload{version: version, key: e.Key, p: p}
-		if got := decodeBlade(d); got != b || d.err() != nil {
-			t.Errorf("%+v is read as %+v: %v", b, got, d.err())
-		}
-		b.Domain = "rack 1"
-		e = EntryOfBlade(2, b)
-		p, err = unseal(e, entryBlade)
-		if err != nil || e.Value[1] != entryVersionDomain || !bytes.HasSuffix(p, []byte("\x06rack 1")) {
-			t.Fatalf("%+v is written as %q in format %d: %v", b, p, e.Value[1], err)
-		}
-		d = &payload{version: entryVersionDomain, key: e.Key, p: p}
-		if got := decodeBlade(d); got != b || d.err() != nil {
-			t.Errorf("%+v is read as %+v: %v", b, got, d.err())
-		}
-		d = &payload{version: entryVersionDomain, key: e.Key, p: append(bytes.TrimSuffix(p, []byte("\x06rack 1")), 0)}
-		if decodeBlade(d); d.err() == nil {
-			t.Errorf("a domain without a name is taken in %+v", b)
 		}
 	}
 }

@@ -20,51 +20,8 @@ import (
 // so that damage, and a value under the wrong key, are noticed. Segments, tables
 // and coordinators are counted in the state entry: a lost one is noticed too.
 const (
-	entryVersion  = 1
+	entryVersion  = 7
 	entryOverhead = 16
-	// entryVersionParts is the version of a segment that has memory behind a part of it: it has
-	// Segment.Backed. A program that does not know of parts would write where no memory is.
-	entryVersionParts = 2
-	// entryVersionOwner is the version of a segment of a process that has joined: it has Segment.Backed, which may be 0,
-	// and Segment.Owner. A program that does not know of owners would hand out what is free in it.
-	entryVersionOwner = 3
-	// entryVersionVacant is the version of a segment that has gone back: it has Segment.Backed, which may be 0, and no copies.
-	entryVersionVacant = 4
-	// entryVersionKeys is the version of a blade of which key and incarnation are noted. A blade
-	// without them, of an earlier program, has no key: whoever opens the database grants one.
-	entryVersionKeys = 2
-	// entryVersionLeaving is the version of a blade with Blade.Leaving. A program that does not know of that would place
-	// segments on it, or take it in again.
-	entryVersionLeaving = 3
-	// entryVersionClean is the version of a blade with Blade.Clean: it has a byte for Blade.Leaving, and the set. A program that
-	// does not know of that would take a place and leave it in the set.
-	entryVersionClean = 4
-	// entryVersionTold is the version of a blade with Blade.Told, before what entryVersionClean has; the set may be empty. A program that
-	// does not know of that would take an old copy of the blade's region for the newest.
-	entryVersionTold = 5
-	// entryVersionDomain is the version of a blade with Blade.Domain, behind what entryVersionTold has, of which the revision may be 0. A program
-	// that does not know of that would place copies in one domain.
-	entryVersionDomain = 6
-	// entryVersionDrop is the version of a table that is being dropped, or was: it has Table.State. A
-	// program that does not know of that would use it.
-	entryVersionDrop = 2
-	// entryVersionClaim is the version of a coordinator that was claimed: it has CoordinatorEntry.Claim. A program that
-	// does not know of that would go on with a claim that another one has taken over.
-	entryVersionClaim = 2
-	// entryVersionTerm is the version of a coordinator of a process that has joined: it has all fields, and
-	// CoordinatorEntry.Term. A program that does not know of that would compare the clocks of two processes.
-	entryVersionTerm = 3
-	// entryVersionProcess is the version of a coordinator that has CoordinatorEntry.Process, too. A program that does not
-	// know of that would adopt what its log tells of.
-	entryVersionProcess = 4
-	// entryVersionLasts is the version of a process whose registration ends for others when it has not changed for a time: it
-	// has ProcessEntry.Term. A program that does not know of that would compare the clocks of two processes.
-	entryVersionLasts = 2
-	// entryVersionAsks is the version of a process with ProcessEntry.Asks, behind ProcessEntry.Term, which may be 0. A program that does not know
-	// of that would not say that it rests.
-	entryVersionAsks = 3
-	// entryVersionOrdered is the version of a table with an ordered index: it has Table.State, Nodes and MaxKey.
-	entryVersionOrdered = 3
 )
 
 type entryKind uint8
@@ -79,9 +36,9 @@ const (
 	entryVerdict
 	entrySweep
 	entryCheckpoint
-	entryLoose
+	entryLeaked
 	entryProcess
-	entryMend
+	entryRight
 	entryReserved
 	entrySight
 )
@@ -91,22 +48,24 @@ const (
 	keyGeometry = "geometry"
 	keyState    = "state"
 	KeySweep    = "sweep"
-	KeyLoose    = "loose"
+	KeyLeaked   = "loose"
 
 	prefixBlade       = "blade/"
 	prefixSegment     = "segment/"
 	prefixTable       = "table/"
 	PrefixCoordinator = "coordinator/"
-	PrefixMend        = "mend/"
+	PrefixRight       = "mend/"
 	prefixProcess     = "process/"
 	prefixReserved    = "reserved/"
 	prefixVerdict     = "verdict/"
 )
 
-// PrefixCluster begins the keys of package cluster, which say where blades are. They are no part of a layout.
+// PrefixCluster begins the keys of package cluster, which say where blades are. They are
+// no part of a layout.
 const PrefixCluster = "cluster/"
 
-// PrefixServer begins the keys of servers of blades that have registered, with numbers from FirstServer on, which no process has.
+// PrefixServer begins the keys of servers of blades that have registered, with numbers from
+// FirstServer on, which no process has.
 const (
 	PrefixServer = PrefixCluster + "server/"
 	FirstServer  = MaxCoordinators
@@ -166,25 +125,29 @@ func unseal(e Entry, kind entryKind) ([]byte, error) {
 	if mum.Sum(entrySeed(e.Key), body) != sum {
 		return nil, fmt.Errorf("%w: entry %q does not match its checksum", ErrDamaged, e.Key)
 	}
-	later := (v[1] == entryVersionParts || v[1] == entryVersionOwner || v[1] == entryVersionVacant) && kind == entrySegment || (v[1] == entryVersionKeys || v[1] == entryVersionLeaving || v[1] == entryVersionClean || v[1] == entryVersionTold || v[1] == entryVersionDomain) && kind == entryBlade ||
-		(v[1] == entryVersionClaim || v[1] == entryVersionTerm || v[1] == entryVersionProcess) && kind == entryCoordinator || (v[1] == entryVersionLasts || v[1] == entryVersionAsks) && kind == entryProcess || (v[1] == entryVersionDrop || v[1] == entryVersionOrdered) && kind == entryTable
-	if v[1] != entryVersion && !later {
-		return nil, fmt.Errorf("%w: entry %q has format %d, this program knows %d", ErrFormat, e.Key, v[1], entryVersion)
-	}
 	n := binary.LittleEndian.Uint32(v[4:])
 	if v[0] != byte(kind) || uint64(n) > uint64(len(body)-8) || len(body)-8-int(n) > 7 {
-		return nil, fmt.Errorf("%w: entry %q is of kind %d with %d of %d bytes", ErrDamaged, e.Key, v[0], n, len(body)-8)
+		return nil, fmt.Errorf("%w: entry %q is of kind %d with %d of %d bytes",
+			ErrDamaged, e.Key, v[0], n, len(body)-8)
 	}
-	return body[8 : 8+n], nil
+	p, ok := body[8:8+n], true
+	if v[1] != entryVersion {
+		p, ok = complete(kind, v[1], p)
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: entry %q has format %d, and this program knows %d: open the database with the "+
+			"release that wrote it, "+
+			"back it up, and restore the backup with this one", ErrFormat, e.Key, v[1], entryVersion)
+	}
+	return p, nil
 }
 
 // payload is a cursor over a value's payload. Reading past the end, or not up to
 // it, is remembered and reported by err.
 type payload struct {
-	version uint8 // of the entry
-	key     string
-	p       []byte
-	fail    bool
+	key  string
+	p    []byte
+	fail bool
 }
 
 func (d *payload) take(n int) []byte {
@@ -202,6 +165,21 @@ func (d *payload) u16() uint16 { return binary.LittleEndian.Uint16(d.take(2)) }
 func (d *payload) u32() uint32 { return binary.LittleEndian.Uint32(d.take(4)) }
 func (d *payload) u64() uint64 { return binary.LittleEndian.Uint64(d.take(8)) }
 
+// flags is a byte of which the bits of mask have a meaning.
+func (d *payload) flags(mask uint8) uint8 {
+	f := d.u8()
+	d.fail = d.fail || f&^mask != 0
+	return f
+}
+
+// bit is 1 << n, or 0.
+func bit(set bool, n int) uint8 {
+	if set {
+		return 1 << n
+	}
+	return 0
+}
+
 func (d *payload) err() error {
 	if d.fail || len(d.p) != 0 {
 		return fmt.Errorf("%w: entry %q has a payload of the wrong length", ErrDamaged, d.key)
@@ -215,9 +193,7 @@ func (l *Layout) geometryEntry() Entry {
 	p = binary.LittleEndian.AppendUint32(p, l.SegmentSize)
 	p = binary.LittleEndian.AppendUint32(p, l.LogArea)
 	p = binary.LittleEndian.AppendUint16(p, uint16(len(l.Blades)))
-	if l.Shared {
-		p = append(p, 1)
-	}
+	p = append(p, bit(l.Shared, 0))
 	return seal(keyGeometry, entryGeometry, p)
 }
 
@@ -227,48 +203,29 @@ func (l *Layout) decodeGeometry(d *payload) {
 	l.SegmentSize = d.u32()
 	l.LogArea = d.u32()
 	l.Blades = make([]Blade, min(d.u16(), MaxBlades))
-	if len(d.p) > 0 {
-		l.Shared = true
-		d.fail = d.fail || d.u8() != 1
-	}
+	l.Shared = d.flags(1) == 1
 }
 
 // EntryOfState is of the layout, with so many segments, tables and coordinators.
 func (l *Layout) EntryOfState(segments, tables, coordinators int) Entry {
-	var p []byte
-	if l.Formatted {
-		p = append(p, 1)
-	} else {
-		p = append(p, 0)
-	}
+	p := []byte{bit(l.Formatted, 0)}
 	p = binary.LittleEndian.AppendUint32(p, uint32(l.Epoch))
 	p = binary.LittleEndian.AppendUint32(p, l.NextCoordinator)
 	p = binary.LittleEndian.AppendUint32(p, uint32(segments))
 	p = binary.LittleEndian.AppendUint32(p, uint32(tables))
 	p = binary.LittleEndian.AppendUint32(p, uint32(coordinators))
-	if l.Opened != 0 {
-		p = binary.LittleEndian.AppendUint32(p, uint32(l.Opened))
-	}
+	p = binary.LittleEndian.AppendUint32(p, uint32(l.Opened))
 	return seal(keyState, entryState, p)
 }
 
 type counts struct{ segments, tables, coordinators int }
 
 func (l *Layout) decodeState(d *payload) counts {
-	switch d.u8() {
-	case 0:
-	case 1:
-		l.Formatted = true
-	default:
-		d.fail = true
-	}
+	l.Formatted = d.flags(1) == 1
 	l.Epoch = Epoch(d.u32())
 	l.NextCoordinator = d.u32()
 	n := counts{int(d.u32()), int(d.u32()), int(d.u32())}
-	if len(d.p) > 0 { // entries of before that was noted do not have it
-		l.Opened = Epoch(d.u32())
-		d.fail = d.fail || l.Opened == 0
-	}
+	l.Opened = Epoch(d.u32())
 	return n
 }
 
@@ -279,49 +236,22 @@ func EntryOfBlade(id rdma.BladeID, b Blade) Entry {
 	p = append(p, byte(b.State))
 	p = binary.LittleEndian.AppendUint32(p, uint32(b.Key))
 	p = binary.LittleEndian.AppendUint64(p, b.Incarnation)
-	if b.Clean != "" || b.Told != 0 || b.Domain != "" {
-		version := uint8(entryVersionClean)
-		if b.Told != 0 || b.Domain != "" {
-			version, p = entryVersionTold, binary.LittleEndian.AppendUint64(p, uint64(b.Told))
-		}
-		p = append(p, 0)
-		if b.Leaving {
-			p[len(p)-1] = 1
-		}
-		p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Clean)))
-		p = append(p, b.Clean...)
-		if b.Domain != "" {
-			version, p = entryVersionDomain, append(append(p, byte(len(b.Domain))), b.Domain...)
-		}
-		return sealAs(version, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
-	}
-	if b.Leaving {
-		return sealAs(entryVersionLeaving, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
-	}
-	return sealAs(entryVersionKeys, KeyOf(prefixBlade, uint32(id)), entryBlade, p)
+	p = binary.LittleEndian.AppendUint64(p, uint64(b.Told))
+	p = append(p, bit(b.Leaving, 0))
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Clean)))
+	p = append(p, b.Clean...)
+	p = append(append(p, byte(len(b.Domain))), b.Domain...)
+	return seal(KeyOf(prefixBlade, uint32(id)), entryBlade, p)
 }
 
 func decodeBlade(d *payload) Blade {
 	b := Blade{Size: d.u64(), Used: d.u32(), State: BladeState(d.u8())}
-	b.Leaving = d.version == entryVersionLeaving
-	if d.version != entryVersion {
-		b.Key, b.Incarnation = rdma.Key(d.u32()), d.u64()
-	}
-	if d.version == entryVersionTold || d.version == entryVersionDomain {
-		b.Told = Revision(d.u64())
-		d.fail = d.fail || b.Told == 0 && d.version == entryVersionTold
-	}
-	if d.version >= entryVersionClean {
-		leaving := d.u8()
-		b.Leaving = leaving == 1
-		b.Clean = Places(d.take(int(d.u32())))
-		n := len(b.Clean)
-		d.fail = d.fail || leaving > 1 || n == 0 && d.version == entryVersionClean || n > 0 && b.Clean[n-1] == 0
-	}
-	if d.version == entryVersionDomain {
-		b.Domain = string(d.take(int(d.u8())))
-		d.fail = d.fail || b.Domain == ""
-	}
+	b.Key, b.Incarnation, b.Told = rdma.Key(d.u32()), d.u64(), Revision(d.u64())
+	b.Leaving = d.flags(1) == 1
+	b.Clean = Places(d.take(int(d.u32())))
+	b.Domain = string(d.take(int(d.u8())))
+	n := len(b.Clean)
+	d.fail = d.fail || n > 0 && b.Clean[n-1] == 0
 	return b
 }
 
@@ -335,19 +265,12 @@ func EntryOfSegment(id SegmentID, s Segment) Entry {
 		p = binary.LittleEndian.AppendUint16(p, uint16(r.Blade))
 		p = binary.LittleEndian.AppendUint64(p, r.Base)
 	}
-	if s.Vacant {
-		p = binary.LittleEndian.AppendUint32(p, s.Backed)
-		return sealAs(entryVersionVacant, KeyOf(prefixSegment, uint32(id)), entrySegment, p)
+	p = binary.LittleEndian.AppendUint32(p, s.Backed)
+	p = binary.LittleEndian.AppendUint32(p, s.Owner)
+	if p = append(p, bit(s.Vacant, 0)|bit(s.Leaving, 1)|bit(s.Freed != 0, 2)); s.Freed != 0 {
+		p = binary.LittleEndian.AppendUint64(p, s.Freed)
 	}
-	if s.Owner != 0 {
-		p = binary.LittleEndian.AppendUint32(p, s.Backed)
-		p = binary.LittleEndian.AppendUint32(p, s.Owner)
-		return sealAs(entryVersionOwner, KeyOf(prefixSegment, uint32(id)), entrySegment, p)
-	}
-	if s.Backed == 0 {
-		return seal(KeyOf(prefixSegment, uint32(id)), entrySegment, p)
-	}
-	return sealAs(entryVersionParts, KeyOf(prefixSegment, uint32(id)), entrySegment, binary.LittleEndian.AppendUint32(p, s.Backed))
+	return seal(KeyOf(prefixSegment, uint32(id)), entrySegment, p)
 }
 
 // The byte that tells how many copies a segment has: full ones, those being built,
@@ -360,7 +283,8 @@ const (
 func decodeSegment(d *payload) Segment {
 	s := Segment{Kind: SegmentKind(d.u8()), Class: Class(d.u8()), Row: d.u32()}
 	n := d.u8()
-	s.Placement.N, s.Placement.Building, s.Placement.Lost = n&copiesMask, n>>copiesBits&copiesMask, n>>(2*copiesBits)&copiesMask
+	s.Placement.N, s.Placement.Building, s.Placement.Lost = n&copiesMask, n>>copiesBits&copiesMask,
+		n>>(2*copiesBits)&copiesMask
 	if total := s.Placement.Written() + int(s.Placement.Lost); total > MaxReplicas || n>>(3*copiesBits) != 0 {
 		d.fail = true
 		s.Placement = Placement{}
@@ -368,16 +292,11 @@ func decodeSegment(d *payload) Segment {
 	for i := range s.Placement.Written() + int(s.Placement.Lost) {
 		s.Placement.Replicas[i] = Replica{Blade: rdma.BladeID(d.u16()), Base: d.u64()}
 	}
-	if d.version == entryVersionParts {
-		s.Backed = d.u32()
-		d.fail = d.fail || s.Backed == 0
-	}
-	if s.Vacant = d.version == entryVersionVacant; s.Vacant {
-		s.Backed = d.u32()
-	}
-	if d.version == entryVersionOwner {
-		s.Backed, s.Owner = d.u32(), d.u32()
-		d.fail = d.fail || s.Owner == 0
+	s.Backed, s.Owner = d.u32(), d.u32()
+	f := d.flags(7)
+	if s.Vacant, s.Leaving = f&1 != 0, f&2 != 0; f&4 != 0 {
+		s.Freed = d.u64()
+		d.fail = d.fail || s.Freed == 0
 	}
 	return s
 }
@@ -389,97 +308,39 @@ func EntryOfTable(t Table) Entry {
 	p = append(p, t.Name...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(t.Options)))
 	p = append(p, t.Options...)
-	if t.Ordered() {
-		p = append(p, byte(t.State), byte(t.Nodes))
-		return sealAs(entryVersionOrdered, KeyOf(prefixTable, uint32(t.ID)), entryTable, binary.LittleEndian.AppendUint16(p, t.MaxKey))
-	}
-	if t.State == TableLive {
-		return seal(KeyOf(prefixTable, uint32(t.ID)), entryTable, p)
-	}
-	return sealAs(entryVersionDrop, KeyOf(prefixTable, uint32(t.ID)), entryTable, append(p, byte(t.State)))
+	p = append(p, byte(t.State), byte(t.Nodes))
+	return seal(KeyOf(prefixTable, uint32(t.ID)), entryTable, binary.LittleEndian.AppendUint16(p, t.MaxKey))
 }
 
 func decodeTable(d *payload) Table {
 	t := Table{Root: Addr(d.u64())}
 	t.Name = string(d.take(int(d.u16())))
 	t.Options = slices.Clone(d.take(int(d.u32())))
-	if d.version == entryVersionDrop {
-		t.State = TableState(d.u8())
-		d.fail = d.fail || t.State != TableDropping && t.State != TableDropped
-	}
-	if d.version == entryVersionOrdered {
-		t.State, t.Nodes, t.MaxKey = TableState(d.u8()), Class(d.u8()), d.u16()
-		d.fail = d.fail || t.State > TableDropped || t.Nodes == 0
-	}
+	t.State, t.Nodes, t.MaxKey = TableState(d.u8()), Class(d.u8()), d.u16()
+	d.fail = d.fail || t.State > TableDropped
 	return t
 }
 
 // EntryOfCoordinator is the entry of a coordinator.
 func EntryOfCoordinator(c CoordinatorEntry) Entry {
 	p := binary.LittleEndian.AppendUint32(nil, c.Slot)
-	version := uint8(entryVersion)
-	if c.Until != 0 || c.Recovering || c.Closing || c.Thin || c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 || c.Process != 0 {
-		p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
-		p = append(p, 0)
-		if c.Recovering {
-			p[len(p)-1] = 1
-		}
-		if c.Promoted {
-			p[len(p)-1] = 2
-		}
-		if c.Closing {
-			p[len(p)-1] |= 4
-		}
-		if c.Thin {
-			p[len(p)-1] |= 8
-		}
-		p = binary.LittleEndian.AppendUint32(p, c.By)
-		if c.LogUsed != 0 || c.Claim != 0 || c.Term != 0 || c.Process != 0 {
-			p = binary.LittleEndian.AppendUint32(p, c.LogUsed)
-		}
-		if c.Claim != 0 || c.Term != 0 || c.Process != 0 {
-			version, p = entryVersionClaim, binary.LittleEndian.AppendUint32(p, c.Claim)
-		}
-		if c.Term != 0 || c.Process != 0 {
-			version, p = entryVersionTerm, binary.LittleEndian.AppendUint64(p, uint64(c.Term))
-		}
-		if c.Process != 0 {
-			version, p = entryVersionProcess, binary.LittleEndian.AppendUint32(p, c.Process)
-		}
-	}
-	return sealAs(version, KeyOf(PrefixCoordinator, c.ID), entryCoordinator, p)
+	p = binary.LittleEndian.AppendUint64(p, uint64(c.Until))
+	p = append(p, bit(c.Recovering && !c.Promoted, 0)|bit(c.Promoted, 1)|bit(c.Closing, 2)|bit(c.FewLogs, 3))
+	p = binary.LittleEndian.AppendUint32(p, c.By)
+	p = binary.LittleEndian.AppendUint32(p, c.LogUsed)
+	p = binary.LittleEndian.AppendUint32(p, c.Claim)
+	p = binary.LittleEndian.AppendUint64(p, uint64(c.Term))
+	p = binary.LittleEndian.AppendUint32(p, c.Process)
+	return seal(KeyOf(PrefixCoordinator, c.ID), entryCoordinator, p)
 }
 
-// decodeCoordinator accepts entries without a lease, too, and without LogUsed: those that
-// have none, and those of before there were such.
 func decodeCoordinator(d *payload) CoordinatorEntry {
-	c := CoordinatorEntry{Slot: d.u32()}
-	if len(d.p) > 0 {
-		c.Until = int64(d.u64())
-		state := d.u8()
-		c.Closing, c.Thin = state&4 != 0, state&8 != 0
-		state &^= 4 | 8
-		c.Recovering, c.Promoted = state > 0, state == 2
-		c.By = d.u32()
-		if len(d.p) > 0 {
-			c.LogUsed = d.u32()
-			none := c.LogUsed == 0 && d.version != entryVersion
-			d.fail = d.fail || !none && (c.LogUsed < LogStep || bits.OnesCount32(c.LogUsed) != 1)
-		}
-		d.fail = d.fail || state > 2 || c.Until < 0
-	}
-	if d.version != entryVersion {
-		c.Claim = d.u32()
-		d.fail = d.fail || c.Claim == 0 && d.version == entryVersionClaim
-	}
-	if d.version >= entryVersionTerm {
-		c.Term = int64(d.u64())
-		d.fail = d.fail || c.Term < 0 || c.Term == 0 && d.version == entryVersionTerm
-	}
-	if d.version >= entryVersionProcess {
-		c.Process = d.u32()
-		d.fail = d.fail || c.Process == 0
-	}
+	c := CoordinatorEntry{Slot: d.u32(), Until: int64(d.u64())}
+	state := d.flags(15)
+	c.Recovering, c.Promoted, c.Closing, c.FewLogs = state&3 > 0, state&2 > 0, state&4 > 0, state&8 > 0
+	c.By, c.LogUsed, c.Claim, c.Term, c.Process = d.u32(), d.u32(), d.u32(), int64(d.u64()), d.u32()
+	d.fail = d.fail || state&3 == 3 || c.Until < 0 || c.Term < 0 ||
+		c.LogUsed != 0 && (c.LogUsed < LogStep || bits.OnesCount32(c.LogUsed) != 1)
 	return c
 }
 
@@ -496,11 +357,11 @@ func (l *Layout) Entries() []Entry {
 		out = append(out, EntryOfCoordinator(c))
 	}
 	out = append(out, l.geometryEntry())
-	if l.Loose {
-		out = append(out, EntryOfLoose())
+	if l.Leaked {
+		out = append(out, EntryOfLeaked())
 	}
-	for _, m := range l.Mends {
-		out = append(out, EntryOfMend(m))
+	for _, m := range l.Rights {
+		out = append(out, EntryOfRight(m))
 	}
 	for _, p := range l.Processes {
 		out = append(out, EntryOfProcess(p))
@@ -512,7 +373,7 @@ func (l *Layout) Entries() []Entry {
 	out = append(out, l.SightEntries()...)
 	out = append(out, l.EntryOfState(len(l.Segments)-1, len(l.Tables), len(l.Coordinators)))
 	if l.Unswept {
-		out = append(out, EntryOfSweep(l.Hollow, l.Spared))
+		out = append(out, EntryOfSweep(l.Dangling, l.OnlyDamage))
 	}
 	for _, t := range l.Tables {
 		out = append(out, EntryOfTable(t))
@@ -544,7 +405,7 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 		if err != nil {
 			return err
 		}
-		d := &payload{version: e.Value[1], key: e.Key, p: p}
+		d := &payload{key: e.Key, p: p}
 		decode(d)
 		return d.err()
 	}
@@ -579,12 +440,12 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 				t.ID = uint16(id)
 				l.Tables = append(l.Tables, t)
 			})
-		case e.Key == KeyLoose:
-			err = one(e, entryLoose, func(*payload) { l.Loose = true })
+		case e.Key == KeyLeaked:
+			err = one(e, entryLeaked, func(*payload) { l.Leaked = true })
 		case e.Key == KeySweep:
 			err = one(e, entrySweep, func(d *payload) {
 				l.Unswept = true
-				l.Hollow, l.Spared = decodeSweep(d)
+				l.Dangling, l.OnlyDamage = decodeSweep(d)
 			})
 		case strings.HasPrefix(e.Key, prefixReserved):
 			err = one(e, entryReserved, func(d *payload) { l.Reserved = append(l.Reserved, decodeReserved(d)) })
@@ -593,8 +454,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 			err = one(e, entrySight, func(d *payload) { l.Sights = append(l.Sights, decodeSights(d, id)...) })
 		case numbered && prefix == prefixVerdict && id < MaxCoordinators:
 			err = one(e, entryVerdict, func(d *payload) { l.Verdicts = append(l.Verdicts, decodeVerdict(d, id)) })
-		case numbered && prefix == PrefixMend && id <= lastMend:
-			err = one(e, entryMend, func(d *payload) { l.Mends = append(l.Mends, decodeMend(d, id)) })
+		case numbered && prefix == PrefixRight && id <= lastRight:
+			err = one(e, entryRight, func(d *payload) { l.Rights = append(l.Rights, decodeRight(d, id)) })
 		case numbered && prefix == prefixProcess && id < MaxCoordinators:
 			err = one(e, entryProcess, func(d *payload) {
 				p := decodeProcess(d)
@@ -615,7 +476,8 @@ func decodeLayout(entries []Entry) (*Layout, error) {
 		}
 	}
 	if have := (counts{len(l.Segments) - 1, len(l.Tables), len(l.Coordinators)}); blades != len(l.Blades) || have != n {
-		return nil, fmt.Errorf("%w: entries are missing: %d of %d blades, %d of %d segments, %d of %d tables, %d of %d coordinators", ErrDamaged,
+		return nil, fmt.Errorf("%w: entries are missing: %d of %d blades, %d of %d segments, %d of %d tables, %d of "+
+			"%d coordinators", ErrDamaged,
 			blades, len(l.Blades), have.segments, n.segments, have.tables, n.tables, have.coordinators, n.coordinators)
 	}
 	if err := l.Validate(); err != nil {
@@ -660,7 +522,8 @@ func Load(cat Catalog) (*Layout, Revision, error) {
 	return l, rev, err
 }
 
-// Decode is the layout that entries of a catalog say, nil if there are none. Errors have the name of the catalog.
+// Decode is the layout that entries of a catalog say, nil if there are none. Errors have the
+// name of the catalog.
 func Decode(name string, entries []Entry) (*Layout, error) {
 	l, err := decodeLayout(entries)
 	if err != nil {
@@ -710,19 +573,4 @@ func EntryOfCheckpoint(generation uint32) Entry {
 		return Entry{Key: keyCheckpoint}
 	}
 	return seal(keyCheckpoint, entryCheckpoint, binary.LittleEndian.AppendUint32(nil, generation))
-}
-
-// WithoutKeys are the entries as a program of before blades chose their keys has written them.
-func WithoutKeys(entries []Entry) []Entry {
-	out := slices.Clone(entries)
-	for i, e := range out {
-		if prefix, _, _ := splitKey(e.Key); prefix == prefixBlade {
-			p, err := unseal(e, entryBlade)
-			if err != nil {
-				panic(err)
-			}
-			out[i] = seal(e.Key, entryBlade, p[:13])
-		}
-	}
-	return out
 }

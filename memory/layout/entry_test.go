@@ -25,15 +25,18 @@ func randomLayout(r *rand.Rand) *Layout {
 		Checkpoint:      r.Uint32N(2) * r.Uint32(),
 		Segments:        make([]Segment, 1),
 		Unswept:         r.IntN(2) == 0,
-		Loose:           r.IntN(2) == 0,
+		Leaked:          r.IntN(2) == 0,
 	}
 	l.Opened = Epoch(r.IntN(int(l.Epoch) + 1))
-	l.Hollow, l.Spared = l.Unswept && r.IntN(2) == 0, l.Unswept && r.IntN(2) == 0
+	l.Dangling, l.OnlyDamage = l.Unswept && r.IntN(2) == 0, l.Unswept && r.IntN(2) == 0
 	for i := range l.UUID {
 		l.UUID[i] = byte(r.Uint32())
 	}
 	for range l.Backups + 1 + r.IntN(3) {
-		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7), Key: rdma.Key(r.Uint32N(2) * r.Uint32()), Incarnation: r.Uint64()})
+		l.Blades = append(l.Blades, Blade{
+			Size: HeaderArea + 100<<18, State: BladeState(r.IntN(8) / 7),
+			Key: rdma.Key(r.Uint32N(2) * r.Uint32()), Incarnation: r.Uint64(),
+		})
 	}
 	clean := func(b int) { // a place that a segment has left
 		x := &l.Blades[b]
@@ -75,12 +78,14 @@ func randomLayout(r *rand.Rand) *Layout {
 	}
 	l.Shared = r.IntN(2) > 0
 	for n := r.IntN(3) + 1; l.Shared && len(l.Processes) < n; {
-		l.Processes = append(l.Processes, ProcessEntry{ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3), Asks: r.Uint64N(3)})
+		l.Processes = append(l.Processes, ProcessEntry{
+			ID: l.NextCoordinator, Until: r.Int64N(3), Term: r.Int64N(3), Asks: r.Uint64N(3),
+		})
 		l.NextCoordinator += 1 + uint32(r.IntN(3))
 	}
 	for _, p := range l.Processes {
 		if r.IntN(2) > 0 {
-			l.Mends = append(l.Mends, Mend{Of: p.ID - 1, Process: p.ID})
+			l.Rights = append(l.Rights, Right{Of: p.ID - 1, Process: p.ID})
 		}
 	}
 	for range r.IntN(12) {
@@ -92,9 +97,19 @@ func randomLayout(r *rand.Rand) *Layout {
 			s = Segment{Kind: KindBlocks, Class: Class(r.IntN(32)), Owner: s.Owner}
 		}
 		add(s, r.Perm(len(l.Blades))[:r.IntN(l.Backups+2)]...)
-		if s.Kind == KindBlocks && r.IntN(4) == 0 {
-			l.GiveBack(SegmentID(len(l.Segments) - 1))
+		if s.Kind != KindBlocks {
+			continue
 		}
+		g := &l.Segments[len(l.Segments)-1]
+		if g.Freed = uint64(r.IntN(2) * r.IntN(1<<20)); r.IntN(4) == 0 {
+			l.GiveBack(SegmentID(len(l.Segments)-1), g.Freed)
+			for b := range l.Blades {
+				if l.Blades[b].State == BladeDown {
+					l.Blades[b].Clean = ""
+				}
+			}
+		}
+		g.Leaving = !g.Vacant && g.Placement.Building == 0 && r.IntN(4) == 0
 	}
 	for i := range r.IntN(4) {
 		t := Table{ID: uint16(i + 1), Name: strings.Repeat("t", i+1)}
@@ -116,16 +131,22 @@ func randomLayout(r *rand.Rand) *Layout {
 		for id, s := range l.Segments {
 			if s.Kind == KindIndex && r.IntN(2) > 0 {
 				x.Lost, x.Passing = r.IntN(2) > 0, false
-				x.Addr, x.Size = MakeAddr(SegmentID(id), 2*TableGranules(l.SegmentSize)*Granule(l.SegmentSize)), 1+r.Uint32N(1000)
+				x.Addr, x.Size = MakeAddr(SegmentID(id), 2*TableGranules(l.SegmentSize)*Granule(l.SegmentSize)), 1+
+					r.Uint32N(1000)
 			}
 		}
 		l.Reserved = append(l.Reserved, x)
 	}
 	if n := len(l.Processes); n > 0 && r.IntN(2) > 0 {
-		l.Mends = append(l.Mends, Mend{Of: MendBackup, Process: l.Processes[r.IntN(n)].ID, Cut: 1 + uint32(r.IntN(int(l.NextCoordinator))), Fault: CutFault(r.IntN(int(cutFaults)))})
+		l.Rights = append(l.Rights, Right{
+			Of: RightBackup, Process: l.Processes[r.IntN(n)].ID,
+			Cut: 1 + uint32(r.IntN(int(l.NextCoordinator))), Fault: CutFault(r.IntN(int(cutFaults))),
+		})
 	}
 	if n := len(l.Processes); n > 0 && l.Unswept && r.IntN(2) > 0 {
-		l.Mends = append(l.Mends, Mend{Of: MendSweep, Process: l.Processes[r.IntN(n)].ID}, Mend{Of: MendLoad, Process: l.Processes[r.IntN(n)].ID}, Mend{Of: MendDrop, Process: l.Processes[r.IntN(n)].ID})
+		l.Rights = append(l.Rights, Right{Of: RightSweep, Process: l.Processes[r.IntN(n)].ID},
+			Right{Of: RightLoad, Process: l.Processes[r.IntN(n)].ID},
+			Right{Of: RightDrop, Process: l.Processes[r.IntN(n)].ID})
 	}
 	return l
 }
@@ -165,9 +186,12 @@ func TestLayoutRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEntriesOfClusters: entries that say where blades are belong to no layout, which is what it is without them.
+// TestEntriesOfClusters: entries that say where blades are belong to no layout, which is what
+// it is without them.
 func TestEntriesOfClusters(t *testing.T) {
-	servers := []Entry{{Key: PrefixCluster, Value: []byte("x")}, {Key: PrefixCluster + "servers", Value: []byte("unix:/run/a")}}
+	servers := []Entry{
+		{Key: PrefixCluster, Value: []byte("x")}, {Key: PrefixCluster + "servers", Value: []byte("unix:/run/a")},
+	}
 	if l, err := decodeLayout(servers); l != nil || err != nil {
 		t.Errorf("a catalog without a database: %v, %v", l, err)
 	}
@@ -220,7 +244,9 @@ func TestDamagedEntries(t *testing.T) {
 			e[i].Value = e[i].Value[:n]
 			damaged("a shortened", e[i].Key, e)
 		}
-		if k := entries[i].Key; k != KeySweep && k != KeyLoose && k != keyCheckpoint && !strings.HasPrefix(k, PrefixMend) && !strings.HasPrefix(k, prefixReserved) { // these may be there or not
+		// these may be there or not
+		if k := entries[i].Key; k != KeySweep && k != KeyLeaked && k != keyCheckpoint &&
+			!strings.HasPrefix(k, PrefixRight) && !strings.HasPrefix(k, prefixReserved) {
 			damaged("without", k, slices.Delete(slices.Clone(entries), i, i+1))
 		}
 		e := slices.Clone(entries)
@@ -259,36 +285,23 @@ func TestWrongPayloads(t *testing.T) {
 			}
 		}
 		for n := range p {
-			older := good.Key == keyState && l.Opened != 0 && n == len(p)-4 // of before that was noted
-			if good.Key != KeySweep && !older {                             // that without payload says less
-				try("cut short", sealAs(good.Value[1], good.Key, kind, p[:n]), ErrDamaged)
+			if good.Key != KeySweep { // that without payload says less
+				try("cut short", seal(good.Key, kind, p[:n]), ErrDamaged)
 			}
 		}
-		try("extended", sealAs(good.Value[1], good.Key, kind, append(bytes.Clone(p), 0)), ErrDamaged)
+		try("extended", seal(good.Key, kind, append(bytes.Clone(p), 0)), ErrDamaged)
 		try("of another kind", seal(good.Key, kind+1, p), ErrDamaged)
-		switch {
-		case kind == entryTable && good.Value[1] == entryVersion:
-			try("without a state", sealAs(entryVersionDrop, good.Key, kind, p), ErrDamaged)
-			try("of no state", sealAs(entryVersionDrop, good.Key, kind, append(bytes.Clone(p), 9)), ErrDamaged)
-		case kind == entryTable:
-			try("without a state", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
-		case kind == entryBlade:
-			try("without keys", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
-		case kind == entryCoordinator:
-			try("without a claim", sealAs(entryVersionClaim, good.Key, kind, bytes.Clone(p)[:min(len(p), 17)]), ErrDamaged)
-		case kind == entryProcess && good.Value[1] == entryVersion:
-			try("without a term", sealAs(entryVersionLasts, good.Key, kind, p), ErrDamaged)
-		case kind == entryProcess:
-			try("with a term", sealAs(entryVersion, good.Key, kind, p), ErrDamaged)
-		case kind != entrySegment:
-			try("with parts", sealAs(entryVersionParts, good.Key, kind, p), ErrFormat)
+		for version := range uint8(10) {
+			switch _, known := complete(kind, version, p); {
+			case version == entryVersion:
+			case !known:
+				try("of another version", sealAs(version, good.Key, kind, p), ErrFormat)
+			case kind >= entryBlade && kind <= entryCoordinator && version < 3: // it is longer than such a one was
+				try("of an earlier version", sealAs(version, good.Key, kind, p), ErrDamaged)
+			}
 		}
-		later := seal(good.Key, kind, p)
-		later.Value[1] = 9
-		n := len(later.Value) - 8
-		binary.LittleEndian.PutUint64(later.Value[n:], mum.Sum(entrySeed(good.Key), later.Value[:n]))
-		try("of a later version", later, ErrFormat)
 		long := seal(good.Key, kind, p)
+		n := len(long.Value) - 8
 		binary.LittleEndian.PutUint32(long.Value[4:], 1<<31)
 		binary.LittleEndian.PutUint64(long.Value[n:], mum.Sum(entrySeed(good.Key), long.Value[:n]))
 		try("that claims to be long", long, ErrDamaged)
@@ -307,14 +320,23 @@ func TestValidateFindsFaults(t *testing.T) {
 		return &Layout{
 			Geometry: Geometry{Backups: 1, SegmentSize: 256 << 10, LogArea: 64 << 10},
 			Epoch:    1, NextCoordinator: 3,
-			Blades: []Blade{{Size: HeaderArea + 8<<18, Used: 3}, {Size: HeaderArea + 8<<18, Used: 3}, {Size: HeaderArea + 8<<18, Used: 1}},
+			Blades: []Blade{
+				{Size: HeaderArea + 8<<18, Used: 3}, {Size: HeaderArea + 8<<18, Used: 3},
+				{Size: HeaderArea + 8<<18, Used: 1},
+			},
 			Segments: []Segment{
 				{},
 				{Kind: KindLog, Placement: Placement{N: 1, Replicas: [3]Replica{{0, HeaderArea}}}},
 				{Kind: KindLog, Placement: Placement{N: 1, Replicas: [3]Replica{{1, HeaderArea}}}},
 				{Kind: KindLog, Placement: Placement{N: 1, Replicas: [3]Replica{{2, HeaderArea}}}},
-				{Kind: KindIndex, Placement: Placement{N: 2, Replicas: [3]Replica{{0, HeaderArea + 1<<18}, {1, HeaderArea + 1<<18}}}},
-				{Kind: KindBlocks, Class: 3, Placement: Placement{N: 2, Replicas: [3]Replica{{1, HeaderArea + 2<<18}, {0, HeaderArea + 2<<18}}}},
+				{
+					Kind:      KindIndex,
+					Placement: Placement{N: 2, Replicas: [3]Replica{{0, HeaderArea + 1<<18}, {1, HeaderArea + 1<<18}}},
+				},
+				{
+					Kind: KindBlocks, Class: 3,
+					Placement: Placement{N: 2, Replicas: [3]Replica{{1, HeaderArea + 2<<18}, {0, HeaderArea + 2<<18}}},
+				},
 			},
 			Tables:       []Table{{ID: 1, Name: "a", Root: MakeAddr(4, 64)}, {ID: 2, Name: "b"}},
 			Coordinators: []CoordinatorEntry{{ID: 1, Slot: 1}, {ID: 2, Slot: 0}},
@@ -345,10 +367,20 @@ func TestValidateFindsFaults(t *testing.T) {
 		"blade overfull":          func(l *Layout) { l.Blades[0].Used = 9 },
 		"blade tiny":              func(l *Layout) { l.Blades[0].Size = 1 },
 		"back, with copies":       func(l *Layout) { l.Segments[5].Vacant = true },
-		"back, of an index":       func(l *Layout) { l.Segments[4].Placement = Placement{}; l.Segments[4].Vacant = true },
+		"back, of an index": func(l *Layout) {
+			l.Segments[4].Placement = Placement{}
+			l.Segments[4].Vacant = true
+		},
+		"leaving, of an index":     func(l *Layout) { l.Segments[4].Leaving = true },
+		"leaving, and vacant":      func(l *Layout) { l.GiveBack(5, 9); l.Segments[5].Leaving = true },
+		"used before, of an index": func(l *Layout) { l.Segments[4].Freed = 9 },
+		"leaving, and built": func(l *Layout) {
+			l.Segments[5].Leaving = true
+			l.Segments[5].Placement.N, l.Segments[5].Placement.Building = 1, uint8(l.Segments[5].Placement.Written()-1)
+		},
 		"back, with an owner": func(l *Layout) {
 			share(l, 1, 2)
-			l.GiveBack(5)
+			l.GiveBack(5, 0)
 			l.Segments[5].Owner = 2
 		},
 		"clean, and in use": func(l *Layout) { l.Blades[0].Clean = Places("").With(1) },
@@ -365,28 +397,40 @@ func TestValidateFindsFaults(t *testing.T) {
 		"no owner":               func(l *Layout) { l.Shared, l.Processes = true, []ProcessEntry{{ID: 2}} },
 		"owner of logs":          func(l *Layout) { share(l, 2); l.Segments[1].Owner = 2 },
 		"processes of one":       func(l *Layout) { l.Processes = []ProcessEntry{{ID: 2}} },
-		"mend of no process":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 3}} },
-		"mend of what":           func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendDrop + 1, Process: 2}} },
-		"mend twice":             func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2}, {Of: 1, Process: 2}} },
-		"backup without cut":     func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2}} },
-		"cut that is not yet":    func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 99}} },
-		"cut of an index":        func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Cut: 1}} },
-		"fault of what":          func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: MendBackup, Process: 2, Cut: 1, Fault: cutFaults}} },
-		"fault of an index":      func(l *Layout) { share(l, 2); l.Mends = []Mend{{Of: 1, Process: 2, Fault: CutRoom}} },
-		"process":                func(l *Layout) { share(l, 3) },
-		"process 0":              func(l *Layout) { share(l, 0) },
-		"processes":              func(l *Layout) { share(l, 2, 1) },
-		"no kind":                func(l *Layout) { l.Segments[5].Kind = 0 },
-		"class":                  func(l *Layout) { l.Segments[5].Class = NumClasses },
-		"class too large":        func(l *Layout) { l.Segments[5].Class = 60 },
-		"row":                    func(l *Layout) { l.Segments[1].Row = MaxSegments },
-		"log with backup":        func(l *Layout) { l.Segments[1].Placement.N = 2 },
-		"too many copies":        func(l *Layout) { l.Segments[5].Placement.N = 3 },
-		"unknown blade":          func(l *Layout) { l.Segments[5].Placement.Replicas[1].Blade = 3 },
-		"in the header":          func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base = 0 },
-		"between places":         func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base++ },
-		"not handed out":         func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base += 1 << 18 },
-		"same place":             func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base -= 1 << 18 },
+		"mend of no process":     func(l *Layout) { share(l, 2); l.Rights = []Right{{Of: 1, Process: 3}} },
+		"mend of what":           func(l *Layout) { share(l, 2); l.Rights = []Right{{Of: RightDrop + 1, Process: 2}} },
+		"mend twice": func(l *Layout) {
+			share(l, 2)
+			l.Rights = []Right{{Of: 1, Process: 2}, {Of: 1, Process: 2}}
+		},
+		"backup without cut": func(l *Layout) { share(l, 2); l.Rights = []Right{{Of: RightBackup, Process: 2}} },
+		"cut that is not yet": func(l *Layout) {
+			share(l, 2)
+			l.Rights = []Right{{Of: RightBackup, Process: 2, Cut: 99}}
+		},
+		"cut of an index": func(l *Layout) { share(l, 2); l.Rights = []Right{{Of: 1, Process: 2, Cut: 1}} },
+		"fault of what": func(l *Layout) {
+			share(l, 2)
+			l.Rights = []Right{{Of: RightBackup, Process: 2, Cut: 1, Fault: cutFaults}}
+		},
+		"fault of an index": func(l *Layout) {
+			share(l, 2)
+			l.Rights = []Right{{Of: 1, Process: 2, Fault: CutRoom}}
+		},
+		"process":         func(l *Layout) { share(l, 3) },
+		"process 0":       func(l *Layout) { share(l, 0) },
+		"processes":       func(l *Layout) { share(l, 2, 1) },
+		"no kind":         func(l *Layout) { l.Segments[5].Kind = 0 },
+		"class":           func(l *Layout) { l.Segments[5].Class = NumClasses },
+		"class too large": func(l *Layout) { l.Segments[5].Class = 60 },
+		"row":             func(l *Layout) { l.Segments[1].Row = MaxSegments },
+		"log with backup": func(l *Layout) { l.Segments[1].Placement.N = 2 },
+		"too many copies": func(l *Layout) { l.Segments[5].Placement.N = 3 },
+		"unknown blade":   func(l *Layout) { l.Segments[5].Placement.Replicas[1].Blade = 3 },
+		"in the header":   func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base = 0 },
+		"between places":  func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base++ },
+		"not handed out":  func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base += 1 << 18 },
+		"same place":      func(l *Layout) { l.Segments[5].Placement.Replicas[1].Base -= 1 << 18 },
 		"same blade": func(l *Layout) {
 			l.Blades[1].Used++
 			l.Segments[5].Placement.Replicas[1] = Replica{1, HeaderArea + 3<<18}

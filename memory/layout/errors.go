@@ -26,8 +26,8 @@ var (
 	ErrFormat = errors.New("memory: unknown format version")
 	// ErrDown: the blade was declared dead already.
 	ErrDown = errors.New("memory: blade was declared dead before")
-	// ErrStale: a blade has come with an old copy of its region, and the last copy of some segments was on it; a *StaleError says which. Nothing
-	// has changed.
+	// ErrStale: a blade has come with an old copy of its region, and the last copy of some segments
+	// was on it; a *StaleError says which. Nothing has changed.
 	ErrStale = errors.New("memory: old copy of a blade")
 	// ErrGeometry: the options contradict the database, or an old copy of a file the others.
 	ErrGeometry = errors.New("memory: geometry differs")
@@ -46,14 +46,15 @@ func (c DamageError) Error() string { return string(c) }
 // Is matches ErrCorrupt.
 func (c DamageError) Is(target error) bool { return target == ErrCorrupt }
 
-// StaleError says that the region of a blade is an old copy: the blade has been told of a later revision of the catalog than the region. It is an
-// ErrStale, and, as other old copies of files, an ErrGeometry.
+// StaleError says that the region of a blade is an old copy: the blade has been told of a later
+// revision of the catalog than the region. It is an ErrStale, and, as other old copies of
+// files, an ErrGeometry.
 type StaleError struct {
-	Blade rdma.BladeID
-	Name  string
-	Has   Revision // of which the region was told last; 0: of none
-	Knows Revision // of which the blade was told, as the catalog knows
-	Mend  string   // what to do
+	Blade  rdma.BladeID
+	Name   string
+	Has    Revision // of which the region was told last; 0: of none
+	Knows  Revision // of which the blade was told, as the catalog knows
+	Advice string   // what to do
 	// Unflushed: its host has restarted without having written the region to its disk.
 	Unflushed bool
 }
@@ -61,9 +62,11 @@ type StaleError struct {
 // Error has both revisions, and says what to do.
 func (e *StaleError) Error() string {
 	if e.Unflushed {
-		return fmt.Sprintf("memory: %s: its host has restarted before its region was on the disk, so what was written last may be missing; it was told of revision %d of the catalog last: %s", e.Name, e.Has, e.Mend)
+		return fmt.Sprintf("memory: %s: its host has restarted before its region was on the disk, so what was "+
+			"written last may be missing; it was told of revision %d of the catalog last: %s", e.Name, e.Has, e.Advice)
 	}
-	return fmt.Sprintf("memory: %s: its region is an old copy: it was told of revision %d of the catalog last, and the newest of revision %d or later: %s", e.Name, e.Has, e.Knows, e.Mend)
+	return fmt.Sprintf("memory: %s: its region is an old copy: it was told of revision %d of the catalog last, and "+
+		"the newest of revision %d or later: %s", e.Name, e.Has, e.Knows, e.Advice)
 }
 
 // Is matches ErrStale and ErrGeometry.

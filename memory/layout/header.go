@@ -27,13 +27,15 @@ const (
 	HeaderStride     = 4096
 )
 
-// ToldOffset is where a blade remembers the latest revision of the catalog that it was told of, in the word of ToldWord: behind the first
-// copy of the header. 0: it was told of none. It only grows.
+// ToldOffset is where a blade remembers the latest revision of the catalog that it was told of, in
+// the word of ToldWord: behind the first copy of the header. 0: it was told of none. It only grows.
 const ToldOffset = RegionHeaderSize
 
-// DoubtOffset is where the server of a region in a file notes, before it serves it, of what the region was told when its host restarted without having
-// written the file to its disk: the word of ToldWord. What was written before may be missing, in part. It is so until the region is told of a later
-// revision: by sessions that have looked at it, or have had it built anew. 0: there was no such restart.
+// DoubtOffset is where the server of a region in a file notes, before it serves it, of what the
+// region was told when its host restarted without having written the file to its disk: the word
+// of ToldWord. What was written before may be missing, in part. It is so until the region is told
+// of a later revision: by sessions that have looked at it, or have had it built anew. 0: there
+// was no such restart.
 const DoubtOffset = ToldOffset + 8
 
 // toldBits of the word are the revision, and those above them its checksum.
@@ -57,15 +59,16 @@ func ParseTold(word uint64) (Revision, bool) {
 	return rev, true
 }
 
-// ToldIn returns the latest revision of the catalog that a blade was told of, by the first bytes of its region, 72 at least; 0: none, or
-// the word is damaged.
+// ToldIn returns the latest revision of the catalog that a blade was told of, by the first bytes of
+// its region, 72 at least; 0: none, or the word is damaged.
 func ToldIn(head []byte) Revision {
 	rev, _ := ParseTold(binary.LittleEndian.Uint64(head[ToldOffset:]))
 	return rev
 }
 
-// The last page of the header area belongs to no structure: tools that test a blade READ, WRITE and swap words there, several at
-// once. Its bytes mean nothing. The area has memory behind it since the region was formatted.
+// The last page of the header area belongs to no structure: tools that test a blade READ, WRITE and
+// swap words there, several at once. Its bytes mean nothing. The area has memory behind it since
+// the region was formatted.
 const (
 	ScratchOffset = HeaderArea - ScratchBytes
 	ScratchBytes  = 4 << 10
@@ -118,7 +121,8 @@ func ParseHeaderCopy(p []byte, i int) (h RegionHeader, blank bool, err error) {
 	}
 	w := binary.LittleEndian.Uint64(p[8:])
 	if v := w & 0xffff; v != regionVersion {
-		return h, false, fmt.Errorf("%w: region header of version %d, this program knows %d", ErrFormat, v, regionVersion)
+		return h, false, fmt.Errorf("%w: region header of version %d, this program knows %d",
+			ErrFormat, v, regionVersion)
 	}
 	h.Blade = rdma.BladeID(w >> 16)
 	h.Blades = int(w >> 32 & 0xffff)
@@ -182,23 +186,29 @@ const (
 	HeaderAhead                 // later, or larger, than the catalog knows of: that is an old copy
 	HeaderBlank                 // of Examine: there is none
 	HeaderDamaged               // of Examine: no copy of it is intact
-	HeaderStale                 // of Examine: its blade was told of a later revision of the catalog than the region: the region is an old copy
+	// HeaderStale: of Examine: its blade was told of a later revision of the catalog than the
+	// region: the region is an old copy
+	HeaderStale
 )
 
-// Examine compares the first 8 KiB of a blade's region with what the layout says of the blade. The error, with the name of the blade, says what is
-// wrong, and what to do: a *StaleError, or a *BladeError. nil: HeaderSound.
+// Examine compares the first 8 KiB of a blade's region with what the layout says of the blade. The
+// error, with the name of the blade, says what is wrong, and what to do: a *StaleError, or a
+// *BladeError. nil: HeaderSound.
 func (l *Layout) Examine(b rdma.BladeID, name string, head []byte) (HeaderFault, error) {
 	h, err := ParseRegionHeader(head)
 	fault := HeaderBlank
 	switch {
 	case errors.Is(err, ErrNotFormatted):
 	case err != nil:
-		return HeaderDamaged, &BladeError{Blade: b, Name: name, Err: err, What: "its region: bring back its memory or file, or " + l.Remedy(b)}
+		return HeaderDamaged, &BladeError{
+			Blade: b, Name: name, Err: err, What: "its region: bring back its memory or file, or " + l.Remedy(b),
+		}
 	default:
 		fault = l.Judge(b, &h)
 	}
 	if fault == HeaderSound || fault == HeaderAhead {
-		if err := l.Stale(b, name, binary.LittleEndian.Uint64(head[ToldOffset:]), binary.LittleEndian.Uint64(head[DoubtOffset:])); err != nil {
+		if err := l.Stale(b, name, binary.LittleEndian.Uint64(head[ToldOffset:]),
+			binary.LittleEndian.Uint64(head[DoubtOffset:])); err != nil {
 			return HeaderStale, err
 		}
 	}
@@ -209,8 +219,9 @@ func (l *Layout) Examine(b rdma.BladeID, name string, head []byte) (HeaderFault,
 	return fault, &BladeError{Blade: b, Name: name, Err: kind, What: what}
 }
 
-// Stale compares the words at ToldOffset and DoubtOffset of a blade's region with what the catalog knows: a *StaleError. Words that are damaged say
-// nothing; an old copy has whole ones. A restart of the host counts in a shared database alone: another one flushes what it has promised to.
+// Stale compares the words at ToldOffset and DoubtOffset of a blade's region with what the catalog
+// knows: a *StaleError. Words that are damaged say nothing; an old copy has whole ones. A restart
+// of the host counts in a shared database alone: another one flushes what it has promised to.
 func (l *Layout) Stale(b rdma.BladeID, name string, told, doubted uint64) error {
 	x := &l.Blades[b]
 	has, whole := ParseTold(told)
@@ -222,7 +233,7 @@ func (l *Layout) Stale(b rdma.BladeID, name string, told, doubted uint64) error 
 	if has >= x.Told && !unflushed {
 		return nil
 	}
-	return &StaleError{Blade: b, Name: name, Has: has, Knows: x.Told, Unflushed: unflushed, Mend: l.StaleRemedy(b)}
+	return &StaleError{Blade: b, Name: name, Has: has, Knows: x.Told, Unflushed: unflushed, Advice: l.StaleRemedy(b)}
 }
 
 // Describe says what is wrong with a region whose header has a fault, and what to do.
@@ -230,21 +241,27 @@ func (l *Layout) Describe(b rdma.BladeID, fault HeaderFault, h *RegionHeader) (w
 	want := l.HeaderOf(b)
 	switch fault {
 	case HeaderBlank:
-		return "its region is blank: was its memory or file lost or replaced? Bring it back, or " + l.Remedy(b), ErrForeign
+		return "its region is blank: was its memory or file lost or replaced? Bring it back, or " +
+			l.Remedy(b), ErrForeign
 	case HeaderForeign:
-		return fmt.Sprintf("its region belongs to database %v, the catalog to %v: bring back the one that belongs to the other", h.UUID, l.UUID), ErrForeign
+		return fmt.Sprintf("its region belongs to database %v, the catalog to %v: bring back the one that belongs "+
+			"to the other", h.UUID, l.UUID), ErrForeign
 	case HeaderMisplaced:
 		hint := "The number in a name is the blade's"
 		if l.Shared {
 			hint = "Each server has the directory that it had"
 		}
-		return fmt.Sprintf("its region is that of blade %d of %d, not %d of %d: were files renamed? %s", h.Blade, h.Blades, b, want.Blades, hint), ErrGeometry
+		return fmt.Sprintf("its region is that of blade %d of %d, not %d of %d: were files renamed? %s",
+			h.Blade, h.Blades, b, want.Blades, hint), ErrGeometry
 	case HeaderGeometry:
-		return fmt.Sprintf("its region has %d backups and segments of %d bytes, the catalog says %d and %d", h.Backups, h.SegmentSize, want.Backups, want.SegmentSize), ErrGeometry
+		return fmt.Sprintf("its region has %d backups and segments of %d bytes, the catalog says %d and %d",
+			h.Backups, h.SegmentSize, want.Backups, want.SegmentSize), ErrGeometry
 	case HeaderAhead:
-		return fmt.Sprintf("its region is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old copy; bring the newest back", h.Epoch, h.Size, want.Epoch, want.Size), ErrGeometry
+		return fmt.Sprintf("its region is of epoch %d and %d bytes, the catalog of %d and %d: the catalog is an old "+
+			"copy; bring the newest back", h.Epoch, h.Size, want.Epoch, want.Size), ErrGeometry
 	case HeaderBehind:
-		return fmt.Sprintf("its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring the newest back, or all files of the database as they were at one moment, or move it away and %s",
+		return fmt.Sprintf("its region is an old copy: it is of epoch %d, and all were written in epoch %d. Bring "+
+			"the newest back, or all files of the database as they were at one moment, or move it away and %s",
 			h.Epoch, l.Opened, l.Remedy(b)), ErrGeometry
 	}
 	return "", nil

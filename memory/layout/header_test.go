@@ -13,14 +13,16 @@ import (
 func testHeader() RegionHeader {
 	return RegionHeader{
 		Blade: 2, Blades: 3, Backups: 1, SegmentSize: 64 << 20, Epoch: 5,
-		UUID: UUID{0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf}, Size: 16 << 30,
+		UUID: UUID{0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf},
+		Size: 16 << 30,
 	}
 }
 
 // TestHeaderDump pins the bytes of a region header, word by word.
 func TestHeaderDump(t *testing.T) {
 	notes := []string{
-		"magic", "version 16 | blade 16 | blades 16 | backups 8", "segment size 32 | epoch 32", "uuid", "", "size of the region", "0", "checksum",
+		"magic", "version 16 | blade 16 | blades 16 | backups 8", "segment size 32 | epoch 32",
+		"uuid", "", "size of the region", "0", "checksum",
 	}
 	datadriven.RunTest(t, "testdata/header", func(t *testing.T, d *datadriven.TestData) string {
 		var i int
@@ -36,7 +38,8 @@ func TestHeaderDump(t *testing.T) {
 				}
 				return r
 			}, string(p[w:w+8]))
-			fmt.Fprintf(&b, "%04x  % x  |%s|  %016x  %s\n", HeaderOffset(i)+uint64(w), p[w:w+8], text, binary.LittleEndian.Uint64(p[w:]), notes[w/8])
+			fmt.Fprintf(&b, "%04x  % x  |%s|  %016x  %s\n", HeaderOffset(i)+uint64(w), p[w:w+8], text,
+				binary.LittleEndian.Uint64(p[w:]), notes[w/8])
 		}
 		return strings.ReplaceAll(b.String(), " \n", "\n")
 	})
@@ -44,7 +47,10 @@ func TestHeaderDump(t *testing.T) {
 
 // TestJudge: each field of a header counts, and which fault it is.
 func TestJudge(t *testing.T) {
-	l := &Layout{Geometry: Geometry{UUID: UUID{1}, Backups: 1, SegmentSize: 1 << 20}, Epoch: 5, Opened: 3, Blades: []Blade{{Size: 10}, {Size: 20}}}
+	l := &Layout{
+		Geometry: Geometry{UUID: UUID{1}, Backups: 1, SegmentSize: 1 << 20}, Epoch: 5, Opened: 3,
+		Blades: []Blade{{Size: 10}, {Size: 20}},
+	}
 	for name, x := range map[string]struct {
 		change func(h *RegionHeader)
 		want   HeaderFault
@@ -187,13 +193,21 @@ func TestCatalogDump(t *testing.T) {
 	l := &Layout{
 		Geometry:  Geometry{UUID: testHeader().UUID, Backups: 1, SegmentSize: 1 << 20, LogArea: 1 << 20},
 		Formatted: true, Epoch: 3, NextCoordinator: 18,
-		Blades: []Blade{{Size: HeaderArea + 4<<20, Used: 3, Key: 0xa1a2a3a4, Incarnation: 0xb1b2b3b4b5b6b7b8, Told: 0xc1c2c3}, {Size: HeaderArea + 4<<20, Used: 3, State: BladeDown}},
+		Blades: []Blade{{
+			Size: HeaderArea + 4<<20, Used: 3, Key: 0xa1a2a3a4, Incarnation: 0xb1b2b3b4b5b6b7b8, Told: 0xc1c2c3,
+		}, {Size: HeaderArea + 4<<20, Used: 3, State: BladeDown}},
 		Segments: []Segment{
 			{},
 			{Kind: KindLog, Placement: Placement{N: 1, Replicas: [3]Replica{{0, HeaderArea}}}},
 			{Kind: KindLog, Placement: Placement{}},
-			{Kind: KindIndex, Placement: Placement{N: 2, Replicas: [3]Replica{{0, HeaderArea + 1<<20}, {1, HeaderArea + 1<<20}}}},
-			{Kind: KindBlocks, Class: 9, Placement: Placement{N: 2, Replicas: [3]Replica{{1, HeaderArea + 2<<20}, {0, HeaderArea + 2<<20}}}},
+			{
+				Kind:      KindIndex,
+				Placement: Placement{N: 2, Replicas: [3]Replica{{0, HeaderArea + 1<<20}, {1, HeaderArea + 1<<20}}},
+			},
+			{
+				Kind: KindBlocks, Class: 9,
+				Placement: Placement{N: 2, Replicas: [3]Replica{{1, HeaderArea + 2<<20}, {0, HeaderArea + 2<<20}}},
+			},
 		},
 		Tables:       []Table{{ID: 1, Name: "accounts", Root: MakeAddr(3, 8192), Options: []byte("opaque")}},
 		Coordinators: []CoordinatorEntry{{ID: 17, Slot: 0}},

@@ -36,7 +36,7 @@ type Layout struct {
 	Tables          []Table   // by id - 1
 	Coordinators    []CoordinatorEntry
 	Processes       []ProcessEntry // by number: those that have joined
-	Mends           []Mend         // by what they are of: which of the processes has the right
+	Rights          []Right        // by what they are of: which of the processes has the right
 	Verdicts        []Verdict      // by coordinator: of those that were recovered
 	Reserved        []Reservation  // by name
 	Sights          []Sight        // by member and blade: what members say of blades
@@ -45,13 +45,13 @@ type Layout struct {
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
-	// Hollow, with Unswept: a blade was lost since, and slots may lead to blocks that are free.
-	Hollow bool
-	// Spared, with Unswept: a sweep has come to its end, but for what is damaged.
-	Spared bool
-	// Loose is true from the same moment until a process that is alone with the database has freed
+	// Dangling, with Unswept: a blade was lost since, and slots may lead to blocks that are free.
+	Dangling bool
+	// OnlyDamage, with Unswept: a sweep has come to its end, but for what is damaged.
+	OnlyDamage bool
+	// Leaked is true from the same moment until a process that is alone with the database has freed
 	// the extents that no index leads to.
-	Loose bool
+	Leaked bool
 }
 
 // Geometry is what never changes.
@@ -76,10 +76,12 @@ func (g *Geometry) Validate() error {
 		errs = append(errs, fmt.Errorf("memory: Backups is %d: 0, 1 and 2 are possible", g.Backups))
 	}
 	if bits.OnesCount32(g.SegmentSize) != 1 || g.SegmentSize < MinSegmentSize || g.SegmentSize > MaxSegmentSize {
-		errs = append(errs, fmt.Errorf("memory: SegmentSize is %d: a power of two from %d to %d is needed", g.SegmentSize, MinSegmentSize, MaxSegmentSize))
+		errs = append(errs, fmt.Errorf("memory: SegmentSize is %d: a power of two from %d to %d is needed",
+			g.SegmentSize, MinSegmentSize, MaxSegmentSize))
 	}
 	if bits.OnesCount32(g.LogArea) != 1 || g.LogArea < MinLogArea || g.LogArea > g.SegmentSize {
-		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed", g.LogArea, MinLogArea, g.SegmentSize))
+		errs = append(errs, fmt.Errorf("memory: LogArea is %d: a power of two from %d to SegmentSize (%d) is needed",
+			g.LogArea, MinLogArea, g.SegmentSize))
 	}
 	return errors.Join(errs...)
 }
@@ -100,8 +102,8 @@ type Blade struct {
 	Used  uint32 // places ever taken, the first ones; those of copies that are gone are used again
 	Clean Places // of those, the ones that have been cleared since a copy was there, and can be taken: see places.go
 	State BladeState
-	// Leaving: of a blade that is up, nothing more is placed on it, and what it has moves to others; of one that
-	// is down, its place is vacant: it is not taken in again. See move.go.
+	// Leaving: of a blade that is up, nothing more is placed on it, and what it has moves to
+	// others; of one that is down, its place is vacant: it is not taken in again. See move.go.
 	Leaving bool
 	// Key is the access key of the epoch, which the blade has granted for it; 0: there is none,
 	// since the blade is down, or did not answer when the epoch was changed.
@@ -109,10 +111,12 @@ type Blade struct {
 	// Incarnation is that in which the blade has granted its last key, or was taken in again; 0:
 	// it is not known. A blade that is up in another one has restarted.
 	Incarnation uint64
-	// Told is a revision of the catalog of which the blade was told before this entry had it: its word (ToldOffset) has
-	// that one or a later one. A region that was told of an earlier one is an old copy. 0: not known, the region is believed.
+	// Told is a revision of the catalog of which the blade was told before this entry had it: its
+	// word (ToldOffset) has that one or a later one. A region that was told of an earlier one is an
+	// old copy. 0: not known, the region is believed.
 	Told Revision
-	// Domain names what the blade shares with others that fail together with it, of at most MaxDomain bytes; "": nothing. See domains.go.
+	// Domain names what the blade shares with others that fail together with it, of at most
+	// MaxDomain bytes; "": nothing. See domains.go.
 	Domain string
 }
 
@@ -141,27 +145,46 @@ func (k SegmentKind) String() string {
 // Segment is what the catalog knows of a segment.
 type Segment struct {
 	Kind  SegmentKind
-	Class Class  // of KindBlocks
-	Row   uint32 // of KindLog: each row has one segment on every blade, but for blades whose disks were full when it was made
+	Class Class // of KindBlocks
+	// of KindLog: each row has one segment on every blade, but for blades whose disks were
+	// full when it was made
+	Row uint32
 	// Backed is how many bytes from the start have memory behind them, a multiple of 64 KiB; 0:
 	// all. See Layout.Backed; of KindLog, also CoordinatorEntry.LogUsed.
 	Backed uint32
 	// Owner is the process that hands out what is free in it: see ProcessEntry.
 	Owner     uint32
 	Placement Placement
-	// Vacant: it has gone back. Its number is given to another segment of its purpose, with memory for as many bytes as Backed says, at
-	// least: a stale address leads there. See memory/giveback.go.
+	// Leaving: it is about to go back. It has its copies still, and nothing that begins from now on
+	// uses them. No other copy is built.
+	Leaving bool
+	// Vacant: it has gone back. Its number is given to another segment of its purpose, with memory
+	// for as many bytes as Backed says, at least: a stale address leads there. See
+	// memory/giveback.go.
 	Vacant bool
+	// Freed, of a number that a segment had before which has gone back, is that of a freeing
+	// (memory.Space.CountFree), larger than those that logs know of blocks of that segment. A block
+	// counts as freed by it that was never used in another segment of the number.
+	Freed uint64
 }
 
-// GiveBack makes a segment of blocks vacant. It is a change for [Space.AdvanceEpoch].
-func (l *Layout) GiveBack(id SegmentID) {
+// Gone reports whether nothing is in a segment of blocks any more that is in use, or will be: it is
+// leaving, or vacant.
+func (g *Segment) Gone() bool { return g.Leaving || g.Vacant }
+
+// GiveBack makes a segment of blocks vacant that is leaving, and whose copies are clear. Their
+// places can be taken.
+func (l *Layout) GiveBack(id SegmentID, freed uint64) {
 	g := &l.Segments[id]
-	*g = Segment{Kind: g.Kind, Class: g.Class, Backed: g.Backed, Vacant: true}
+	for _, r := range g.Placement.Replicas[:g.Placement.N] {
+		x := &l.Blades[r.Blade]
+		x.Clean = x.Clean.With(l.Place(r.Base))
+	}
+	*g = Segment{Kind: g.Kind, Class: g.Class, Backed: g.Backed, Vacant: true, Freed: freed}
 }
 
-// Rooted reports whether the root of an ordered table is in a segment, as far as the catalog says. It is so until the table is dropped for
-// good, though the block is free before.
+// Rooted reports whether the root of an ordered table is in a segment, as far as the catalog says.
+// It is so until the table is dropped for good, though the block is free before.
 func (l *Layout) Rooted(id SegmentID) bool {
 	return slices.ContainsFunc(l.Tables, func(t Table) bool { return t.Root != 0 && t.Root.Segment() == id })
 }
@@ -169,7 +192,7 @@ func (l *Layout) Rooted(id SegmentID) bool {
 // VacantSegment is a number that a segment of a purpose can have, the first one; 0: there is none.
 func (l *Layout) VacantSegment(kind SegmentKind, class Class) SegmentID {
 	i := slices.IndexFunc(l.Segments, func(g Segment) bool { return g.Vacant && g.Kind == kind && g.Class == class })
-	return SegmentID(max(i, 0)) //nolint:gosec // of segments there are MaxSegments at most
+	return SegmentID(max(i, 0)) // of segments there are MaxSegments at most
 }
 
 // CoordinatorEntry is what the catalog knows of a coordinator that was not
@@ -177,11 +200,13 @@ func (l *Layout) VacantSegment(kind SegmentKind, class Class) SegmentID {
 type CoordinatorEntry struct {
 	ID   uint32
 	Slot uint32
-	// Until is when its lease ends, or, while it is being recovered, when the claim on it ends: in
-	// nanoseconds of the fabric's clock, or of the clock of the process that wrote it (Term); 0: never.
+	// Until is when its lease ends, or, while it is being recovered, when the claim on it
+	// ends: in nanoseconds of the fabric's clock, or of the clock of the process that wrote
+	// it (Term); 0: never.
 	Until int64
-	// Term, of a process that has joined: the lease, or the claim, ends for another process when Until has not
-	// changed for so many nanoseconds by its own clock. 0: all have the clock that Until is of.
+	// Term, of a process that has joined: the lease, or the claim, ends for another process
+	// when Until has not changed for so many nanoseconds by its own clock. 0: all have the
+	// clock that Until is of.
 	Term int64
 	// Process is the process that has registered it; 0: the database is not shared.
 	Process uint32
@@ -189,8 +214,8 @@ type CoordinatorEntry struct {
 	// the claimant is no coordinator.
 	Recovering bool
 	By         uint32
-	// Claim is the number of the last claim on it, of any process, from 1: a claim stands as long as the number is its
-	// own. 0: there was none, or by an earlier program.
+	// Claim is the number of the last claim on it, of any process, from 1: a claim stands as long
+	// as the number is its own. 0: there was none, or by an earlier program.
 	Claim uint32
 	// Promoted: it was declared dead together with a blade, with which locks and images may be
 	// lost. Until all such coordinators are recovered no transaction may begin.
@@ -198,9 +223,9 @@ type CoordinatorEntry struct {
 	// Closing: all of its transactions were answered, and its log areas are being
 	// cleared, so that they say nothing any more.
 	Closing bool
-	// Thin: when it was registered fewer than f+1 blades were up, so that its log records may
+	// FewLogs: when it was registered fewer than f+1 blades were up, so that its log records may
 	// be on fewer than f+1.
-	Thin bool
+	FewLogs bool
 	// LogUsed is how many bytes of each of its log areas, from the first on, it may have
 	// written to: the rest is zero. It is a power of two of LogStep at least; 0: all.
 	LogUsed uint32
@@ -232,7 +257,7 @@ func (l *Layout) Clone() *Layout {
 	}
 	n.Coordinators = slices.Clone(l.Coordinators)
 	n.Processes = slices.Clone(l.Processes)
-	n.Mends = slices.Clone(l.Mends)
+	n.Rights = slices.Clone(l.Rights)
 	n.Verdicts = slices.Clone(l.Verdicts)
 	n.Reserved = slices.Clone(l.Reserved)
 	n.Sights = slices.Clone(l.Sights)
@@ -294,11 +319,11 @@ func (l *Layout) Finish(id SegmentID) {
 	p.N, p.Building = p.N+p.Building, 0
 }
 
-// Missing is how many copies of a segment there are too few on blades that stay, those being built included; 1 if there are enough, and one has
-// to move to a domain of its own.
+// Missing is how many copies of a segment there are too few on blades that stay, those being built
+// included; 1 if there are enough, and one has to move to a domain of its own.
 func (l *Layout) Missing(id SegmentID) int {
 	s := &l.Segments[id]
-	if s.Kind == 0 || s.Kind == KindLog || s.Placement.N == 0 {
+	if s.Kind == 0 || s.Kind == KindLog || s.Placement.N == 0 || s.Leaving {
 		return 0
 	}
 	n := l.Backups + 1
@@ -337,15 +362,17 @@ func (l *Layout) StayingBlades() int {
 	return n
 }
 
-// BuiltOn reports whether other processes go on from what changes are about, and change nothing themselves.
+// BuiltOn reports whether other processes go on from what changes are about, and change
+// nothing themselves.
 func BuiltOn(changes []Entry) bool {
 	return slices.ContainsFunc(changes, func(e Entry) bool {
-		return strings.HasPrefix(e.Key, prefixVerdict) || strings.HasPrefix(e.Key, prefixTable) || strings.HasPrefix(e.Key, prefixReserved) || e.Key == KeyOf(PrefixMend, MendBackup)
+		return strings.HasPrefix(e.Key, prefixVerdict) || strings.HasPrefix(e.Key, prefixTable) ||
+			strings.HasPrefix(e.Key, prefixReserved) || e.Key == KeyOf(PrefixRight, RightBackup)
 	})
 }
 
-// Departed reports whether coordinators of an earlier layout, or that were registered since, are gone;
-// and whether one of them had been declared dead together with a blade.
+// Departed reports whether coordinators of an earlier layout, or that were registered since, are
+// gone; and whether one of them had been declared dead together with a blade.
 func (l *Layout) Departed(old *Layout) (gone, promoted bool) {
 	for i := range old.Coordinators {
 		if c := &old.Coordinators[i]; l.Coordinator(c.ID) == nil {
@@ -358,8 +385,9 @@ func (l *Layout) Departed(old *Layout) (gone, promoted bool) {
 	return gone, promoted
 }
 
-// Outlived reports whether a coordinator is as it was in an earlier layout. Then no locks were lost in between: all coordinators that
-// are open are declared dead with a blade, and with a primary that is dropped. Else a blade may have been lost that is back.
+// Outlived reports whether a coordinator is as it was in an earlier layout. Then no locks were lost
+// in between: all coordinators that are open are declared dead with a blade, and with a primary
+// that is dropped. Else a blade may have been lost that is back.
 func (l *Layout) Outlived(old *Layout) bool {
 	return slices.ContainsFunc(old.Coordinators, func(c CoordinatorEntry) bool {
 		now := l.Coordinator(c.ID)
@@ -369,7 +397,9 @@ func (l *Layout) Outlived(old *Layout) bool {
 
 // Coordinator is what is known of an open coordinator, or nil.
 func (l *Layout) Coordinator(id uint32) *CoordinatorEntry {
-	i, ok := slices.BinarySearchFunc(l.Coordinators, id, func(c CoordinatorEntry, id uint32) int { return int(c.ID) - int(id) })
+	i, ok := slices.BinarySearchFunc(l.Coordinators, id, func(c CoordinatorEntry, id uint32) int {
+		return int(c.ID) - int(id)
+	})
 	if !ok {
 		return nil
 	}
@@ -384,7 +414,8 @@ const MaxCoordinators = 1 << 24
 // them if they are smaller: room for what some hundred small transactions have in flight.
 const LogStep = 64 << 10
 
-// Keyless reports whether a blade that is up has not granted a key for the epoch: those before open it.
+// Keyless reports whether a blade that is up has not granted a key for the epoch: those before open
+// it.
 func (l *Layout) Keyless() bool {
 	return slices.ContainsFunc(l.Blades, func(b Blade) bool { return b.State == BladeUp && b.Key == 0 })
 }
@@ -393,7 +424,8 @@ func (l *Layout) Keyless() bool {
 // begun anew since.
 func (l *Layout) Known(infos []rdma.BladeInfo) bool {
 	for i := range l.Blades {
-		if b := &l.Blades[i]; b.State == BladeUp && (b.Key == 0 || infos[i].Unheard || b.Incarnation != infos[i].Incarnation) {
+		if b := &l.Blades[i]; b.State == BladeUp && (b.Key == 0 || infos[i].Unheard ||
+			b.Incarnation != infos[i].Incarnation) {
 			return false
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"txnode/rdma"
 )
 
-// Places is a set of places of a blade, by number: place i is bit i%8 of byte i/8. Its last byte is not 0. It cannot be changed, so
-// layouts share it.
+// Places is a set of places of a blade, by number: place i is bit i%8 of byte i/8. Its last byte is
+// not 0. It cannot be changed, so layouts share it.
 type Places string
 
 // Has reports whether place i is in the set.
@@ -62,15 +62,16 @@ func (p Places) All() iter.Seq[uint32] {
 //	clean     in Blade.Clean: a segment had one there, and the place has been cleared since
 //	dirty     neither: whatever a segment had there is there still
 //
-// A copy begins in a place that is clean, or that no segment ever had (from Blade.Used on): both are all zero. The change of the
-// catalog that has it there takes the place out of Clean.
+// A copy begins in a place that is clean, or that no segment ever had (from Blade.Used on): both
+// are all zero. The change of the catalog that has it there takes the place out of Clean.
 
 // Place is the number of the place at an offset of a region.
 func (l *Layout) Place(base uint64) uint32 {
-	return uint32((base - HeaderArea) / uint64(l.SegmentSize)) //nolint:gosec // of places there are MaxSegments at most
+	return uint32((base - HeaderArea) / uint64(l.SegmentSize)) // of places there are MaxSegments at most
 }
 
-// Vacancy is where the next copy on a blade goes: the first place that is clean, or that was never used. false: there is none.
+// Vacancy is where the next copy on a blade goes: the first place that is clean, or that was never
+// used. false: there is none.
 func (l *Layout) Vacancy(b rdma.BladeID) (base uint64, ok bool) {
 	x := &l.Blades[b]
 	for i := range x.Clean.All() {
@@ -126,7 +127,8 @@ func (l *Layout) validatePlaces(taken map[Replica]SegmentID) error {
 		}
 		for k := range x.Clean.All() {
 			if k >= x.Used {
-				return unsound("blade %d: place %d is said to have been cleared, and it has handed out %d", i, k, x.Used)
+				return unsound("blade %d: place %d is said to have been cleared, and it has handed out %d",
+					i, k, x.Used)
 			}
 			if id, ok := taken[Replica{Blade: rdma.BladeID(i), Base: l.Base(k)}]; ok {
 				return unsound("blade %d: place %d is said to be clean, and segment %d has a copy there", i, k, id)

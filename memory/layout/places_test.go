@@ -45,10 +45,19 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestVacancies: a place is in use, clean or dirty; those that are clean are taken first, and none twice.
+// TestVacancies: a place is in use, clean or dirty; those that are clean are taken
+// first, and none twice.
 func TestVacancies(t *testing.T) {
-	l := &Layout{Geometry: Geometry{SegmentSize: MinSegmentSize}, Blades: []Blade{{Size: HeaderArea + 6*MinSegmentSize, Used: 5}}}
-	l.Segments = []Segment{{}, {Placement: Placement{N: 1, Building: 1, Lost: 1, Replicas: [3]Replica{{0, l.Base(1)}, {0, l.Base(3)}, {0, l.Base(0)}}}}}
+	l := &Layout{
+		Geometry: Geometry{SegmentSize: MinSegmentSize},
+		Blades:   []Blade{{Size: HeaderArea + 6*MinSegmentSize, Used: 5}},
+	}
+	l.Segments = []Segment{
+		{},
+		{Placement: Placement{
+			N: 1, Building: 1, Lost: 1, Replicas: [3]Replica{{0, l.Base(1)}, {0, l.Base(3)}, {0, l.Base(0)}},
+		}},
+	}
 	if got := l.Dirty(0); !slices.Equal(got, []uint64{l.Base(0), l.Base(2), l.Base(4)}) {
 		t.Errorf("dirty: %x", got)
 	}
@@ -68,27 +77,42 @@ func TestVacancies(t *testing.T) {
 	}
 }
 
-// TestVacant: a segment that goes back has nothing but its purpose, and its number is for another one of that.
+// TestVacant: a segment that goes back has nothing but its purpose, and its number is for
+// another one of that.
 func TestVacant(t *testing.T) {
-	l := &Layout{Geometry: Geometry{SegmentSize: MinSegmentSize}, Blades: []Blade{{Size: HeaderArea + 6*MinSegmentSize, Used: 2}}}
+	l := &Layout{
+		Geometry: Geometry{SegmentSize: MinSegmentSize},
+		Blades:   []Blade{{Size: HeaderArea + 6*MinSegmentSize, Used: 2}},
+	}
 	for i := range 2 {
-		l.Segments = append(l.Segments, Segment{Kind: KindBlocks, Class: 7, Owner: 3, Backed: PartUnit, Placement: Placement{N: 1, Replicas: [3]Replica{{0, l.Base(uint32(i))}}}})
+		l.Segments = append(l.Segments, Segment{
+			Kind: KindBlocks, Class: 7, Owner: 3, Backed: PartUnit,
+			Placement: Placement{N: 1, Replicas: [3]Replica{{0, l.Base(uint32(i))}}},
+		})
 	}
 	l.Segments[0] = Segment{}
 	old := l.View(func(SegmentID) bool { return true })
-	l.GiveBack(1)
+	l.Segments[1].Leaving = true
+	if v, a := l.View(func(SegmentID) bool { return true }), MakeAddr(1, 64); v.Valid(a) || !v.Gone(a) ||
+		!v.Leaves(a) || v.Lost(a) || v.At(a, 0) != old.At(a, 0) || l.Missing(1) != 0 || l.Redundancy().Segments != 0 {
+		t.Errorf("leaving: valid %v, gone %v, lost %v, at %v", v.Valid(a), v.Gone(a), v.Lost(a), v.At(a, 0))
+	}
+	l.GiveBack(1, 7)
 	v := l.View(func(SegmentID) bool { return true })
 	a := MakeAddr(1, 64)
-	if !old.Valid(a) || old.Vacant(a) || v.Valid(a) || !v.Vacant(a) || v.Lost(a) || v.Copies(a) != 0 {
-		t.Errorf("before: valid %v, vacant %v; now: valid %v, vacant %v, lost %v", old.Valid(a), old.Vacant(a), v.Valid(a), v.Vacant(a), v.Lost(a))
+	if !old.Valid(a) || old.Gone(a) || v.Valid(a) || !v.Gone(a) || v.Lost(a) || v.Copies(a) != 0 || v.Leaves(a) ||
+		v.Freed(a) != 7 || old.Freed(a) != 0 || v.Freed(MakeAddr(9, 0)) != 0 {
+		t.Errorf("before: valid %v, vacant %v; now: valid %v, vacant %v, lost %v", old.Valid(a), old.Gone(a),
+			v.Valid(a), v.Gone(a), v.Lost(a))
 	}
 	if r := l.Redundancy(); r.Segments != 0 || r.Lost != 0 {
 		t.Errorf("%+v", r)
 	}
-	if got := l.Dirty(0); !slices.Equal(got, []uint64{l.Base(0), l.Base(1)}) {
-		t.Errorf("dirty: %x", got)
+	if got := l.Dirty(0); !slices.Equal(got, []uint64{l.Base(0)}) {
+		t.Errorf("dirty: %x; the place of what has gone back can be taken", got)
 	}
-	if x, y, z := l.VacantSegment(KindBlocks, 7), l.VacantSegment(KindBlocks, 8), l.VacantSegment(KindIndex, 0); x != 1 || y != 0 || z != 0 {
+	if x, y, z := l.VacantSegment(KindBlocks, 7), l.VacantSegment(KindBlocks, 8),
+		l.VacantSegment(KindIndex, 0); x != 1 || y != 0 || z != 0 {
 		t.Errorf("vacant numbers: %d, %d, %d", x, y, z)
 	}
 	if got := l.Backed(1); got != PartUnit {

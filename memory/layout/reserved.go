@@ -7,20 +7,24 @@ import (
 	"strings"
 )
 
-// Reservation is a name in the catalog, a text of its user, and perhaps an extent, which belongs to no index. Of the extent
-// the primary counts alone: no other copy is written, so it is lost when its segment has another primary (Lost). The next process that
-// opens the database as the only one ends all reservations with an extent: what must survive belongs into tables.
+// Reservation is a name in the catalog, a text of its user, and perhaps an extent, which belongs to
+// no index. Of the extent the primary counts alone: no other copy is written, so it is lost when
+// its segment has another primary (Lost). The next process that opens the database as the only one
+// ends all reservations with an extent: what must survive belongs into tables.
 //
 //	Space.ChangeReserved                     changes them in one step of the catalog
 //	Space.AdvanceEpoch                       the same, and moves the epoch in that step
-//	NewExtent, then Space.ReserveExtent      a crash in between leaves an extent that nothing leads to
-//	Layout.Discard                           the owner of the segment gives the extent back when it wants room, or in SettleExtents
+//	NewExtent, then Space.ReserveExtent      a crash in between leaves an extent that nothing
+//	                                         leads to
+//	Layout.Discard                           the owner of the segment gives the extent back when
+//	                                         it wants room, or in SettleExtents
 type Reservation struct {
 	Name string
 	Addr Addr   // of the extent
 	Size uint32 // in bytes, as NewExtent was asked; 0: there is no extent
 	Text []byte
-	// Lost: the segment has had another primary since the reservation was made. It stays lost if the primary comes back.
+	// Lost: the segment has had another primary since the reservation was made. It stays lost if
+	// the primary comes back.
 	Lost bool
 	// Passing: it has no extent, and ends all the same when no process has the database open.
 	Passing bool
@@ -54,7 +58,10 @@ func reservedEntry(r Reservation) Entry {
 
 func decodeReserved(d *payload) Reservation {
 	addr := d.u64()
-	r := Reservation{Name: strings.TrimPrefix(d.key, prefixReserved), Addr: Addr(addr &^ (reservedLost | reservedPassing)), Size: d.u32()}
+	r := Reservation{
+		Name: strings.TrimPrefix(d.key, prefixReserved),
+		Addr: Addr(addr &^ (reservedLost | reservedPassing)), Size: d.u32(),
+	}
 	r.Lost, r.Passing = addr&reservedLost != 0, addr&reservedPassing != 0
 	r.Text = slices.Clone(d.take(int(d.u32())))
 	return r
@@ -71,11 +78,13 @@ func (l *Layout) Reservation(name string) *Reservation {
 
 // FindReserved is where a reservation is, or would be.
 func (l *Layout) FindReserved(name string) (int, bool) {
-	return slices.BinarySearchFunc(l.Reserved, name, func(r Reservation, name string) int { return strings.Compare(r.Name, name) })
+	return slices.BinarySearchFunc(l.Reserved, name, func(r Reservation, name string) int {
+		return strings.Compare(r.Name, name)
+	})
 }
 
-// Reserve notes a reservation, in place of the one of that name. It is a change for [Space.ChangeReserved], and for
-// [Space.AdvanceEpoch].
+// Reserve notes a reservation, in place of the one of that name. It is a change for
+// [Space.ChangeReserved], and for [Space.AdvanceEpoch].
 func (l *Layout) Reserve(r Reservation) {
 	if i, ok := l.FindReserved(r.Name); ok {
 		l.Reserved[i] = r
@@ -91,8 +100,9 @@ func (l *Layout) Release(name string) {
 	}
 }
 
-// Discard ends the reservation of a name, and has the extent given back: by the process that owns its segment, this one or another
-// one, once no verb with a key of an earlier epoch takes effect. Then no view may lead to it. It is a change as Reserve is.
+// Discard ends the reservation of a name, and has the extent given back: by the process that owns
+// its segment, this one or another one, once no verb with a key of an earlier epoch takes effect.
+// Then no view may lead to it. It is a change as Reserve is.
 func (l *Layout) Discard(name string) {
 	i, ok := l.FindReserved(name)
 	if !ok {
@@ -108,7 +118,8 @@ func (l *Layout) Discard(name string) {
 // PrefixDiscarded begins the names of reservations that were discarded.
 const PrefixDiscarded = ".discarded/"
 
-// LoseReserved marks the reservations whose segments have another primary than in an earlier layout.
+// LoseReserved marks the reservations whose segments have another primary than in an earlier
+// layout.
 func (l *Layout) LoseReserved(old *Layout) {
 	for i := range l.Reserved {
 		r := &l.Reserved[i]
@@ -126,13 +137,14 @@ func primaryOf(l *Layout, id int) (r Replica) {
 	return r
 }
 
-// EndReserved ends all reservations with an extent, and those that pass: this process is the only one.
+// EndReserved ends all reservations with an extent, and those that pass: this process is the only
+// one.
 func (l *Layout) EndReserved() {
 	l.Reserved = slices.DeleteFunc(l.Reserved, func(r Reservation) bool { return r.Size > 0 || r.Passing })
 }
 
-// Registered reports whether a process has joined, and has not closed the database. A database that is not shared has process
-// 0.
+// Registered reports whether a process has joined, and has not closed the database. A database that
+// is not shared has process 0.
 func (l *Layout) Registered(process uint32) bool {
 	if !l.Shared {
 		return process == 0
@@ -145,11 +157,14 @@ func (l *Layout) Registered(process uint32) bool {
 func (l *Layout) ValidateReserved() error {
 	for i, r := range l.Reserved {
 		switch {
-		case r.Name == "" || len(r.Name) > MaxReservationName || len(r.Text) > MaxReservationText || i > 0 && r.Name <= l.Reserved[i-1].Name:
+		case r.Name == "" || len(r.Name) > MaxReservationName || len(r.Text) > MaxReservationText || i > 0 &&
+			r.Name <= l.Reserved[i-1].Name:
 			return unsound("reservation %q, with a text of %d bytes", r.Name, len(r.Text))
 		case r.Size == 0 && r.Addr == 0 && !r.Lost:
-		case r.Size == 0 || r.Passing || r.Addr>>AddrBits != 0 || int(r.Addr.Segment()) >= len(l.Segments) || l.Segments[r.Addr.Segment()].Kind != KindIndex ||
-			r.Addr.Offset() < TableGranules(l.SegmentSize)*Granule(l.SegmentSize) || r.Addr.Offset()%Granule(l.SegmentSize) != 0 ||
+		case r.Size == 0 || r.Passing || r.Addr>>AddrBits != 0 || int(r.Addr.Segment()) >= len(l.Segments) ||
+			l.Segments[r.Addr.Segment()].Kind != KindIndex ||
+			r.Addr.Offset() < TableGranules(l.SegmentSize)*Granule(l.SegmentSize) ||
+			r.Addr.Offset()%Granule(l.SegmentSize) != 0 ||
 			uint64(r.Addr.Offset())+uint64(r.Size) > uint64(l.SegmentSize):
 			return unsound("reservation %q: %d bytes at %v are in no segment of indexes", r.Name, r.Size, r.Addr)
 		}

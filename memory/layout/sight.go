@@ -26,8 +26,9 @@ func (s Says) String() string {
 // Witness is the number under which the server of the catalog answers. No process has it.
 const Witness = 0
 
-// Sight is what a member says of a blade in a round of questions. A member that hears nothing of a blade begins a round; the
-// others answer with its number. Package memory/members says what follows.
+// Sight is what a member says of a blade in a round of questions. A member that hears
+// nothing of a blade begins a round; the others answer with its number. Package
+// memory/members says what follows.
 //
 // Invariants: 0 < Says, 0 < Round, and the member is Witness or has registered.
 type Sight struct {
@@ -39,7 +40,8 @@ type Sight struct {
 
 const prefixSight = "sight/"
 
-// EntryOfSights is the entry of what a member says of all blades. The witness has one also when it says nothing: it is there.
+// EntryOfSights is the entry of what a member says of all blades. The witness has one also when it
+// says nothing: it is there.
 func EntryOfSights(member uint32, all []Sight) Entry {
 	p := []byte{}
 	for _, s := range all {
@@ -53,7 +55,8 @@ func EntryOfSights(member uint32, all []Sight) Entry {
 func decodeSights(d *payload, member uint32) (all []Sight) {
 	for len(d.p) > 0 && !d.fail {
 		s := Sight{Member: member, Blade: rdma.BladeID(d.u16()), Says: Says(d.u8()), Round: d.u32()}
-		d.fail = d.fail || s.Says == 0 || s.Says >= saysEnd || s.Round == 0 || len(all) > 0 && s.Blade <= all[len(all)-1].Blade
+		d.fail = d.fail || s.Says == 0 || s.Says >= saysEnd || s.Round == 0 || len(all) > 0 &&
+			s.Blade <= all[len(all)-1].Blade
 		all = append(all, s)
 	}
 	d.fail = d.fail || len(all) == 0 && member != Witness
@@ -83,7 +86,8 @@ func (l *Layout) SightsOf(member uint32) (all []Sight) {
 	return all
 }
 
-// Unheard reports whether a member says in the last round of questions that nothing is heard of a blade, and no member hears it.
+// Unheard reports whether a member says in the last round of questions that nothing is heard of a
+// blade, and no member hears it.
 func (l *Layout) Unheard(b rdma.BladeID) (unheard bool) {
 	last := uint32(0)
 	for _, s := range l.Sights {

@@ -16,14 +16,18 @@ type Table struct {
 	Root    Addr   // extent, or block, of the root of its index; 0 until set
 	Options []byte // opaque: the transaction layer's
 	State   TableState
-	// Nodes, of an ordered table, is the class of the blocks that the nodes of its index have, and MaxKey the length of its
-	// longest key in bytes; 0: the table has a hash index, which lies in extents.
-	Nodes  Class
+	// Nodes is the class of the blocks of its index: those of all nodes of an ordered one, or of the
+	// leaves of one of hashes. 0: its index lies in extents.
+	Nodes Class
+	// MaxKey, of an ordered table, is the length of its longest key in bytes; 0: it has a hash index.
 	MaxKey uint16
 }
 
-// Ordered reports whether the table has an ordered index, whose nodes are blocks.
-func (t *Table) Ordered() bool { return t.Nodes > 0 }
+// InBlocks reports whether the table has an index of nodes, which are blocks like records.
+func (t *Table) InBlocks() bool { return t.Nodes > 0 }
+
+// Ordered reports whether the index has the records in the order of their keys.
+func (t *Table) Ordered() bool { return t.MaxKey > 0 }
 
 // TableState is how far a table is in its life. Its number and its entry stay for ever.
 type TableState uint8
@@ -35,8 +39,8 @@ const (
 	TableDropped             // nothing is left of it
 )
 
-// Renewed lists the tables that were there in an earlier layout, and are in another state since, or have other options: changes that all
-// processes must know before they have an effect.
+// Renewed lists the tables that were there in an earlier layout, and are in another state since, or
+// have other options: changes that all processes must know before they have an effect.
 func (l *Layout) Renewed(old *Layout) (all []Table) {
 	for i := range min(len(l.Tables), len(old.Tables)) {
 		if was, is := &old.Tables[i], &l.Tables[i]; is.State != was.State || !bytes.Equal(is.Options, was.Options) {

@@ -46,9 +46,13 @@ func (c *entriesOf) Apply(_ Revision, changes []Entry) (Revision, error) {
 	return c.rev, nil
 }
 
-// trusting is a layout of four blades, with a segment on each pair that is given, the primary first.
+// trusting is a layout of four blades, with a segment on each pair that is given, the primary
+// first.
 func trusting(pairs ...[2]rdma.BladeID) *Layout {
-	l := &Layout{Geometry: Geometry{Backups: 1, SegmentSize: MinSegmentSize, LogArea: MinLogArea, Shared: true}, Formatted: true, Epoch: 5, NextCoordinator: 9, Segments: make([]Segment, 1)}
+	l := &Layout{
+		Geometry:  Geometry{Backups: 1, SegmentSize: MinSegmentSize, LogArea: MinLogArea, Shared: true},
+		Formatted: true, Epoch: 5, NextCoordinator: 9, Segments: make([]Segment, 1),
+	}
 	for range 4 {
 		l.Blades = append(l.Blades, Blade{Size: HeaderArea + 8*MinSegmentSize, Told: 7, Key: 1})
 	}
@@ -64,8 +68,9 @@ func trusting(pairs ...[2]rdma.BladeID) *Layout {
 	return l
 }
 
-// TestTrust: of a segment that has a copy which is neither trusted nor away the trusted ones go; else the first of the trusted ones stays alone, so
-// that all copies that there are say the same. Nothing is changed in vain, nor if a process has had the database open since it was looked at.
+// TestTrust: of a segment that has a copy which is neither trusted nor away the trusted ones go;
+// else the first of the trusted ones stays alone, so that all copies that there are say the same.
+// Nothing is changed in vain, nor if a process has had the database open since it was looked at.
 func TestTrust(t *testing.T) {
 	blades := func(p *Placement) (all []rdma.BladeID) {
 		for _, r := range p.Replicas[:p.N] {
@@ -73,7 +78,8 @@ func TestTrust(t *testing.T) {
 		}
 		return all
 	}
-	l := trusting([2]rdma.BladeID{0, 1}, [2]rdma.BladeID{1, 2}, [2]rdma.BladeID{3, 1}, [2]rdma.BladeID{2, 3}, [2]rdma.BladeID{0, 3})
+	l := trusting([2]rdma.BladeID{0, 1}, [2]rdma.BladeID{1, 2}, [2]rdma.BladeID{3, 1}, [2]rdma.BladeID{2, 3},
+		[2]rdma.BladeID{0, 3})
 	cat := &entriesOf{l.Entries(), 1}
 	for _, x := range []struct {
 		is   error
@@ -106,8 +112,8 @@ func TestTrust(t *testing.T) {
 			t.Errorf("blade %d was told of revision %d, as the catalog knows; not of %d", b, now.Blades[b].Told, want)
 		}
 	}
-	if now.Epoch != 6 || !now.Unswept || !now.Hollow || !now.Loose {
-		t.Errorf("epoch %d, unswept %v, hollow %v, loose %v", now.Epoch, now.Unswept, now.Hollow, now.Loose)
+	if now.Epoch != 6 || !now.Unswept || !now.Dangling || !now.Leaked {
+		t.Errorf("epoch %d, unswept %v, dangling %v, leaked %v", now.Epoch, now.Unswept, now.Dangling, now.Leaked)
 	}
 	if x := l.Losses(0, 1); x.Segments != 1 || x.Of != 5 || x.Bytes != MinSegmentSize {
 		t.Errorf("%+v", x)

@@ -27,7 +27,8 @@ func (l *Layout) Validate() error {
 			return unsound("blade %d of %d bytes: %d segments placed, state %d", i, b.Size, b.Used, b.State)
 		}
 		if len(b.Domain) > MaxDomain {
-			return unsound("blade %d is in a domain with a name of %d bytes: at most %d are possible", i, len(b.Domain), MaxDomain)
+			return unsound("blade %d is in a domain with a name of %d bytes: at most %d are possible",
+				i, len(b.Domain), MaxDomain)
 		}
 	}
 	err := l.validateSegments()
@@ -69,13 +70,23 @@ func (l *Layout) validateSegments() error {
 		if s.Kind == KindLog {
 			most = 1
 		}
-		if s.Kind == 0 || s.Kind >= numKinds || s.Class >= NumClasses || s.Kind == KindBlocks && s.Class.Size() > l.SegmentSize ||
-			s.Row > nextRow || s.Placement.Written() > most || s.Placement.Written()+int(s.Placement.Lost) > MaxReplicas || s.Placement.N == 0 && s.Placement.Building > 0 {
-			return unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost", i, s.Kind, s.Class, s.Row,
+		if s.Kind == 0 || s.Kind >= numKinds || s.Class >= NumClasses || s.Kind == KindBlocks &&
+			s.Class.Size() > l.SegmentSize ||
+			s.Row > nextRow || s.Placement.Written() > most ||
+			s.Placement.Written()+int(s.Placement.Lost) > MaxReplicas || s.Placement.N == 0 &&
+			s.Placement.Building > 0 {
+			return unsound("segment %d: %v, class %d, row %d, copies: %d, %d being built, %d lost",
+				i, s.Kind, s.Class, s.Row,
 				s.Placement.N, s.Placement.Building, s.Placement.Lost)
 		}
-		if s.Vacant && *s != (Segment{Kind: KindBlocks, Class: s.Class, Backed: s.Backed, Vacant: true}) {
-			return unsound("segment %d, of %v, has gone back, and has %d copies, and owner %d", i, s.Kind, s.Placement.Written(), s.Owner)
+		if s.Vacant &&
+			*s != (Segment{Kind: KindBlocks, Class: s.Class, Backed: s.Backed, Vacant: true, Freed: s.Freed}) {
+			return unsound("segment %d, of %v, has gone back, and has %d copies, and owner %d",
+				i, s.Kind, s.Placement.Written(), s.Owner)
+		}
+		if (s.Leaving || s.Freed > 0) && s.Kind != KindBlocks || s.Leaving && s.Placement.Building > 0 {
+			return unsound("segment %d, of %v, is about to go back: %v, with %d copies being built; its number was "+
+				"used before: %v", i, s.Kind, s.Leaving, s.Placement.Building, s.Freed > 0)
 		}
 		if s.Backed%PartUnit != 0 || s.Backed >= l.SegmentSize {
 			return unsound("segment %d: %d of %d bytes have memory", i, s.Backed, l.SegmentSize)
@@ -122,11 +133,11 @@ func (l *Layout) validateReplica(r Replica) error {
 // ValidRoot reports whether the root of a table may be where it is.
 func (l *Layout) ValidRoot(t *Table) bool {
 	root, kind := t.Root, KindIndex
-	if t.Ordered() {
+	if t.InBlocks() {
 		kind = KindBlocks
 	}
 	return root == 0 || root>>AddrBits == 0 && int(root.Segment()) < len(l.Segments) &&
-		l.Segments[root.Segment()].Kind == kind && !l.Segments[root.Segment()].Vacant && root.Offset() < l.SegmentSize
+		l.Segments[root.Segment()].Kind == kind && !l.Segments[root.Segment()].Gone() && root.Offset() < l.SegmentSize
 }
 
 func (l *Layout) validateTables() error {
@@ -138,7 +149,7 @@ func (l *Layout) validateTables() error {
 		if !l.ValidRoot(&t) {
 			return unsound("table %q: its root %v is in no segment of its kind", t.Name, t.Root)
 		}
-		if (t.Nodes > 0) != (t.MaxKey > 0) || t.Nodes >= NumClasses {
+		if t.Nodes == 0 && t.MaxKey > 0 || t.Nodes >= NumClasses {
 			return unsound("table %q: nodes of class %d for keys of %d bytes", t.Name, t.Nodes, t.MaxKey)
 		}
 		if t.State == TableDropped && t.Root != 0 || t.State > TableDropped {

@@ -45,7 +45,10 @@ func (v *Verdict) Of(seq uint64) Outcome {
 // Merge is v with what a later recovery of the same coordinator has found: what
 // was decided stays decided.
 func (v Verdict) Merge(w Verdict) Verdict {
-	out := Verdict{Coordinator: v.Coordinator, Last: max(v.Last, w.Last), Committed: slices.Clone(v.Committed), Aborted: slices.Clone(v.Aborted)}
+	out := Verdict{
+		Coordinator: v.Coordinator, Last: max(v.Last, w.Last), Committed: slices.Clone(v.Committed),
+		Aborted: slices.Clone(v.Aborted),
+	}
 	add := func(list *[]uint64, seq uint64) {
 		if _, ok := slices.BinarySearch(out.Committed, seq); ok {
 			return
@@ -67,7 +70,9 @@ func (v Verdict) Merge(w Verdict) Verdict {
 
 // FindVerdict is where the verdict on a coordinator is, or would be.
 func FindVerdict(all []Verdict, coordinator uint32) (int, bool) {
-	return slices.BinarySearchFunc(all, coordinator, func(v Verdict, id uint32) int { return int(v.Coordinator) - int(id) })
+	return slices.BinarySearchFunc(all, coordinator, func(v Verdict, id uint32) int {
+		return int(v.Coordinator) - int(id)
+	})
 }
 
 // EntryOfVerdict is the entry of a verdict.
@@ -119,13 +124,13 @@ const (
 )
 
 // EntryOfSweep says that dead coordinators were recovered and not all of the blades
-// has been swept since; and besides, if anything: see Layout.Hollow and Layout.Spared.
-func EntryOfSweep(hollow, spared bool) Entry {
+// has been swept since; and besides, if anything: see Layout.Dangling and Layout.OnlyDamage.
+func EntryOfSweep(dangling, onlyDamage bool) Entry {
 	flags := byte(0)
-	if hollow {
+	if dangling {
 		flags |= sweepHollow
 	}
-	if spared {
+	if onlyDamage {
 		flags |= sweepSpared
 	}
 	if flags == 0 {
@@ -134,7 +139,7 @@ func EntryOfSweep(hollow, spared bool) Entry {
 	return seal(KeySweep, entrySweep, []byte{flags})
 }
 
-func decodeSweep(d *payload) (hollow, spared bool) {
+func decodeSweep(d *payload) (dangling, onlyDamage bool) {
 	if len(d.p) == 0 {
 		return false, false
 	}
@@ -143,5 +148,5 @@ func decodeSweep(d *payload) (hollow, spared bool) {
 	return flags&sweepHollow != 0, flags&sweepSpared != 0
 }
 
-// EntryOfLoose says that extents may be allocated which nothing leads to.
-func EntryOfLoose() Entry { return seal(KeyLoose, entryLoose, nil) }
+// EntryOfLeaked says that extents may be allocated which nothing leads to.
+func EntryOfLeaked() Entry { return seal(KeyLeaked, entryLeaked, nil) }

@@ -60,6 +60,7 @@ type View struct {
 	Size  uint32 // of a segment, in bytes
 	down  []bool // by blade; nil: all are up
 	ups   int
+	freed []uint64 // by segment; nil: of none. See Freed
 	// leaving is by blade; nil: none is. staying is how many blades are up and do not leave.
 	leaving []bool
 	staying int
@@ -68,22 +69,27 @@ type View struct {
 // segment is a Placement as the data path wants it: with the access keys, in one
 // cache line.
 type segment struct {
-	copies [MaxReplicas]rdma.RemoteAddr // of the first byte
-	n      uint32                       // full ones
-	w      uint32                       // those that are written
-	bereft bool                         // see Bereft
-	mine   bool                         // this process hands out what is free in it
-	vacant bool                         // it has gone back
-	_      [5]byte                      // to 64 bytes
+	copies    [MaxReplicas]rdma.RemoteAddr // of the first byte
+	n         uint32                       // full ones
+	w         uint32                       // those that are written
+	exists    bool                         // it has a copy, and is not leaving
+	locksLost bool                         // see LocksLost
+	mine      bool                         // this process hands out what is free in it
+	gone      bool                         // see Gone
+	class     Class                        // of its blocks
+	_         [3]byte                      // to 64 bytes
 }
 
 // NewView makes a view. segs is indexed by SegmentID and keys by BladeID; the
-// view keeps the latter. Its segments are of the largest size.
+// view keeps the latter. Its segments are of the largest size, and their blocks may be of any class.
 func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
-	v := &View{Epoch: e, segs: make([]segment, len(segs)), Keys: keys, Size: MaxSegmentSize, ups: len(keys), staying: len(keys)}
+	v := &View{
+		Epoch: e, segs: make([]segment, len(segs)), Keys: keys, Size: MaxSegmentSize,
+		ups: len(keys), staying: len(keys),
+	}
 	for i := range segs {
 		p, s := &segs[i], &v.segs[i]
-		s.n, s.w = uint32(p.N), uint32(p.Written())
+		s.n, s.w, s.exists, s.class = uint32(p.N), uint32(p.Written()), p.N > 0, NumClasses-1
 		for k, r := range p.Replicas[:p.Written()] {
 			s.copies[k] = rdma.RemoteAddr{Blade: r.Blade, Off: r.Base}
 			if int(r.Blade) < len(keys) {
@@ -94,7 +100,8 @@ func NewView(e Epoch, segs []Placement, keys []rdma.Key) *View {
 	return v
 }
 
-// View is the view of a layout's epoch, for the process that hands out what is free in those segments for which mine is true.
+// View is the view of a layout's epoch, for the process that hands out what is free in those
+// segments for which mine is true.
 func (l *Layout) View(mine func(SegmentID) bool) *View {
 	segs := make([]Placement, len(l.Segments))
 	for i := range l.Segments {
@@ -107,7 +114,14 @@ func (l *Layout) View(mine func(SegmentID) bool) *View {
 	v := NewView(l.Epoch, segs, keys)
 	v.Size = l.SegmentSize
 	for i := range v.segs {
-		v.segs[i].mine, v.segs[i].vacant = mine(SegmentID(i)), l.Segments[i].Vacant
+		s, g := &v.segs[i], &l.Segments[i]
+		s.mine, s.gone, s.exists, s.class = mine(SegmentID(i)), g.Gone(), s.exists && !g.Leaving, g.Class
+		if g.Freed > 0 {
+			if v.freed == nil {
+				v.freed = make([]uint64, len(v.segs))
+			}
+			v.freed[i] = g.Freed
+		}
 	}
 	v.down, v.leaving, v.staying = make([]bool, len(l.Blades)), make([]bool, len(l.Blades)), l.StayingBlades()
 	for b := range l.Blades {
@@ -120,11 +134,11 @@ func (l *Layout) View(mine func(SegmentID) bool) *View {
 	return v
 }
 
-// Valid reports whether the address lies in a segment that exists. Addresses
+// Valid reports whether the address lies in a segment that exists, and is not leaving. Addresses
 // read from remote memory must be checked with it before At.
 func (v *View) Valid(a Addr) bool {
 	s := a >> OffsetBits // more than a segment number if bits above AddrBits are set
-	return s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.Size
+	return s < Addr(len(v.segs)) && v.segs[s].exists && a.Offset() < v.Size
 }
 
 // Contains reports whether [a, a+n) lies in one segment that exists: a READ of n
@@ -133,24 +147,45 @@ func (v *View) Contains(a Addr, n uint32) bool {
 	return v.Valid(a) && n <= v.Size-a.Offset()
 }
 
-// Bereft reports whether another copy of the address's segment was its primary when the database
+// Class is the class of the blocks of the address's segment, 0 if there is none.
+func (v *View) Class(a Addr) Class {
+	if s := a.Segment(); int(s) < len(v.segs) {
+		return v.segs[s].class
+	}
+	return 0
+}
+
+// LocksLost reports whether another copy of the address's segment was its primary when the database
 // was opened, or the segment was added. Locks were lost with that copy. So a block that seems to
 // have no owner may be in the middle of a change, and it need not be where it was found once.
-func (v *View) Bereft(a Addr) bool {
+func (v *View) LocksLost(a Addr) bool {
 	s := a.Segment()
-	return int(s) < len(v.segs) && v.segs[s].bereft
+	return int(s) < len(v.segs) && v.segs[s].locksLost
 }
 
 // Lost reports whether an address lies in a segment of which no copy is left.
 func (v *View) Lost(a Addr) bool {
 	s := a >> OffsetBits
-	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0 && !v.segs[s].vacant
+	return s > 0 && s < Addr(len(v.segs)) && v.segs[s].n == 0 && !v.segs[s].gone
 }
 
-// Vacant reports whether the segment of an address has gone back: a block that is there, as a cache says, was freed since.
-func (v *View) Vacant(a Addr) bool {
+// Gone reports whether the segment of an address is leaving, or has gone back: a block that is
+// there, as a cache says, was freed since.
+func (v *View) Gone(a Addr) bool {
 	s := a >> OffsetBits
-	return s < Addr(len(v.segs)) && v.segs[s].vacant
+	return s < Addr(len(v.segs)) && v.segs[s].gone
+}
+
+// Leaves reports whether the segment of an address is leaving. A transaction that has begun before
+// may have read the address then: At leads to the block still.
+func (v *View) Leaves(a Addr) bool { return v.Gone(a) && v.segs[a>>OffsetBits].n > 0 }
+
+// Freed is Segment.Freed of the segment of an address.
+func (v *View) Freed(a Addr) uint64 {
+	if s := a.Segment(); int(s) < len(v.freed) {
+		return v.freed[s]
+	}
+	return 0
 }
 
 // Mine reports whether this process hands out what is free in the segment of an address.
@@ -159,13 +194,13 @@ func (v *View) Mine(a Addr) bool {
 	return int(s) < len(v.segs) && v.segs[s].mine
 }
 
-// Follow notes which segments have another primary than in the view before, or had. skipped: there were views in
-// between, in which any of them may have had another one.
+// Follow notes which segments have another primary than in the view before, or had. skipped: there
+// were views in between, in which any of them may have had another one.
 func (v *View) Follow(old *View, skipped bool) {
 	for i := range v.segs[:min(len(v.segs), len(old.segs))] {
 		s, was := &v.segs[i], &old.segs[i]
 		a, b := s.copies[0], was.copies[0]
-		s.bereft = was.bereft || skipped || s.n > 0 && was.n > 0 && (a.Blade != b.Blade || a.Off != b.Off)
+		s.locksLost = was.locksLost || skipped || s.n > 0 && was.n > 0 && (a.Blade != b.Blade || a.Off != b.Off)
 	}
 }
 
@@ -199,7 +234,7 @@ func (v *View) At(a Addr, i int) rdma.RemoteAddr {
 // Primary returns where the primary copy of the address is; ok is false if the address
 // lies in no segment that exists.
 func (v *View) Primary(a Addr) (r rdma.RemoteAddr, ok bool) {
-	if s := a >> OffsetBits; s < Addr(len(v.segs)) && v.segs[s].n > 0 && a.Offset() < v.Size {
+	if s := a >> OffsetBits; s < Addr(len(v.segs)) && v.segs[s].exists && a.Offset() < v.Size {
 		r = v.segs[s].copies[0]
 		r.Off += uint64(a.Offset())
 		return r, true

@@ -9,15 +9,18 @@ type Lease uint8
 const (
 	LeaseUnknown Lease = iota // no sign of life was heard yet, and the term has not passed
 	LeaseAlive
-	LeaseLate    // more than two thirds of the term have passed since the last sign of life, of which there are three in a term
+	// LeaseLate: more than two thirds of the term have passed since the last sign of life, of which
+	// there are three in a term
+	LeaseLate
 	LeaseExpired // the term has passed
 )
 
 // String returns the word.
 func (l Lease) String() string { return [...]string{"unknown", "alive", "late", "expired"}[l] }
 
-// Leases are the signs of life of members, as one observer hears of them. Clocks of others do not count: a lease lasts for its term from when
-// the observer has seen its count move. The zero Leases have heard of none.
+// Leases are the signs of life of members, as one observer hears of them. Clocks of others do not
+// count: a lease lasts for its term from when the observer has seen its count move. The zero Leases
+// have heard of none.
 type Leases struct {
 	of map[uint32]heard
 }
@@ -44,13 +47,15 @@ func (l *Leases) Heed(beats []layout.Beat, now int64) {
 	l.of = next
 }
 
-// Known reports whether the catalog tells of a member at all. One of an earlier release tells of processes alone.
+// Known reports whether the catalog tells of a member at all. One of an earlier release tells
+// of processes alone.
 func (l *Leases) Known(member uint32) bool {
 	_, ok := l.of[member]
 	return ok
 }
 
-// State is how the lease of a member stands that has a term in ns. A member of which the catalog does not tell is unknown.
+// State is how the lease of a member stands that has a term in ns. A member of which the catalog
+// does not tell is unknown.
 func (l *Leases) State(member uint32, term, now int64) Lease {
 	h, ok := l.of[member]
 	switch since := now - h.at; {

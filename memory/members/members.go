@@ -32,8 +32,8 @@ type Judgement struct {
 // Waits reports whether the answer of a member is waited for.
 func (j Judgement) Waits(member uint32) bool { return slices.Contains(j.Absent, member) }
 
-// Judge says how things stand with a blade, when those processes are alive whose leases have not ended. A process that has resigned is
-// not alive.
+// Judge says how things stand with a blade, when those processes are alive whose leases have not
+// ended. A process that has resigned is not alive.
 func Judge(l *layout.Layout, b rdma.BladeID, ended func(process uint32) bool) Judgement {
 	says := func(member uint32) (s layout.Sight) {
 		for _, s := range l.Sights {
@@ -83,9 +83,11 @@ func Judge(l *layout.Layout, b rdma.BladeID, ended func(process uint32) bool) Ju
 	return j
 }
 
-// Answer is what a member is to note that has asked a blade, and has found what it says. again: it begins another round if the last one
-// has ended with the blade heard. noted is false if that is in the catalog already, or nothing need be said.
-func Answer(l *layout.Layout, member uint32, b rdma.BladeID, found layout.Says, again bool, ended func(process uint32) bool) (s layout.Sight, noted bool) {
+// Answer is what a member is to note that has asked a blade, and has found what it says. again: it
+// begins another round if the last one has ended with the blade heard. noted is false if that is in
+// the catalog already, or nothing need be said.
+func Answer(l *layout.Layout, member uint32, b rdma.BladeID, found layout.Says, again bool,
+	ended func(process uint32) bool) (s layout.Sight, noted bool) {
 	var was layout.Sight
 	last := uint32(0)
 	for _, x := range l.Sights {
@@ -108,8 +110,9 @@ func Answer(l *layout.Layout, member uint32, b rdma.BladeID, found layout.Says, 
 	return s, s != was
 }
 
-// Testify notes in a layout what the witness has found of blades. fresh: what an earlier witness has said is over. It returns the entries that
-// have changed. The witness takes all processes for alive: it has no view of their leases, and only answers.
+// Testify notes in a layout what the witness has found of blades. fresh: what an earlier witness
+// has said is over. It returns the entries that have changed. The witness takes all processes for
+// alive: it has no view of their leases, and only answers.
 func Testify(l *layout.Layout, found map[rdma.BladeID]layout.Says, fresh bool) []layout.Entry {
 	was := l.SightEntries()
 	l.Witnessed = true
@@ -120,11 +123,11 @@ func Testify(l *layout.Layout, found map[rdma.BladeID]layout.Says, fresh bool) [
 		}
 	}
 	for b := range l.Blades {
-		says, ok := found[rdma.BladeID(b)] //nolint:gosec // there are MaxBlades
+		says, ok := found[rdma.BladeID(b)] // there are MaxBlades
 		if !ok || l.Blades[b].State != layout.BladeUp {
 			continue
 		}
-		if s, noted := Answer(l, layout.Witness, rdma.BladeID(b), says, false, living); noted { //nolint:gosec // there are MaxBlades
+		if s, noted := Answer(l, layout.Witness, rdma.BladeID(b), says, false, living); noted { // there are MaxBlades
 			l.See(s)
 		}
 	}

@@ -31,7 +31,8 @@ func (s *story) gone(process uint32) bool { return s.ended[process] }
 //	join N...                    processes register
 //	ends N, renews N             the lease of a process ends, or it is renewed after all
 //	resigns N, leaves N          a process closes the database; its registration is ended
-//	N SAYS BLADE [again]         a member, or the witness, has asked a blade: hears, silent, troubled
+//	N SAYS BLADE [again]         a member, or the witness, has asked a blade: hears, silent,
+//	                             troubled
 //	down BLADE                   the blade is declared dead
 //	judge BLADE                  how things stand
 func (s *story) do(line string) string {
@@ -69,7 +70,9 @@ func (s *story) do(line string) string {
 		j := members.Judge(&s.l, rdma.BladeID(number(1)), s.gone)
 		return fmt.Sprintf("%v, round %d, heard by %v, waiting for %v", j.State, j.Round, j.Hears, j.Absent)
 	default:
-		says := map[string]layout.Says{"hears": layout.Hears, "silent": layout.Silent, "troubled": layout.Troubled}[w[1]]
+		says := map[string]layout.Says{
+			"hears": layout.Hears, "silent": layout.Silent, "troubled": layout.Troubled,
+		}[w[1]]
 		if says == 0 {
 			panic(line)
 		}
@@ -86,8 +89,8 @@ func (s *story) do(line string) string {
 	return ""
 }
 
-// TestTranscripts tells each story of testdata. Members that say what they have said before, and catalogs that are encoded and
-// decoded in between, change nothing.
+// TestTranscripts tells each story of testdata. Members that say what they have said before, and
+// catalogs that are encoded and decoded in between, change nothing.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -131,13 +134,16 @@ func TestTranscripts(t *testing.T) {
 // fresh begins another story behind a heading.
 func fresh(s *story, line string) *story {
 	if strings.HasPrefix(line, "# ") {
-		return &story{ended: map[uint32]bool{}, l: layout.Layout{Blades: make([]layout.Blade, 4), Segments: make([]layout.Segment, 1)}}
+		return &story{ended: map[uint32]bool{}, l: layout.Layout{
+			Blades: make([]layout.Blade, 4), Segments: make([]layout.Segment, 1),
+		}}
 	}
 	return s
 }
 
-// TestJudgeAll: for three members and all that they may say in two rounds, a blade is gone if and only if all members that are alive have answered in
-// the last round that one who is alive has begun, none hears it, and one has asked it in vain.
+// TestJudgeAll: for three members and all that they may say in two rounds, a blade is gone if and
+// only if all members that are alive have answered in the last round that one who is alive has
+// begun, none hears it, and one has asked it in vain.
 func TestJudgeAll(t *testing.T) {
 	answers := []layout.Sight{{}}
 	for _, says := range []layout.Says{layout.Hears, layout.Silent, layout.Troubled} {

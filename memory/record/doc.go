@@ -11,8 +11,8 @@
 //	 64  key, if longer than 32 bytes, padded to 8; then the value, if it is not in line 0
 //
 // A block in state [Node] belongs to an index. Commits lock, log, replicate and release it like a
-// record. Its table is that of the rows, its value is the node, and it has no key. Rows have keys, so
-// nobody takes a node for a row.
+// record. Its table is that of the rows, its value is the node, and it has no key. Rows have keys,
+// so nobody takes a node for a row.
 //
 // # The guard
 //

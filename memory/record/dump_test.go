@@ -8,7 +8,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -30,7 +30,9 @@ func TestDump(t *testing.T) {
 		key, value := text("key"), text("value")
 		var name string
 		d.ScanArgs(t, "state", &name)
-		state := map[string]record.State{"free": record.Free, "live": record.Live, "absent": record.Absent, "node": record.Node}[name]
+		state := map[string]record.State{
+			"free": record.Free, "live": record.Live, "absent": record.Absent, "node": record.Node,
+		}[name]
 		var lock record.TxID
 		if d.HasArg("lock") {
 			lock = record.MakeTxID(8, 1)
@@ -44,9 +46,9 @@ func TestDump(t *testing.T) {
 		if d.HasArg("freed") {
 			var number uint64
 			d.ScanArgs(t, "freed", &number)
-			b.PutFree(memory.MakeAddr(5, 0x80), record.MakeTxID(7, 42), 3, class, number)
+			b.PutFree(layout.MakeAddr(5, 0x80), record.MakeTxID(7, 42), 3, class, number)
 		} else {
-			n = b.Put(memory.MakeAddr(5, 0x80), record.MakeTxID(7, 42), state, 3, class, lock, key, value)
+			n = b.Put(layout.MakeAddr(5, 0x80), record.MakeTxID(7, 42), state, 3, class, lock, key, value)
 		}
 		return fmt.Sprintf("class %d of %d bytes, %d used\n%s", class, class.Size(), n, dump(b[:n]))
 	})
@@ -64,7 +66,8 @@ func dump(b record.Image) string {
 		case at == record.VersionOff:
 			note = "version " + b.Version().String()
 		case at == record.MetaOff:
-			note = fmt.Sprintf("meta: value %d, key %d, %v, class %d, table %d", m.ValueLen(), m.KeyLen(), m.State(), m.Class(), m.Table())
+			note = fmt.Sprintf("meta: value %d, key %d, %v, class %d, table %d", m.ValueLen(), m.KeyLen(), m.State(),
+				m.Class(), m.Table())
 		case at == record.ChecksumOff:
 			note = "checksum"
 		case at == record.GuardOff && b.Guard().Held():

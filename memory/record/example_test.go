@@ -3,13 +3,13 @@ package record_test
 import (
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // An image is laid out in place, and verifies itself when it is read.
 func Example() {
-	addr := memory.MakeAddr(1, 0)
+	addr := layout.MakeAddr(1, 0)
 	id := record.MakeTxID(7, 42)
 	key, value := []byte("account1"), []byte("balance")
 

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"txnode/memory"
 	"txnode/memory/internal/blockline"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -47,7 +47,7 @@ const (
 )
 
 // Every coordinator's number fits above a sequence number.
-var _ [1<<(64-coordinatorShift) - memory.MaxCoordinators]struct{}
+var _ [1<<(64-coordinatorShift) - layout.MaxCoordinators]struct{}
 
 // MakeTxID composes an id.
 func MakeTxID(coordinator uint32, seq uint64) TxID {
@@ -102,10 +102,11 @@ type State uint8
 
 // States.
 const (
-	Free   State = blockline.StateFree   // not in use: no slot points to it
-	Live   State = blockline.StateLive   // a record
-	Absent State = blockline.StateAbsent // a slot points to it, but the key has no value: tombstone or insert in progress
-	Node   State = blockline.StateNode   // a block of an index, without a key: its value is the node
+	Free State = blockline.StateFree // not in use: no slot points to it
+	Live State = blockline.StateLive // a record
+	// Absent: a slot points to it, but the key has no value: tombstone or insert in progress
+	Absent State = blockline.StateAbsent
+	Node   State = blockline.StateNode // a block of an index, without a key: its value is the node
 
 	numStates = Node + 1
 )
@@ -125,7 +126,7 @@ func (s State) String() string {
 type Meta uint64
 
 // MakeMeta composes a meta word.
-func MakeMeta(state State, table uint16, class memory.Class, keyLen, valueLen int) Meta {
+func MakeMeta(state State, table uint16, class layout.Class, keyLen, valueLen int) Meta {
 	return Meta(valueLen) | Meta(keyLen)<<24 | Meta(state)<<blockline.StateShift | Meta(class)<<40 | Meta(table)<<48
 }
 
@@ -139,7 +140,7 @@ func (m Meta) KeyLen() int { return int(m >> 24 & (1<<12 - 1)) }
 func (m Meta) State() State { return State(m >> blockline.StateShift & blockline.StateMask) }
 
 // Class is the size class of the block.
-func (m Meta) Class() memory.Class { return memory.Class(m >> 40 & 255) }
+func (m Meta) Class() layout.Class { return layout.Class(m >> 40 & 255) }
 
 // Table is the table that the record belongs to.
 func (m Meta) Table() uint16 { return uint16(m >> 48) }
@@ -175,8 +176,8 @@ func Size(keyLen, valueLen int) int {
 }
 
 // ClassFor returns the class of block for a record; ok is false when there is none.
-func ClassFor(keyLen, valueLen int) (memory.Class, bool) {
-	return memory.ClassOf(uint32(Size(keyLen, valueLen)))
+func ClassFor(keyLen, valueLen int) (layout.Class, bool) {
+	return layout.ClassOf(uint32(Size(keyLen, valueLen)))
 }
 
 // Errors of Check.
@@ -212,14 +213,14 @@ func (b Image) Lock() TxID { return b.Guard().Owner() }
 // unlocked record: its guard is free and carries its version.
 func (b Image) Stable() bool { return b.Guard() == FreeAt(b.Version()) }
 
-// Stranded reports whether the block is one of the two of a record whose move is to be finished: it is locked by a
-// name that no transaction has (occ/recovery/strand.go).
+// Stranded reports whether the block is one of the two of a record whose move is to be finished: it
+// is locked by a name that no transaction has (occ/recovery/strand.go).
 func (b Image) Stranded() bool {
 	return b.Guard().Held() && b.Meta().State() == Live && b.Lock().Seq() >= MaxSequence
 }
 
-// Unlocked is the guard of the image when nobody has its lock any more: that of its version. A damaged
-// version may look like a lock, which would be nobody's for ever.
+// Unlocked is the guard of the image when nobody has its lock any more: that of its version. A
+// damaged version may look like a lock, which would be nobody's for ever.
 func (b Image) Unlocked() Guard { return FreeAt(b.Version() &^ HeldBit) }
 
 // Key returns the key; the image must have passed Check.
@@ -239,9 +240,9 @@ func (b Image) Value() []byte {
 // Check verifies the image of the block at a: nil, ErrForm or ErrTorn. need is the number of bytes
 // of the record, valid when the header is possible. A caller that read too little (ErrTorn) can
 // then read the rest.
-func (b Image) Check(a memory.Addr) (need int, err error) {
+func (b Image) Check(a layout.Addr) (need int, err error) {
 	m := b.Meta()
-	if m.State() >= numStates || m.KeyLen() > MaxKey || m.ValueLen() > MaxValue || m.Class() >= memory.NumClasses ||
+	if m.State() >= numStates || m.KeyLen() > MaxKey || m.ValueLen() > MaxValue || m.Class() >= layout.NumClasses ||
 		m.State() == Node && m.KeyLen() != 0 {
 		return 0, ErrForm
 	}
@@ -271,21 +272,22 @@ func GuardOf(b *Line) Guard { return Guard(binary.LittleEndian.Uint64(b[GuardOff
 // key is expected to be the 8 bytes of key (little-endian) and whose value fits
 // line 0: the common case, in a few instructions. When ok is false nothing is known,
 // and Check decides.
-func CheckShort(b *Line, a memory.Addr, table uint16, key uint64) (v TxID, m Meta, ok bool) {
+func CheckShort(b *Line, a layout.Addr, table uint16, key uint64) (v TxID, m Meta, ok bool) {
 	v, m = TxID(binary.LittleEndian.Uint64(b[VersionOff:])), Meta(binary.LittleEndian.Uint64(b[MetaOff:]))
 	const (
 		fixed = 0xffff<<48 | (1<<12-1)<<24 // table and length of the key
-		class = 0xff &^ (memory.NumClasses - 1) << 40
+		class = 0xff &^ (layout.NumClasses - 1) << 40
 	)
 	if m&(fixed|class) != Meta(table)<<48|8<<24 || m&(1<<24-1) > ShortValue || m.State()-Live > Absent-Live {
 		return v, m, false
 	}
 	k := binary.LittleEndian.Uint64(b[KeyOff:])
-	return v, m, k == key && blockline.HeadSum(uint64(v), uint64(m), uint64(a))^blockline.BodySum(b, k) == binary.LittleEndian.Uint64(b[ChecksumOff:])
+	return v, m, k == key && blockline.HeadSum(uint64(v), uint64(m), uint64(a))^blockline.BodySum(b,
+		k) == binary.LittleEndian.Uint64(b[ChecksumOff:])
 }
 
 // A class is one of those that exist when the bits above theirs are zero.
-var _ [0]byte = [memory.NumClasses & (memory.NumClasses - 1)]byte{}
+var _ [0]byte = [layout.NumClasses & (layout.NumClasses - 1)]byte{}
 
 // ShortValue is the longest value, in bytes, that fits line 0 behind an 8-byte key.
 const ShortValue = GuardOff - KeyOff - 8
@@ -311,7 +313,7 @@ func PutShort(b *Line, key uint64, value []byte) {
 
 // SealShort is Image.Seal for what PutShort has made, with a guard that is free at v.
 // It returns the checksum.
-func SealShort(b *Line, a memory.Addr, v TxID, m Meta) uint64 {
+func SealShort(b *Line, a layout.Addr, v TxID, m Meta) uint64 {
 	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
 	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
 	sum := blockline.HeadSum(uint64(v), uint64(m), uint64(a)) ^ blockline.BodySum(b, blockline.Word(b, KeyOff))
@@ -322,7 +324,7 @@ func SealShort(b *Line, a memory.Addr, v TxID, m Meta) uint64 {
 
 // Seal completes the header: version, meta and checksum. Key and value are in
 // place already, and the bytes that pad them to 8 are zero.
-func (b Image) Seal(a memory.Addr, v TxID, m Meta) {
+func (b Image) Seal(a layout.Addr, v TxID, m Meta) {
 	binary.LittleEndian.PutUint64(b[VersionOff:], uint64(v))
 	binary.LittleEndian.PutUint64(b[MetaOff:], uint64(m))
 	binary.LittleEndian.PutUint64(b[ChecksumOff:], b.sum(a, Size(m.KeyLen(), m.ValueLen())))
@@ -332,7 +334,8 @@ func (b Image) Seal(a memory.Addr, v TxID, m Meta) {
 // guard that is free (lock 0) or held by lock. It returns the number of bytes
 // that are to be written to the blade. b must have room for
 // Size(len(key), len(value)).
-func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memory.Class, lock TxID, key, value []byte) int {
+func (b Image) Put(a layout.Addr, v TxID, state State, table uint16, class layout.Class, lock TxID,
+	key, value []byte) int {
 	b.PutBody(key, value)
 	if lock == 0 {
 		b.SetGuard(FreeAt(v))
@@ -343,9 +346,9 @@ func (b Image) Put(a memory.Addr, v TxID, state State, table uint16, class memor
 	return Size(len(key), len(value))
 }
 
-// AppendFree appends the WRITEs that make a block free at the replica at a, whose guard is held, of a line that PutFree has
-// written to the arena at buf. Without Caps.OrderedLine the guard follows in a WRITE of its own: who finds it free
-// finds the rest as well.
+// AppendFree appends the WRITEs that make a block free at the replica at a, whose guard is held, of
+// a line that PutFree has written to the arena at buf. Without Caps.OrderedLine the guard follows
+// in a WRITE of its own: who finds it free finds the rest as well.
 func AppendFree(b *rdma.Batch, a rdma.RemoteAddr, buf uint32, ordered bool) {
 	if ordered {
 		b.Write(a, buf, LineSize)
@@ -358,7 +361,7 @@ func AppendFree(b *rdma.Batch, a rdma.RemoteAddr, buf uint32, ordered bool) {
 
 // PutFree writes the line of a free block. number is that of its freeing, from
 // memory.Space.CountFree.
-func (b Image) PutFree(a memory.Addr, v TxID, table uint16, class memory.Class, number uint64) {
+func (b Image) PutFree(a layout.Addr, v TxID, table uint16, class layout.Class, number uint64) {
 	clear(b[KeyOff:GuardOff])
 	binary.LittleEndian.PutUint64(b[KeyOff:], number)
 	b.SetGuard(FreeAt(v))
@@ -395,7 +398,7 @@ const (
 
 // sum hashes address, version, meta, key and value, whole words at a time: those of
 // line 0 by blockline.LineSum, what lies behind it by sumWords.
-func (b Image) sum(a memory.Addr, need int) uint64 {
+func (b Image) sum(a layout.Addr, need int) uint64 {
 	h := blockline.LineSum((*Line)(b), uint64(a))
 	if need > LineSize {
 		h = sumWords(h, b[LineSize:need])

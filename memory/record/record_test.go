@@ -8,14 +8,15 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"txnode/memory"
 	"txnode/memory/internal/mum"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // build makes the image of a record in a block of its class, in a buffer full of
 // what was there before.
-func build(t testing.TB, a memory.Addr, v record.TxID, state record.State, key, value []byte, lock record.TxID) record.Image {
+func build(t testing.TB, a layout.Addr, v record.TxID, state record.State, key, value []byte,
+	lock record.TxID) record.Image {
 	t.Helper()
 	class, ok := record.ClassFor(len(key), len(value))
 	if !ok {
@@ -41,7 +42,7 @@ var keyLens = []int{0, 1, 7, 8, 9, 15, 16, 24, 25, 31, 32, 33, 40, 63, 64, 100, 
 var valueLens = []int{0, 1, 7, 8, 9, 16, 23, 24, 25, 31, 32, 33, 40, 64, 100, 255, 4096, 70_000, record.MaxValue}
 
 func TestRoundTrip(t *testing.T) {
-	a := memory.MakeAddr(3, 0x40)
+	a := layout.MakeAddr(3, 0x40)
 	for _, nk := range keyLens {
 		for _, nv := range valueLens {
 			key, value := fill(nk, 1), fill(nv, 2)
@@ -55,7 +56,8 @@ func TestRoundTrip(t *testing.T) {
 					t.Fatalf("%s: need %d of %d, %v", name, need, n, err)
 				}
 				m := b.Meta()
-				if b.Version() != v || m.State() != record.Live || m.Table() != 7 || m.KeyLen() != nk || m.ValueLen() != nv ||
+				if b.Version() != v || m.State() != record.Live || m.Table() != 7 || m.KeyLen() != nk ||
+					m.ValueLen() != nv ||
 					!bytes.Equal(b.Key(), key) || !bytes.Equal(b.Value(), value) {
 					t.Fatalf("%s: version %v, meta %#x", name, b.Version(), m)
 				}
@@ -101,16 +103,19 @@ func TestLayout(t *testing.T) {
 			case 24+pad(nk)+nv <= 56:
 				value, size = 24+pad(nk), 64
 			}
-			if k, v, n := record.KeyAt(nk), record.ValueAt(nk, nv), record.Size(nk, nv); k != key || v != value || n != size {
-				t.Fatalf("key of %d at %d, want %d; value of %d at %d, want %d; size %d, want %d", nk, k, key, nv, v, value, n, size)
+			if k, v, n := record.KeyAt(nk), record.ValueAt(nk, nv), record.Size(nk, nv); k != key || v != value ||
+				n != size {
+				t.Fatalf("key of %d at %d, want %d; value of %d at %d, want %d; size %d, want %d",
+					nk, k, key, nv, v, value, n, size)
 			}
 		}
 	}
 }
 
-// TestEveryBit flips each bit of a record: all are noticed but those of the guard, which the checksum leaves out so that locks change nothing.
+// TestEveryBit flips each bit of a record: all are noticed but those of the guard, which the
+// checksum leaves out so that locks change nothing.
 func TestEveryBit(t *testing.T) {
-	a := memory.MakeAddr(1, 128)
+	a := layout.MakeAddr(1, 128)
 	for _, c := range []struct{ nk, nv int }{{0, 0}, {8, 8}, {5, 3}, {32, 100}, {40, 5}, {16, 300}} {
 		b := build(t, a, record.MakeTxID(1, 2), record.Live, fill(c.nk, 3), fill(c.nv, 4), 0)
 		n := record.Size(c.nk, c.nv)
@@ -131,7 +136,7 @@ func TestEveryBit(t *testing.T) {
 // TestTorn: an image of which some words are those of another version is noticed,
 // whichever they are.
 func TestTorn(t *testing.T) {
-	a := memory.MakeAddr(2, 0)
+	a := layout.MakeAddr(2, 0)
 	key := fill(8, 1)
 	old := build(t, a, record.MakeTxID(1, 1), record.Live, key, fill(40, 2), 0)
 	cur := build(t, a, record.MakeTxID(1, 2), record.Live, key, fill(40, 3), 0)
@@ -156,7 +161,7 @@ func TestTorn(t *testing.T) {
 // TestCheckShort compares the fast check with Check and the comparisons that it
 // stands for.
 func TestCheckShort(t *testing.T) {
-	a := memory.MakeAddr(9, 448)
+	a := layout.MakeAddr(9, 448)
 	for _, nk := range []int{0, 7, 8, 9, 16, 33} {
 		for nv := range 60 {
 			for _, state := range []record.State{record.Free, record.Live, record.Absent, record.Absent + 1, 15} {
@@ -187,7 +192,8 @@ func TestCheckShort(t *testing.T) {
 					b[bit/8] ^= 1 << (bit % 8)
 					_, err := b.Check(a)
 					if _, _, ok := record.CheckShort((*record.Line)(b), a, 7, k); ok != (err == nil) {
-						t.Errorf("value %d, %v: with bit %d of byte %d flipped: %v, Check says %v", nv, state, bit%8, bit/8, ok, err)
+						t.Errorf("value %d, %v: with bit %d of byte %d flipped: %v, Check says %v",
+							nv, state, bit%8, bit/8, ok, err)
 					}
 					b[bit/8] ^= 1 << (bit % 8)
 				}
@@ -200,7 +206,7 @@ func second(_ record.TxID, _ record.Meta, ok bool) bool { return ok }
 
 // TestSealShort compares the fast way to make a short record with the slow one.
 func TestSealShort(t *testing.T) {
-	a, v := memory.MakeAddr(9, 448), record.MakeTxID(3, 5)
+	a, v := layout.MakeAddr(9, 448), record.MakeTxID(3, 5)
 	for nv := range record.ShortValue + 1 {
 		want := build(t, a, v, record.Live, fill(8, 1), fill(nv, 2), 0)
 		var got record.Line
@@ -218,26 +224,26 @@ func TestSealShort(t *testing.T) {
 
 func TestNeverUsed(t *testing.T) {
 	b := make(record.Image, 64)
-	if need, err := b.Check(memory.MakeAddr(1, 0)); err != nil || need != 64 {
+	if need, err := b.Check(layout.MakeAddr(1, 0)); err != nil || need != 64 {
 		t.Errorf("need %d, %v", need, err)
 	}
 	if b.Meta().State() != record.Free || b.Lock() != 0 || b.Version() != 0 || !b.Stable() {
 		t.Errorf("state %v", b.Meta().State())
 	}
 	b[record.GuardOff] = 3 // a late lock, perhaps
-	if _, err := b.Check(memory.MakeAddr(1, 0)); err != nil || b.Stable() {
+	if _, err := b.Check(layout.MakeAddr(1, 0)); err != nil || b.Stable() {
 		t.Errorf("locked: stable %v, %v", b.Stable(), err)
 	}
 }
 
 func TestForm(t *testing.T) {
-	a := memory.MakeAddr(1, 0)
+	a := layout.MakeAddr(1, 0)
 	for name, m := range map[string]record.Meta{
 		"state": record.MakeMeta(4, 1, 0, 0, 0),
 		"node":  record.MakeMeta(record.Node, 1, 0, 1, 0),
 		"key":   record.MakeMeta(record.Live, 1, 40, record.MaxKey+1, 0),
 		"value": record.MakeMeta(record.Live, 1, 63, 0, record.MaxValue+1),
-		"class": record.MakeMeta(record.Live, 1, memory.NumClasses, 0, 0),
+		"class": record.MakeMeta(record.Live, 1, layout.NumClasses, 0, 0),
 		"size":  record.MakeMeta(record.Live, 1, 0, 8, 100),
 	} {
 		b := make(record.Image, 64)
@@ -253,13 +259,16 @@ func TestTxID(t *testing.T) {
 		coordinator uint32
 		seq         uint64
 		text        string
-	}{{1, 1, "c1.1"}, {7, 42, "c7.42"}, {memory.MaxCoordinators - 1, 1<<record.SequenceBits - 1, "c16777215.549755813887"}} {
+	}{{1, 1, "c1.1"}, {7, 42, "c7.42"}, {
+		layout.MaxCoordinators - 1, 1<<record.SequenceBits - 1, "c16777215.549755813887",
+	}} {
 		id := record.MakeTxID(c.coordinator, c.seq)
 		if id.Coordinator() != c.coordinator || id.Seq() != c.seq || id.String() != c.text || id&record.HeldBit != 0 {
 			t.Errorf("%v: coordinator %d, sequence %d", id, id.Coordinator(), id.Seq())
 		}
 		held, free := record.HeldBy(id), record.FreeAt(id)
-		if !held.Held() || held.Owner() != id || held.Version() != 0 || free.Held() || free.Owner() != 0 || free.Version() != id || held == free {
+		if !held.Held() || held.Owner() != id || held.Version() != 0 || free.Held() || free.Owner() != 0 ||
+			free.Version() != id || held == free {
 			t.Errorf("%v: held %#x, free %#x", id, held, free)
 		}
 	}
@@ -280,7 +289,9 @@ func TestClassFor(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	for s, want := range map[record.State]string{record.Free: "free", record.Live: "live", record.Absent: "absent", 9: "state 9"} {
+	for s, want := range map[record.State]string{
+		record.Free: "free", record.Live: "live", record.Absent: "absent", 9: "state 9",
+	} {
 		if s.String() != want {
 			t.Errorf("%q", s)
 		}
@@ -344,9 +355,10 @@ func TestHash(t *testing.T) {
 }
 
 func FuzzCheck(f *testing.F) {
-	a := memory.MakeAddr(5, 192)
+	a := layout.MakeAddr(5, 192)
 	for _, c := range []struct{ nk, nv int }{{0, 0}, {8, 8}, {32, 32}, {100, 10}} {
-		f.Add([]byte(build(f, a, record.MakeTxID(3, 4), record.Absent, fill(c.nk, 1), fill(c.nv, 1), 0)), uint64(a), false)
+		f.Add([]byte(build(f, a, record.MakeTxID(3, 4), record.Absent, fill(c.nk, 1), fill(c.nv, 1), 0)), uint64(a),
+			false)
 		f.Add([]byte(build(f, a, record.MakeTxID(3, 4), record.Live, fill(c.nk, 1), fill(c.nv, 1), 5)), uint64(a), true)
 	}
 	f.Add(make([]byte, 64), uint64(0), false)
@@ -355,10 +367,11 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		b := record.Image(bytes.Clone(p))
-		a := memory.Addr(addr)
+		a := layout.Addr(addr)
 		need, err := b.Check(a)
 		k := binary.LittleEndian.Uint64(b[record.KeyOff:])
-		if _, m, ok := record.CheckShort((*record.Line)(b), a, b.Meta().Table(), k); ok && (err != nil || m.State() == record.Free || m.KeyLen() != 8) {
+		if _, m, ok := record.CheckShort((*record.Line)(b), a, b.Meta().Table(), k); ok &&
+			(err != nil || m.State() == record.Free || m.KeyLen() != 8) {
 			t.Fatalf("the short check passes, the long one says %v", err)
 		}
 		if err != nil && fix && need > 0 && need <= len(b) {
@@ -382,14 +395,15 @@ func FuzzCheck(f *testing.F) {
 		// The same content has the same image.
 		again := record.Image(bytes.Clone(b))
 		again.Put(a, b.Version(), m.State(), m.Table(), m.Class(), 0, bytes.Clone(key), bytes.Clone(value))
-		if _, err := again.Check(a); err != nil || !bytes.Equal(again.Key(), key) || !bytes.Equal(again.Value(), value) {
+		if _, err := again.Check(a); err != nil || !bytes.Equal(again.Key(), key) ||
+			!bytes.Equal(again.Value(), value) {
 			t.Fatalf("rebuilt: %v", err)
 		}
 	})
 }
 
 func BenchmarkCheck(b *testing.B) {
-	a := memory.MakeAddr(1, 0)
+	a := layout.MakeAddr(1, 0)
 	for _, n := range []int{8, 100, 500, 4000} {
 		img := build(b, a, record.MakeTxID(1, 1), record.Live, fill(8, 1), fill(n, 1), 0)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -52,7 +52,8 @@ func (w *world) happens(m mishap) {
 // failOver declares a blade dead, and all coordinators with it, and everything is decided
 // on those that are left.
 func (w *world) failOver(b rdma.BladeID) error {
-	if _, err := recovery.FailOver(w.ctl.Plain(), recovery.Options{Space: w.space}, w.space.Demise(b)); err != nil {
+	if _, err := recovery.FailOver(w.ctl.Plain(), recovery.Options{Space: w.space},
+		w.space.DeclareDead(b)); err != nil {
 		return fmt.Errorf("failover: %w", err)
 	}
 	return nil

@@ -54,7 +54,8 @@ var canonical = []txn{
 var stopKeys = []string{k("a"), k("b"), k("c"), k("none"), k("gone"), k("large")}
 
 func loadStops(s *client) error {
-	return s.scatter(put("a", "a0"), put("b", "b0"), put("c", "c0"), put("large", big("x", 200)), put("gone", "x"), del("gone"))
+	return s.scatter(put("a", "a0"), put("b", "b0"), put("c", "c0"), put("large", big("x", 200)),
+		put("gone", "x"), del("gone"))
 }
 
 // eachCanonical runs what begin returns for every canonical transaction that the kinds of

@@ -20,19 +20,24 @@ func TestPairsOfColliding(t *testing.T) {
 		}
 		found++
 		t.Run(key[:len(key)-1], func(t *testing.T) {
-			w := newWorld(t, config{policy: occ.PolicyDefault, backups: 1, caps: strong, groups: 2, reclaim: 1}, func(s *client) error {
+			w := newWorld(t, config{
+				policy: occ.PolicyDefault, backups: 1, caps: strong, groups: 2, reclaim: 1,
+			}, func(s *client) error {
 				return s.do(put("a", "a0"), put(other, "x"), put("dummy", "x"))
 			})
 			reader := txn{"read", []op{get(key), then(), get("a")}}
-			writer := txn{"reuse", []op{del(other), del("dummy"), next(), rest(), next(), put(key, "1"), next(), put("a", "1")}}
+			writer := txn{"reuse", []op{
+				del(other), del("dummy"), next(), rest(), next(), put(key, "1"), next(), put("a", "1"),
+			}}
 			var clients []*client
-			w.orders(t, byRun(400, 20_000, 50), func() { clients = w.startPair(true, writer, reader) }, func(schedule) error {
-				w.content(w.client(), []string{k("a"), key, other})
-				if err := w.consistent(); err != nil {
-					return fmt.Errorf("%w\ntold: %v, %v", err, clients[0].told, clients[1].told)
-				}
-				return nil
-			})
+			w.orders(t, byRun(400, 20_000, 50), func() { clients = w.startPair(true, writer, reader) },
+				func(schedule) error {
+					w.content(w.client(), []string{k("a"), key, other})
+					if err := w.consistent(); err != nil {
+						return fmt.Errorf("%w\ntold: %v, %v", err, clients[0].told, clients[1].told)
+					}
+					return nil
+				})
 		})
 	}
 }

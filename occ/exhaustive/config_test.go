@@ -17,7 +17,8 @@ type config struct {
 	groups  uint32 // of a sub-table; 0: 8
 	ahead   int    // blades whose turn to have an extent comes before that of the root's
 	reclaim int    // occ.Options.ReclaimAfter
-	entries int    // the table is ordered, and its nodes have so many entries at most; 0: it is not
+	entries int    // the table's index has nodes, and they have so many entries at most; 0: it has slots
+	hashed  bool   // it is an index of hashes, not an ordered one
 
 	readBackups bool // occ.Options.ReadBackups
 	atEnd       bool // transactions validate at their end
@@ -41,7 +42,10 @@ func (c config) String() string {
 	if c.atEnd {
 		s += "/at-end"
 	}
-	if c.entries > 0 {
+	switch {
+	case c.hashed:
+		s += "/leaves"
+	case c.entries > 0:
 		s += "/ordered"
 	}
 	return s
@@ -50,9 +54,9 @@ func (c config) String() string {
 // strong are the promises of the in-process fabric, weak is none.
 var strong, weak = rdma.Caps{Placed: true, OrderedLine: true, MaskedCAS: true}, rdma.Caps{}
 
-// configs are both policies with one and two backups, on a fabric that promises
-// much, and on one that promises nothing: with -full. Else four of these eight, in which
-// each two of a policy, a number of backups and a fabric are together once at least; with -short two.
+// configs are both policies with one and two backups, on a fabric that promises much, and on one
+// that promises nothing: with -full. Else four of these eight, in which each two of a policy, a
+// number of backups and a fabric are together once at least; with -short two.
 func configs() []config {
 	if testing.Short() && !*full {
 		return []config{
@@ -101,7 +105,8 @@ func (c config) tries(x txn) bool {
 	case *full:
 		return true
 	case testing.Short():
-		return c.promised() && slices.Contains(append(some, "SendPayment", "insert-roll-back", "delete-insert", "lock-only"), x.name)
+		return c.promised() && slices.Contains(append(some, "SendPayment", "insert-roll-back", "delete-insert",
+			"lock-only"), x.name)
 	case c.promised():
 		return true
 	}

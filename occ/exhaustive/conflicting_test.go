@@ -73,8 +73,10 @@ func morePairs() (pairs [][2]txn) {
 // who is at work, or has stopped, beside its recovery.
 func besides() (pairs [][2]txn) {
 	for _, p := range [][2]string{
-		{"write-a", "write-a"}, {"write-ab", "read-b-write-a"}, {"write-ab", "write-a"}, {"insert", "put-absent"}, {"insert", "insert"},
-		{"delete", "write-a"}, {"move", "write-a"}, {"move", "move"}, {"insert-over-tombstone", "insert-over-tombstone"}, {"insert-roll-back", "insert"},
+		{"write-a", "write-a"}, {"write-ab", "read-b-write-a"}, {"write-ab", "write-a"}, {"insert", "put-absent"},
+		{"insert", "insert"},
+		{"delete", "write-a"}, {"move", "write-a"}, {"move", "move"},
+		{"insert-over-tombstone", "insert-over-tombstone"}, {"insert-roll-back", "insert"},
 	} {
 		pairs = append(pairs, [2]txn{named(p[0]), named(p[1])})
 	}

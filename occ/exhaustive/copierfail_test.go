@@ -50,7 +50,7 @@ func (w *world) copierBesideFailOver(s *sample, x txn, b rdma.BladeID) error {
 		w.f.StopBlade(b)
 		c, other := w.bystander().Plain(), w.bystander().Plain()
 		first = w.f.Go(func() {
-			_, decided = recovery.FailOver(c, recovery.Options{Space: w.space}, w.space.Demise(b))
+			_, decided = recovery.FailOver(c, recovery.Options{Space: w.space}, w.space.DeclareDead(b))
 		})
 		copier = w.space.NewCopier()
 		second = w.f.Go(func() {

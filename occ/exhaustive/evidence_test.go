@@ -5,7 +5,7 @@ import (
 
 	"txnode/history"
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -17,7 +17,8 @@ import (
 //   - what a client was told to be committed and has not released what it has written has
 //     its log on f+1 blades (what it has only locked, no log tells of);
 //   - policy default: a new image on a backup is explained by a log on that blade, or on f+1;
-//   - policy ford, of tables without order: an image that is not released yet can be undone from f+1 blades.
+//   - policy ford, of tables without order: an image that is not released yet can be
+//     undone from f+1 blades.
 func (s *stops) evidence() error {
 	logs, err := s.logs(s.victim.session.Coordinator())
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *stops) evidence() error {
 		}
 	}
 	enough := s.space.Backups() + 1
-	return s.blocks(func(a memory.Addr, copies []record.Image) error {
+	return s.blocks(func(a layout.Addr, copies []record.Image) error {
 		owner := copies[0].Lock()
 		m := copies[0].Meta()
 		if record.KeyAt(m.KeyLen())+m.KeyLen() > len(copies[0]) {
@@ -44,7 +45,8 @@ func (s *stops) evidence() error {
 		}
 		key := history.Key(record.Hash(m.Table(), copies[0].Key()))
 		if told[written{owner, key}] && len(logs[owner]) < enough {
-			return fmt.Errorf("%v was acknowledged, has not released %v, and its log is on %d blades: %v", owner, a, len(logs[owner]), logs[owner])
+			return fmt.Errorf("%v was acknowledged, has not released %v, and its log is on %d blades: %v",
+				owner, a, len(logs[owner]), logs[owner])
 		}
 		for k, img := range copies {
 			t := img.Version()
@@ -56,10 +58,12 @@ func (s *stops) evidence() error {
 			}
 			blade := s.space.View().At(a, k).Blade
 			switch {
-			case (s.conf.policy == occ.PolicyDefault || s.conf.entries > 0) && k > 0 && !logs[t][blade] && len(logs[t]) < enough:
+			case (s.conf.policy == occ.PolicyDefault || s.conf.entries > 0) && k > 0 && !logs[t][blade] &&
+				len(logs[t]) < enough:
 				return fmt.Errorf("copy %d of %v has the image of %v, and blade %d no log of it", k, a, t, blade)
 			case s.conf.policy == occ.PolicyFORD && s.conf.entries == 0 && len(logs[t]) < enough:
-				return fmt.Errorf("copy %d of %v has the image of %v, whose undo log is on %d blades", k, a, t, len(logs[t]))
+				return fmt.Errorf("copy %d of %v has the image of %v, whose undo log is on %d blades",
+					k, a, t, len(logs[t]))
 			}
 		}
 		return nil
@@ -98,9 +102,9 @@ func (w *world) logs(coordinator uint32) (map[record.TxID]map[rdma.BladeID]bool,
 }
 
 // blocks calls fn for every block whose memory has changed in this run.
-func (w *world) blocks(fn func(a memory.Addr, copies []record.Image) error) error {
+func (w *world) blocks(fn func(a layout.Addr, copies []record.Image) error) error {
 	v := w.space.View()
-	return w.everyBlock(func(a memory.Addr, size uint32) error {
+	return w.everyBlock(func(a layout.Addr, size uint32) error {
 		changed := false
 		for k := range v.Copies(a) {
 			at := v.At(a, k)
@@ -118,16 +122,16 @@ func (w *world) blocks(fn func(a memory.Addr, copies []record.Image) error) erro
 }
 
 // everyBlock calls fn for every block that has a copy.
-func (w *world) everyBlock(fn func(a memory.Addr, size uint32) error) error {
+func (w *world) everyBlock(fn func(a layout.Addr, size uint32) error) error {
 	l := w.space.Layout()
 	for id := range l.Segments {
 		g := &l.Segments[id]
-		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
+		if g.Kind != layout.KindBlocks || g.Placement.N == 0 {
 			continue
 		}
 		size := g.Class.Size()
 		for off := uint32(0); off+size <= l.SegmentSize; off += size {
-			if err := fn(memory.MakeAddr(memory.SegmentID(id), off), size); err != nil {
+			if err := fn(layout.MakeAddr(layout.SegmentID(id), off), size); err != nil {
 				return err
 			}
 		}

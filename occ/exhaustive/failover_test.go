@@ -51,7 +51,7 @@ func (s *stops) failOverBeside(at schedule, m mishap) {
 	th := s.bystander()
 	s.recorder.run = s.f.Go(func() {
 		o := recovery.Options{Space: s.space}
-		_, err := recovery.FailOver(th.Plain(), o, s.space.Demise(m.blade))
+		_, err := recovery.FailOver(th.Plain(), o, s.space.DeclareDead(m.blade))
 		if err == nil {
 			_, err = recovery.Sweep(th.Plain(), o)
 		}

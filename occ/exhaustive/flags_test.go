@@ -12,19 +12,28 @@ import (
 // How much is tried.
 var (
 	full = flag.Bool("full", false, "all schedules instead of a part of them")
-	fine = flag.Bool("fine", false, "READs and WRITEs fall into two moves, the last words of their lines and the rest, of the tests in which two clients run to their ends:"+
-		" TestPairs, TestMorePairs, TestOpacity, TestPairsOfColliding, TestReduction. TestStops, TestStopsWithFullLog, TestStopsWithUsedLog, TestBladeLost, TestBladeLostInRecovery and TestFailOverStops heed it, too,"+
-		" but then their findings may be false: a client that they stop leaves halves of WRITEs, which only the end of a whole process does, and nobody is at work then but who opens the database. The others do not heed it")
+	fine = flag.Bool("fine", false,
+		"READs and WRITEs fall into two moves, the last words of their lines and the rest, of the tests in which two "+
+			"clients run to their ends:"+
+			" TestPairs, TestMorePairs, TestOpacity, TestPairsOfColliding, TestReduction. TestStops, "+
+			"TestStopsWithFullLog, TestStopsWithUsedLog, TestBladeLost, TestBladeLostInRecovery and "+
+			"TestFailOverStops heed it, too,"+
+			" but then their findings may be false: a client that they stop leaves halves of WRITEs, which "+
+			"only the end "+
+			"of a whole process does, and nobody is at work then but who opens the database. The others do not heed it")
 )
 
 // What is tried alone, in the one case that -run selects. A failure prints these flags.
 var (
-	only       = flag.String("schedule", "", "of the tests in which two clients run to their ends: this schedule")
-	single     = flag.Bool("replay", false, "only what -schedule says, which may be empty")
-	caseFlag   = flag.String("case", "", "of the other tests of two clients at once: this case, three numbers")
-	stopAt     = flag.String("stop", "-", "of the tests that stop one client: stop the coordinator here, and nowhere else")
-	stopAgain  = flag.String("again", "-", "of the same: stop the recovery here, and nowhere else")
-	bladeFlag  = flag.Int("blade", 0, "of TestBladeLost, TestBladeLostInSplit, TestBladeLostInRecovery and TestFailOverStops, with -stop: the blade that is lost")
+	only     = flag.String("schedule", "", "of the tests in which two clients run to their ends: this schedule")
+	single   = flag.Bool("replay", false, "only what -schedule says, which may be empty")
+	caseFlag = flag.String("case", "", "of the other tests of two clients at once: this case, three numbers")
+	stopAt   = flag.String("stop", "-",
+		"of the tests that stop one client: stop the coordinator here, and nowhere else")
+	stopAgain = flag.String("again", "-", "of the same: stop the recovery here, and nowhere else")
+	bladeFlag = flag.Int("blade", 0,
+		"of TestBladeLost, TestBladeLostInSplit, TestBladeLostInRecovery and TestFailOverStops, with -stop: the "+
+			"blade that is lost")
 	mishapFlag = flag.Int("mishap", 0, "of the same: what happens to it")
 )
 

@@ -13,7 +13,8 @@ func TestStopsWithFullLog(t *testing.T) {
 	each(t, those(configs(), config.promised, config.byDefault), func(t *testing.T, c config) {
 		w := newWorld(t, c, func(s *client) error {
 			s.w.spread(40_000)
-			return s.do(put("a", big("a", 40_000)), next(), put("between", big("b", 40_000)), next(), put("b", big("b", 40_000)))
+			return s.do(put("a", big("a", 40_000)), next(), put("between", big("b", 40_000)), next(),
+				put("b", big("b", 40_000)))
 		})
 		w.look(keys)
 		s := &stops{world: w, keys: keys, grain: fineOr(steptest.Verbs), stride: c.stride(),
@@ -36,7 +37,9 @@ func TestStopsWithUsedLog(t *testing.T) {
 				}
 				t.Run(once+thrice, func(t *testing.T) {
 					s := &stops{world: w, keys: stopKeys, grain: fineOr(steptest.Verbs), stride: c.stride(),
-						ops: []op{put(once, "14"), put(thrice, "14"), next(), put(thrice, "15"), next(), put(thrice, "16")}}
+						ops: []op{
+							put(once, "14"), put(thrice, "14"), next(), put(thrice, "15"), next(), put(thrice, "16"),
+						}}
 					s.allOrOne(t, s.all, s.one)
 				})
 			}

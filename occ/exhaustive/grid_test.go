@@ -84,7 +84,8 @@ func (s *sample) grids(na, nb, hows int, visit func(g grid) (ok bool, err error)
 // beside visits a sample of the cases of two clients that begin starts anew for each, of
 // which the second may need more moves than alone, up to times as many, behind those of
 // the first; end is what happens then.
-func (s *sample) beside(w *world, times, hows int, begin func() (first, second *steptest.Client), end func(how int) error) error {
+func (s *sample) beside(w *world, times, hows int, begin func() (first, second *steptest.Client),
+	end func(how int) error) error {
 	first, _ := begin()
 	na := w.advance(first, allMoves)
 	_, second := begin()

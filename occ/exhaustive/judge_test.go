@@ -11,6 +11,7 @@ import (
 
 	"txnode/check"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/verify"
 )
@@ -39,9 +40,6 @@ func (w *world) judge(keys []string) verdict {
 // walk returns what verify finds.
 func (w *world) walk() string {
 	w.t.Helper()
-	if w.conf.entries > 0 {
-		return "" // verify does not know nodes yet
-	}
 	d, err := verify.Attach(w.f, w.space.Layout())
 	if err != nil {
 		w.t.Fatal(err)
@@ -154,7 +152,7 @@ func printed(content map[string]string) string {
 // spare holds the blocks that were given back against what the blades say of them: one
 // that is not free, or is there twice, would be somebody's two times.
 func (w *world) spare() error {
-	seen := map[memory.Addr]bool{}
+	seen := map[layout.Addr]bool{}
 	v := w.space.View()
 	for _, a := range w.space.Spare() {
 		if seen[a] {
@@ -165,7 +163,8 @@ func (w *world) spare() error {
 			continue
 		}
 		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() != record.Free {
-			return fmt.Errorf("block %v was given back, and is not free: state %d, version %v", a, img.Meta().State(), img.Version())
+			return fmt.Errorf("block %v was given back, and is not free: state %d, version %v",
+				a, img.Meta().State(), img.Version())
 		}
 	}
 	return nil
@@ -176,7 +175,7 @@ func (w *world) spare() error {
 func (w *world) owned() error {
 	free := w.free[:0]
 	v := w.space.View()
-	_ = w.everyBlock(func(a memory.Addr, _ uint32) error {
+	_ = w.everyBlock(func(a layout.Addr, _ uint32) error {
 		if img := w.image(v.At(a, 0), record.LineSize); img.Meta().State() == record.Free && !img.Guard().Held() {
 			free = append(free, memory.FreeBlock{Addr: a, Version: uint64(img.Version())})
 		}
@@ -188,7 +187,8 @@ func (w *world) owned() error {
 		return fmt.Errorf("blocks are there twice: %v", twice)
 	}
 	if len(nobodys) > 0 {
-		return fmt.Errorf("%d free blocks are nobody's: %v ... (version %v)", len(nobodys), nobodys[0].Addr, record.TxID(nobodys[0].Version))
+		return fmt.Errorf("%d free blocks are nobody's: %v ... (version %v)", len(nobodys), nobodys[0].Addr,
+			record.TxID(nobodys[0].Version))
 	}
 	return nil
 }

@@ -29,9 +29,10 @@ var (
 	}
 )
 
-// TestOpacity runs transactions that look at things beside others that change them, in every order of
-// their requests: what each has seen, whenever Execute has returned, or, where it validates at its end,
-// when it has an error of its own, is explained by the history, as a transaction that has only read.
+// TestOpacity runs transactions that look at things beside others that change them, in every
+// order of their requests: what each has seen, whenever Execute has returned, or, where it
+// validates at its end, when it has an error of its own, is explained by the history, as a
+// transaction that has only read.
 func TestOpacity(t *testing.T) {
 	var all []config
 	for _, c := range configs() {

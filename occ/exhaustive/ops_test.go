@@ -176,9 +176,12 @@ func (s *client) steps(ops []op) error {
 	return nil
 }
 
-// scan ranges over all keys from one on.
+// scan ranges over all keys from one on, or, where they have no order, over all.
 func (s *client) scan(from string) error {
-	r, err := s.tx.Range(s.table, index.Bound{Key: []byte(from)}, index.Bound{End: true}, false, 0)
+	r, err := s.tx.Scan(s.table)
+	if !s.table.Hashed {
+		r, err = s.tx.Range(s.table, index.Bound{Key: []byte(from)}, index.Bound{End: true}, false, 0)
+	}
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,9 @@ import (
 	"txnode/occ"
 )
 
-// ordered are the kinds of database, with a table whose index is ordered and whose nodes split at the third entry: with
-// -full all of them. Policy ford commits changes of ordered tables as the default one does.
+// ordered are the kinds of database, with a table whose index has nodes, which split at the third
+// entry, ordered or of hashes: with -full all of them. Policy ford commits changes of ordered
+// tables as the default one does.
 func ordered() []config {
 	kinds := configs()
 	if !*full {
@@ -18,6 +19,11 @@ func ordered() []config {
 	}
 	for i := range kinds {
 		kinds[i].entries = 2
+		leaves := kinds[i]
+		leaves.hashed = true
+		if i == 0 || *full {
+			kinds = append(kinds, leaves)
+		}
 	}
 	return kinds
 }
@@ -32,8 +38,8 @@ func TestStopsOrdered(t *testing.T) {
 	})
 }
 
-// inRange are transactions that are in each other's way by what they range over, and by the nodes that they change:
-// a, b, d and e have values, two to a node, and c has none.
+// inRange are transactions that are in each other's way by what they range over, and by the nodes
+// that they change: a, b, d and e have values, two to a node, and c has none.
 var inRange = []txn{
 	{"scan", []op{scan("")}},
 	{"scan-half", []op{scan("c")}},

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 )
 
@@ -74,7 +74,8 @@ func (s *stops) check(told []error) error {
 	if found == s.states[n] || open && n+1 < len(s.states) && found == s.states[n+1] {
 		return s.verdict(n, found)
 	}
-	return fmt.Errorf("there is %s\nafter %d attempts (told %v) that lead to\n%s", found, n, told, strings.Join(s.states, "\n"))
+	return fmt.Errorf("there is %s\nafter %d attempts (told %v) that lead to\n%s",
+		found, n, told, strings.Join(s.states, "\n"))
 }
 
 // verdict holds what the catalog says of the victim's attempts against what they were
@@ -88,12 +89,13 @@ func (s *stops) verdict(n int, content string) error {
 		o := v.Of(id.Seq())
 		switch {
 		case i+1 >= len(s.states) || s.states[i] == s.states[i+1]: // without effect, so it makes no difference
-		case i < n && o == memory.OutcomeAborted:
+		case i < n && o == layout.OutcomeAborted:
 			return fmt.Errorf("attempt %d was told that it has committed, and the verdict on it is %v", i, o)
 		case i != n:
-		case content == s.states[i] && o == memory.OutcomeCommitted, content == s.states[i+1] && o != memory.OutcomeCommitted:
+		case content == s.states[i] && o == layout.OutcomeCommitted,
+			content == s.states[i+1] && o != layout.OutcomeCommitted:
 			return fmt.Errorf("the verdict on attempt %d is %v, but there is %s", i, o, content)
-		case o == memory.OutcomeUnknown:
+		case o == layout.OutcomeUnknown:
 			return fmt.Errorf("attempt %d is undecided, and the catalog does not say how it ended", i)
 		}
 	}

@@ -20,7 +20,8 @@ const (
 // its own behind that. They have stopped, or go on until a verb fails, or go on with late
 // verbs when all is decided.
 func TestBladeLostInPairs(t *testing.T) {
-	oneIn(1999, 29, 9973).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), conflictingPairs(), (*world).bladeInPair)
+	oneIn(1999, 29, 9973).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), conflictingPairs(),
+		(*world).bladeInPair)
 }
 
 // bladeInPair tries a pair of transactions. how of a case is the blade, what happens to it,

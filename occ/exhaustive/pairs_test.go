@@ -129,8 +129,13 @@ func (w *world) startPair(cold bool, txns ...txn) (clients []*client) {
 // TestReduction holds the schedules that are left out against those that are run:
 // both have the same outcomes.
 func TestReduction(t *testing.T) {
-	configs := []config{{policy: occ.PolicyDefault, backups: 1, caps: strong}, {policy: occ.PolicyFORD, backups: 1, caps: strong}}
-	pairs := [][2]string{{"read-ab", "write-a"}, {"read-ab", "read-b-write-a"}, {"write-a", "late-a"}, {"read-a-write-b", "read-b-write-a"}}
+	configs := []config{
+		{policy: occ.PolicyDefault, backups: 1, caps: strong}, {policy: occ.PolicyFORD, backups: 1, caps: strong},
+	}
+	pairs := [][2]string{
+		{"read-ab", "write-a"}, {"read-ab", "read-b-write-a"}, {"write-a", "late-a"},
+		{"read-a-write-b", "read-b-write-a"},
+	}
 	if !*full {
 		configs = configs[:1]
 	}
@@ -157,7 +162,8 @@ func TestReduction(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			t.Logf("%v, %v and %v: %d schedules stand for %d; %d outcomes", c, p[0], p[1], runs[0], runs[1], len(outcomes[0]))
+			t.Logf("%v, %v and %v: %d schedules stand for %d; %d outcomes",
+				c, p[0], p[1], runs[0], runs[1], len(outcomes[0]))
 			for o := range outcomes[1] {
 				if outcomes[0][o] == 0 {
 					t.Errorf("%v, %v: an outcome is missed: %s", c, p, o)

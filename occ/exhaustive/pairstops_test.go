@@ -9,8 +9,10 @@ import (
 
 // What happens to two clients in the middle of conflicting transactions.
 const (
-	bothStop  = iota // and are recovered together
-	firstDies        // declared dead, and recovered beside the other, who is recovered in turn; both go on with late verbs
+	bothStop = iota // and are recovered together
+	// declared dead, and recovered beside the other, who is recovered in turn; both go
+	// on with late verbs
+	firstDies
 	pairFates
 )
 

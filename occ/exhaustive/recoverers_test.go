@@ -14,7 +14,8 @@ import (
 // some of its requests, then the second for some of its own. Then both come to their ends,
 // or a blade is lost, and somebody else looks after that.
 func TestRecoveriesBeside(t *testing.T) {
-	oneIn(401, 3, 2003).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), besides(), (*world).recoveriesBeside)
+	oneIn(401, 3, 2003).inPairs(t, usually(those(configs(), config.promised), config.oneBackup), besides(),
+		(*world).recoveriesBeside)
 }
 
 // recoveriesBeside tries a pair of transactions, whose clients stop after some moves each.

@@ -190,7 +190,8 @@ func (y *tally) of(test string) string {
 func (y *tally) progress() string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return fmt.Sprintf("%8v  %d schedules; at %s", time.Since(y.began).Round(time.Second), y.total, strings.Join(y.running, ", "))
+	return fmt.Sprintf("%8v  %d schedules; at %s", time.Since(y.began).Round(time.Second), y.total,
+		strings.Join(y.running, ", "))
 }
 
 // table is all of it, and the sum.

@@ -10,6 +10,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/steptest"
@@ -60,7 +61,8 @@ func TestBladeLostInSplit(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) { s.allOrOne(t, func() error { return s.blades(cases) }, s.oneBlade) })
 		}
-		t.Logf("%d findings about memory of sub-tables that nobody has seen; %d transactions of others ended well, %d failed, and %d times a session was broken",
+		t.Logf("%d findings about memory of sub-tables that nobody has seen; %d transactions of others ended well, "+
+			"%d failed, and %d times a session was broken",
 			s.pardoned, o.done, o.failed, o.broken)
 	})
 }
@@ -145,9 +147,9 @@ func (o *others) settle(was uint32) error {
 	}
 	v, _ := o.space.Verdict(was)
 	switch v.Of(o.recorder.ids[len(o.recorder.ids)-1].Seq()) {
-	case memory.OutcomeCommitted:
+	case layout.OutcomeCommitted:
 		o.apply(*o.open)
-	case memory.OutcomeUnknown:
+	case layout.OutcomeUnknown:
 		return errors.New("a transaction of unknown outcome is not decided")
 	}
 	o.open = nil
@@ -268,7 +270,7 @@ func splitting(t *testing.T, c config) *stops {
 	// Memory of a sub-table that nobody has come to see stays allocated (see memory.NewExtent),
 	// and its word need not be on all copies.
 	w.pardon = func(f verify.Finding) bool {
-		words := f.Kind == verify.KindReplica && w.space.Layout().Segments[f.Addr.Segment()].Kind == memory.KindIndex &&
+		words := f.Kind == verify.KindReplica && w.space.Layout().Segments[f.Addr.Segment()].Kind == layout.KindIndex &&
 			f.Addr.Offset() < memory.FirstExtent(segment)
 		return words || f.Kind == verify.KindOrphan && strings.HasPrefix(f.What, "no index uses the extent")
 	}
@@ -282,7 +284,7 @@ func (s *stops) apart(t *testing.T) {
 	t.Helper()
 	s.begin()
 	s.toTheEnd()
-	on := map[rdma.BladeID]memory.Addr{}
+	on := map[rdma.BladeID]layout.Addr{}
 	all := s.space.Extents()
 	for _, e := range all {
 		on[s.space.View().At(e.Addr, 0).Blade] = e.Addr

@@ -3,7 +3,7 @@ package exhaustive
 import (
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -51,9 +51,10 @@ func TestTombstoneIsUsed(t *testing.T) {
 // statesOf are the states of blocks in use that have a key.
 func (w *world) statesOf(key string) (all []record.State) {
 	v := w.space.View()
-	_ = w.everyBlock(func(a memory.Addr, size uint32) error {
+	_ = w.everyBlock(func(a layout.Addr, size uint32) error {
 		img := w.image(v.At(a, 0), size)
-		if m := img.Meta(); m.State() != record.Free && record.KeyAt(m.KeyLen()) == record.KeyOff && string(img.Key()) == key {
+		if m := img.Meta(); m.State() != record.Free && record.KeyAt(m.KeyLen()) == record.KeyOff &&
+			string(img.Key()) == key {
 			all = append(all, m.State())
 		}
 		return nil
@@ -65,7 +66,7 @@ func (w *world) statesOf(key string) (all []record.State) {
 func (w *world) primaries() map[string]rdma.BladeID {
 	on := map[string]rdma.BladeID{}
 	v := w.space.View()
-	_ = w.everyBlock(func(a memory.Addr, size uint32) error {
+	_ = w.everyBlock(func(a layout.Addr, size uint32) error {
 		img := w.image(v.At(a, 0), size)
 		if m := img.Meta(); m.State() == record.Live && record.KeyAt(m.KeyLen()) == record.KeyOff {
 			on[string(img.Key())] = v.At(a, 0).Blade

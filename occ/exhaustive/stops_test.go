@@ -154,7 +154,8 @@ func (s *stops) all() error {
 		}
 		s.goTo(at)
 		if err := s.pause(); err != nil {
-			return fmt.Errorf("a paused coordinator goes on when it has been declared dead: %w\n%s", err, s.replay(at, "-"))
+			return fmt.Errorf("a paused coordinator goes on when it has been declared dead: %w\n%s",
+				err, s.replay(at, "-"))
 		}
 		return s.stopTwice(at)
 	})
@@ -162,7 +163,8 @@ func (s *stops) all() error {
 		return err
 	}
 	if s.most+1 < len(s.states) {
-		return fmt.Errorf("undisturbed, %d of %d attempts come to their ends: %v", s.most, len(s.states)-1, s.victim.told)
+		return fmt.Errorf("undisturbed, %d of %d attempts come to their ends: %v",
+			s.most, len(s.states)-1, s.victim.told)
 	}
 	return s.lose()
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"txnode/history"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -56,15 +56,15 @@ func stopClients(clients ...*client) {
 	for _, s := range clients {
 		if !s.run.Ended() {
 			s.run.Stop()
-			s.tx.Forsake()
+			s.tx.Abandon()
 		}
 	}
 }
 
-// damaged is told what a recovery could not finish since an index is damaged. None is: who takes one
-// for it would leave undone what this world is to see done.
+// damaged is told what a recovery could not finish since an index is damaged. None is: who takes
+// one for it would leave undone what this world is to see done.
 func (w *world) damaged(err error) {
-	if errors.Is(err, memory.ErrCorrupt) {
+	if errors.Is(err, layout.ErrCorrupt) {
 		w.t.Errorf("no index is damaged, and a recovery has met: %v", err)
 	}
 }
@@ -154,15 +154,15 @@ func (w *world) resolved(s *client) error {
 		o, t := v.Of(id.Seq()), uint64(id)
 		switch {
 		case ended[t] == history.Committed:
-			if o == memory.OutcomeAborted && writes[t] {
+			if o == layout.OutcomeAborted && writes[t] {
 				return fmt.Errorf("attempt %d has committed, and the verdict on it is %v", i, o)
 			}
 		case ended[t] == 0:
-			if o == memory.OutcomeCommitted {
+			if o == layout.OutcomeCommitted {
 				return fmt.Errorf("attempt %d was aborted, and the verdict on it is %v; told %v", i, o, s.told)
 			}
-		case o != memory.OutcomeUnknown:
-			s.tx.Resolved(id, o == memory.OutcomeCommitted)
+		case o != layout.OutcomeUnknown:
+			s.tx.Resolved(id, o == layout.OutcomeCommitted)
 		case writes[t]:
 			return fmt.Errorf("attempt %d is undecided, and the catalog does not say how it ended; told %v", i, s.told)
 		}

@@ -9,6 +9,7 @@ import (
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -101,9 +102,10 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	return w
 }
 
-// spread takes blocks for values of a length until there are segments of them with primaries on every
-// blade, each in use: there comes to be another one when there is something in those that there are. Blocks
-// that an allocator takes at a time are on one blade, those that the next one takes on the next.
+// spread takes blocks for values of a length until there are segments of them with primaries on
+// every blade, each in use: there comes to be another one when there is something in those that
+// there are. Blocks that an allocator takes at a time are on one blade, those that the next one
+// takes on the next.
 func (w *world) spread(length int) {
 	w.t.Helper()
 	c := w.ctl.Plain()
@@ -113,12 +115,13 @@ func (w *world) spread(length int) {
 	}
 	taker, err := w.space.NewAllocator(w.ctl)
 	for on, n := map[rdma.BladeID]bool{}, 0; err == nil && len(on) < blades; n++ {
-		var a memory.Addr
+		var a layout.Addr
 		if a, err = taker.Alloc(c, class); err == nil {
 			on[w.space.View().At(a, 0).Blade] = true
 		}
 		if n == blades*segment/int(class.Size()) {
-			w.t.Fatalf("after %d blocks of %d bytes, primaries are on %d blades of %d", n, class.Size(), len(on), blades)
+			w.t.Fatalf("after %d blocks of %d bytes, primaries are on %d blades of %d",
+				n, class.Size(), len(on), blades)
 		}
 	}
 	if err != nil {
@@ -142,7 +145,8 @@ func (w *world) open() {
 	var err error
 	w.ctl, err = rdma.NewThread(w.f, rdma.ThreadOptions{Index: 99, Arena: arena})
 	if err == nil {
-		w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, memory.Options{Backups: w.conf.backups, SegmentSize: segment, LogArea: logArea})
+		w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat,
+			memory.Options{Backups: w.conf.backups, SegmentSize: segment, LogArea: logArea})
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -188,7 +192,10 @@ func (w *world) client() *client {
 	w.next++
 	s := &client{w: w, c: th.Plain()}
 	s.table = w.table(s.c)
-	eng := occ.NewEngine(w.space, occ.Options{Policy: w.conf.policy, ReadBackups: w.conf.readBackups, CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim, Damaged: w.damaged})
+	eng := occ.NewEngine(w.space, occ.Options{
+		Policy: w.conf.policy, ReadBackups: w.conf.readBackups,
+		CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim, Damaged: w.damaged,
+	})
 	if s.session, err = eng.NewSession(th); err == nil {
 		s.tx, err = s.session.NewTx(s.c)
 	}
@@ -206,7 +213,11 @@ func (w *world) createTable() {
 	if w.conf.entries == 0 {
 		_, err = w.space.CreateTable("t", []byte("{}"))
 	} else {
-		_, err = w.space.CreateOrderedTable("t", []byte("{}"), w.geometry().Class, w.geometry().MaxKey, nil)
+		nodes, maxKey := w.geometry().Class, w.geometry().MaxKey
+		if w.conf.hashed {
+			nodes, maxKey = tree.LeafClass, 0
+		}
+		_, err = w.space.CreateNodesTable("t", []byte("{}"), nodes, maxKey, nil)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -225,7 +236,7 @@ func (w *world) geometry() blink.Geometry {
 // createIndex makes the table's index.
 func (w *world) createIndex() {
 	w.t.Helper()
-	var root memory.Addr
+	var root layout.Addr
 	var err error
 	if w.conf.entries == 0 {
 		root, _, err = race.Create(w.ctl.Plain(), w.space, 1, race.Options{Groups: w.conf.groups, MaxDepth: 6})
@@ -236,8 +247,12 @@ func (w *world) createIndex() {
 		if s, err = eng.NewSession(w.ctl); err == nil {
 			tx, err = s.NewTx(w.ctl.Plain())
 		}
+		nodes, empty := w.geometry().Class, tree.Empty
+		if w.conf.hashed {
+			nodes, empty = tree.LeafClass, tree.EmptyHashed
+		}
 		if err == nil {
-			root, err = tx.NewOrdered(&occ.Table{ID: 1, Name: "t"}, w.geometry().Class, tree.Empty)
+			root, err = tx.NewNodes(&occ.Table{ID: 1, Name: "t"}, nodes, empty)
 		}
 		if err == nil {
 			err = s.Close()
@@ -259,9 +274,10 @@ func (w *world) table(c *rdma.Coro) *occ.Table {
 	if w.conf.entries == 0 {
 		t.Index, err = race.Open(c, w.space, w.root(), 1)
 	} else {
+		ts, _ := w.space.Tables()
 		var ix *tree.Tree
-		ix, err = tree.New(w.space, w.geometry(), 1, w.root())
-		t.Index, t.Ordered = ix, ix
+		ix, err = tree.Open(w.space, &ts[0], tree.Options{MaxEntries: w.conf.entries, Leaves: 64})
+		t.Ordered, t.Hashed = ix, w.conf.hashed
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -269,7 +285,7 @@ func (w *world) table(c *rdma.Coro) *occ.Table {
 	return t
 }
 
-func (w *world) root() memory.Addr {
+func (w *world) root() layout.Addr {
 	ts, err := w.space.Tables()
 	if err != nil || len(ts) != 1 {
 		w.t.Fatal(err, ts)

@@ -13,8 +13,9 @@ import (
 	"txnode/occ/recovery"
 )
 
-// TestRejoinsAlone: a client dies in the middle of a split, and the only one there is beside it is broken since it cannot
-// move its records: nor can the recovery of its own coordinator, before the split is finished.
+// TestRejoinsAlone: a client dies in the middle of a split, and the only one there is beside it is
+// broken since it cannot move its records: nor can the recovery of its own coordinator, before the
+// split is finished.
 func TestRejoinsAlone(t *testing.T) {
 	fill := rejoinsAlone(t, -1, 1000)
 	broken, step := 0, byRun(37, 19, 57)
@@ -31,9 +32,9 @@ func TestRejoinsAlone(t *testing.T) {
 	}
 }
 
-// rejoinsAlone is TestRejoinsAlone of a client that dies after so many verbs of the insert that splits the sub-table: the
-// one with the number fill. stop negative: the number is returned; else 0: nobody has died, 1: he has, 2: and the
-// other one was broken.
+// rejoinsAlone is TestRejoinsAlone of a client that dies after so many verbs of the insert that
+// splits the sub-table: the one with the number fill. stop negative: the number is returned; else
+// 0: nobody has died, 1: he has, 2: and the other one was broken.
 func rejoinsAlone(t *testing.T, stop, fill int) int {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	ix := w.table.Index.(*race.Index)
@@ -63,11 +64,13 @@ func rejoinsAlone(t *testing.T, stop, fill int) int {
 	}
 	if ours.Broken() != nil { // while nobody may recover the other one, it does not keep its own from others
 		_, err := recovery.Recover(own.Coro(), ours.Recovery(), ours.Coordinator())
-		if now := ours.Thread().Now() + 1; errors.Is(err, index.ErrBusy) && !slices.Contains(w.space.Expired(now), ours.Coordinator()) {
-			t.Errorf("stop %d: the claim on coordinator %d, who waits for another's split, has not expired", stop, ours.Coordinator())
+		if now := ours.Thread().Now() + 1; errors.Is(err, index.ErrBusy) &&
+			!slices.Contains(w.space.Expired(now), ours.Coordinator()) {
+			t.Errorf("stop %d: the claim on coordinator %d, who waits for another's split, has not expired",
+				stop, ours.Coordinator())
 		}
 	}
-	w.space.Forsake(dead.Coordinator())
+	w.space.Abandon(dead.Coordinator())
 	result := 1
 	for n := 0; ours.Broken() != nil; n++ {
 		result = 2

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -16,7 +16,7 @@ import (
 // TestSweepBesideDamage: the index of a table is damaged. A sweep beside others frees what the
 // dead have left in the other tables, and what they had fetched; it leaves what is linked in the
 // damaged one, and gives nobody a free block to which a slot of it may lead since a blade was
-// lost. When the index is mended, the next sweep frees the rest.
+// lost. When the index is repaired, the next sweep frees the rest.
 func TestSweepBesideDamage(t *testing.T) {
 	for _, s := range settings(t) {
 		for _, lost := range []bool{false, true} {
@@ -49,8 +49,8 @@ func TestSweepBesideDamage(t *testing.T) {
 					// As if its placeholder had been on that blade, and its client had died since.
 					w.zero(w.ctl.Plain(), "hollow", 2)
 				}
-				var linked []memory.Addr
-				w.blocks(w.ctl.Plain(), func(a memory.Addr, _ record.Image) { linked = append(linked, a) })
+				var linked []layout.Addr
+				w.blocks(w.ctl.Plain(), func(a layout.Addr, _ record.Image) { linked = append(linked, a) })
 				w.table = sound
 				if !lost {
 					w.decideUntil(victim.Coordinator(), -1)
@@ -72,7 +72,7 @@ func TestSweepBesideDamage(t *testing.T) {
 					copy(p, "not the root of an index")
 				}
 				rep, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-				if !errors.Is(err, memory.ErrCorrupt) || rep.Damage == nil {
+				if !errors.Is(err, layout.ErrCorrupt) || rep.Damage == nil {
 					t.Errorf("the sweep does not say that an index is damaged: %v", err)
 				}
 				if rep.Freed == 0 || (rep.Strays > 0) == lost {
@@ -81,7 +81,7 @@ func TestSweepBesideDamage(t *testing.T) {
 				if _, due := w.space.Unswept(); !due {
 					t.Error("no other sweep is due")
 				}
-				w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 					if line.Meta().State() == record.Absent {
 						t.Errorf("block %v of a sound table is a deleted record still", a)
 					}
@@ -107,7 +107,7 @@ func TestSweepBesideDamage(t *testing.T) {
 				if got := w.values(ours, own, "value", "deleted"); got[0] != "1" || got[1] != "" {
 					t.Errorf("%q", got)
 				}
-				w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 					if line.Meta().State() != record.Live {
 						t.Errorf("mended: a slot leads to block %v, which is %v", a, line.Meta().State())
 					}

@@ -15,15 +15,17 @@ import (
 
 var breaks = flag.Int("breaks", 4, "how often TestQueuePairBreaks breaks a queue pair in each of its cases")
 
-// broken is what a queue pair breaks in, of a session that goes on: it is told what its transaction has come to.
+// broken is what a queue pair breaks in, of a session that goes on: it is told what its
+// transaction has come to.
 type broken struct {
 	name string
-	// run runs a transaction in the name of the victim, and what is done about it, and says what it was told.
+	// run runs a transaction in the name of the victim, and what is done about it, and
+	// says what it was told.
 	run func(g *glitch, ops []op) error
 }
 
-// glitch is a case of TestQueuePairBreaks: of the two sessions the victim runs the transaction, and somebody
-// else looks after it.
+// glitch is a case of TestQueuePairBreaks: of the two sessions the victim runs the transaction, and
+// somebody else looks after it.
 type glitch struct {
 	*world
 	r        *rand.Rand
@@ -57,7 +59,7 @@ func (g *glitch) breakIn(fn func() error) error {
 	return err
 }
 
-// mend has a session go on behind an error.
+// repair has a session go on behind an error.
 func (g *glitch) mend(s *occ.Session, err error) {
 	g.t.Helper()
 	if err != nil && !errors.Is(err, occ.ErrConflict) {
@@ -69,12 +71,13 @@ func (g *glitch) mend(s *occ.Session, err error) {
 }
 
 // growth has sub-tables split.
-var growth = canonical{name: "growth", before: func(p string) []op { return []op{put(p+"a", "1")} }, tx: func(p string) (ops []op) {
-	for i := range 80 {
-		ops = append(ops, put(fmt.Sprint(p, "-", i), "1"))
-	}
-	return ops
-}}
+var growth = canonical{name: "growth", before: func(p string) []op { return []op{put(p+"a", "1")} },
+	tx: func(p string) (ops []op) {
+		for i := range 80 {
+			ops = append(ops, put(fmt.Sprint(p, "-", i), "1"))
+		}
+		return ops
+	}}
 
 var brokenIn = []broken{
 	{"commit", func(g *glitch, ops []op) error {
@@ -111,8 +114,8 @@ var brokenIn = []broken{
 	}},
 }
 
-// lookAfter has the victim stop, as if its process were killed, and somebody recover it and sweep, whose queue pair
-// breaks a few times.
+// lookAfter has the victim stop, as if its process were killed, and somebody recover it and sweep,
+// whose queue pair breaks a few times.
 func (g *glitch) lookAfter(ops []op, by *occ.Session) error {
 	g.arm(g.r.IntN(30))
 	told := g.do(g.tx, ops...)
@@ -157,15 +160,16 @@ func (g *glitch) lookAfter(ops []op, by *occ.Session) error {
 	return told
 }
 
-// TestQueuePairBreaks: a queue pair to one blade breaks in the middle of a commit, of a rejoining, of a recovery, or of
-// the reclaiming of deleted records, once, or as often as it is connected again, while those to the others are sound.
-// The session goes on, and the others do, who know the blocks from before. The transaction has happened or not, as was
-// told; then every key can be written, and is found by everybody; nothing is lost.
+// TestQueuePairBreaks: a queue pair to one blade breaks in the middle of a commit, of a rejoining,
+// of a recovery, or of the reclaiming of deleted records, once, or as often as it is connected
+// again, while those to the others are sound. The session goes on, and the others do, who know the
+// blocks from before. The transaction has happened or not, as was told; then every key can be
+// written, and is found by everybody; nothing is lost.
 func TestQueuePairBreaks(t *testing.T) {
 	for _, s := range settings(t) {
 		for _, b := range brokenIn {
 			t.Run(fmt.Sprintf("%v/%s", s, b.name), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(uint64(s.backups), uint64(*breaks))) //nolint:gosec // small
+				r := rand.New(rand.NewPCG(uint64(s.backups), uint64(*breaks))) // small
 				happened := 0
 				all := append(slices.Clone(canonicals), growth)
 				for i := range all {

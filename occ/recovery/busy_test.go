@@ -6,7 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 )
@@ -14,27 +14,27 @@ import (
 // busyIndex is an index in which somebody's change is in the way of the next inserts, and
 // of what unlinks them again.
 type busyIndex struct {
-	index.Index
+	index.Slots
 	inserts, removes int
 	linked           bool // the slot is set when an insert gives up
 }
 
-func (x *busyIndex) Insert(c *rdma.Coro, q *index.Query, a memory.Addr, class memory.Class) error {
+func (x *busyIndex) Insert(c *rdma.Coro, q *index.Query, a layout.Addr, class layout.Class) error {
 	if x.inserts == 0 {
-		return x.Index.Insert(c, q, a, class)
+		return x.Slots.Insert(c, q, a, class)
 	}
 	x.inserts--
 	if x.linked {
-		if err := x.Index.Insert(c, q, a, class); err != nil {
+		if err := x.Slots.Insert(c, q, a, class); err != nil {
 			return err
 		}
 	}
 	return &race.BusyError{Table: 1, What: "a split"}
 }
 
-func (x *busyIndex) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
+func (x *busyIndex) Remove(c *rdma.Coro, q *index.Query, a layout.Addr) error {
 	if x.removes == 0 {
-		return x.Index.Remove(c, q, a)
+		return x.Slots.Remove(c, q, a)
 	}
 	x.removes--
 	return &race.BusyError{Table: 1, What: "a split"}
@@ -46,13 +46,15 @@ func (x *busyIndex) Remove(c *rdma.Coro, q *index.Query, a memory.Addr) error {
 // is broken, and sees to that when it rejoins.
 func TestBusyInsert(t *testing.T) {
 	for _, s := range settings(t) {
-		for _, x := range []busyIndex{{inserts: 1}, {inserts: 1, linked: true}, {inserts: 1, linked: true, removes: 1}} {
+		for _, x := range []busyIndex{
+			{inserts: 1}, {inserts: 1, linked: true}, {inserts: 1, linked: true, removes: 1},
+		} {
 			w := newWorld(t, s, occ.Options{})
 			se, tx := w.session()
 			w.sure(se, tx, put("a", "1"))
 			id, before := se.Coordinator(), tx.Aborts()[occ.AbortStale]
 			stuck := x.removes > 0
-			x.Index = w.table.Index
+			x.Slots = w.table.Index
 			plain := w.table
 			w.table = &occ.Table{ID: plain.ID, Name: plain.Name, Index: &x}
 			err := w.do(tx, put("a", "2"), put("b", "2"))

@@ -7,8 +7,8 @@ import (
 	"txnode/rdma/rdmatest"
 )
 
-// TestClosedTogether: two sessions are closed at about the same time, of which one has a lock on a record
-// that the other one has deleted, until it ends. No deleted record stays.
+// TestClosedTogether: two sessions are closed at about the same time, of which one has a lock on a
+// record that the other one has deleted, until it ends. No deleted record stays.
 func TestClosedTogether(t *testing.T) {
 	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
@@ -21,14 +21,17 @@ func TestClosedTogether(t *testing.T) {
 	}
 }
 
-// TestClosedBesideRelease: a session is closed while another one, whose closing has begun before, waits for the release of its lock
-// on a record that the first one has deleted. The one that is closed last inherits the record, and reclaims it.
+// TestClosedBesideRelease: a session is closed while another one, whose closing has begun before,
+// waits for the release of its lock on a record that the first one has deleted. The one that is
+// closed last inherits the record, and reclaims it.
 func TestClosedBesideRelease(t *testing.T) {
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		s := setting{p, 1, weak} // on a better fabric a Rollback returns when the locks are released
 		t.Run(s.String(), func(t *testing.T) {
 			service := int64(10)
-			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: 3 << 20, ServiceNs: func(int) int64 { return service }}, s, occ.Options{ReclaimAfter: 100}, 64<<10)
+			w := newWorldIn(t, rdmatest.Options{
+				Blades: 3, Size: 3 << 20, ServiceNs: func(int) int64 { return service },
+			}, s, occ.Options{ReclaimAfter: 100}, 64<<10)
 			ours, own := w.session()
 			busy, tx := w.session()
 			w.sure(ours, own, put("a", "1"))
@@ -57,8 +60,8 @@ func TestClosedBesideRelease(t *testing.T) {
 	}
 }
 
-// TestClosedTooEarly: a session that has taken deleted records of others upon itself cannot be closed, since a
-// transaction of it is open: somebody else has them from then on.
+// TestClosedTooEarly: a session that has taken deleted records of others upon itself cannot be
+// closed, since a transaction of it is open: somebody else has them from then on.
 func TestClosedTooEarly(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 100})
 	ours, own := w.session()

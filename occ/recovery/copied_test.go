@@ -9,14 +9,15 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
 
-// TestDamageIsNotCopied: a bit of an index is damaged on the primary, and then the database is swept,
-// as when a client has died. What can be repaired from the copy before, can be repaired after that.
+// TestDamageIsNotCopied: a bit of an index is damaged on the primary, and then the database
+// is swept, as when a client has died. What can be repaired from the copy before, can be
+// repaired after that.
 func TestDamageIsNotCopied(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	ours, own := w.session()
@@ -31,7 +32,7 @@ func TestDamageIsNotCopied(t *testing.T) {
 	w.sweep()
 	all, err := w.table.Index.(*race.Index).Extents(w.ctl.Plain())
 	must(t, err)
-	sizes := map[memory.Addr]uint32{}
+	sizes := map[layout.Addr]uint32{}
 	for _, x := range w.space.Extents() {
 		sizes[x.Addr] = x.Size
 	}
@@ -67,7 +68,9 @@ func TestDamageIsNotCopied(t *testing.T) {
 					mend()
 					damage()
 					for _, alone := range []bool{false, true} {
-						if _, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone}); err != nil && !errors.Is(err, memory.ErrCorrupt) {
+						if _, err := recovery.Sweep(w.ctl.Plain(),
+							recovery.Options{Space: w.space, Alone: alone}); err != nil &&
+							!errors.Is(err, layout.ErrCorrupt) {
 							t.Errorf("extent %v, word at %#x, bit %d: swept: %v", a, off, bit, err)
 						}
 					}
@@ -88,8 +91,9 @@ func TestDamageIsNotCopied(t *testing.T) {
 	}
 }
 
-// TestEmptiedSlotIsNotCopied: damage empties a slot on the primary, or its bucket, and then the database is swept,
-// as when a client has died. The copy, which has the slot, is left as it is, and the index repaired from it.
+// TestEmptiedSlotIsNotCopied: damage empties a slot on the primary, or its bucket, and then the
+// database is swept, as when a client has died. The copy, which has the slot, is left as it is, and
+// the index repaired from it.
 func TestEmptiedSlotIsNotCopied(t *testing.T) {
 	for _, backups := range []int{1, 2} {
 		w := newWorld(t, setting{occ.PolicyDefault, backups, strong}, occ.Options{})
@@ -101,8 +105,8 @@ func TestEmptiedSlotIsNotCopied(t *testing.T) {
 		must(t, ours.Close())
 		w.sweep()
 		w.spoilt = true
-		var slots []memory.Addr
-		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at memory.Addr, _ index.Candidate) error {
+		var slots []layout.Addr
+		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
 			slots = append(slots, at)
 			return nil
 		}))
@@ -116,7 +120,9 @@ func TestEmptiedSlotIsNotCopied(t *testing.T) {
 				damage(w.f.Memory(p.Blade)[p.Off:][:64], int(at&63))
 				q := w.space.View().At(at, 1)
 				copied := binary.LittleEndian.Uint64(w.f.Memory(q.Blade)[q.Off:])
-				if _, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: i%2 == 0}); err != nil && !errors.Is(err, memory.ErrCorrupt) {
+				if _, err := recovery.Sweep(w.ctl.Plain(),
+					recovery.Options{Space: w.space, Alone: i%2 == 0}); err != nil &&
+					!errors.Is(err, layout.ErrCorrupt) {
 					t.Errorf("%s at %v: swept: %v", name, at, err)
 				}
 				if binary.LittleEndian.Uint64(w.f.Memory(q.Blade)[q.Off:]) != copied {
@@ -132,15 +138,18 @@ func TestEmptiedSlotIsNotCopied(t *testing.T) {
 	}
 }
 
-// TestInsertOverEmptiedSlot: damage empties the slot of a record on the primary, and an insert takes its place there,
-// which cannot follow on the copy. Its client is told of the damage, the copy stays as it is, and the index is
-// repaired from it.
+// TestInsertOverEmptiedSlot: damage empties the slot of a record on the primary, and an insert
+// takes its place there, which cannot follow on the copy. Its client is told of the damage, the
+// copy stays as it is, and the index is repaired from it.
 func TestInsertOverEmptiedSlot(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	ours, own := w.loaded(put("key", "1"))
 	w.spoilt = true
-	at := memory.Addr(0)
-	must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(a memory.Addr, _ index.Candidate) error { at = a; return nil }))
+	at := layout.Addr(0)
+	must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(a layout.Addr, _ index.Candidate) error {
+		at = a
+		return nil
+	}))
 	p := w.space.View().At(at, 0)
 	clear(w.f.Memory(p.Blade)[p.Off:][:8])
 	failed := 0
@@ -149,7 +158,8 @@ func TestInsertOverEmptiedSlot(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		if failed++; !errors.Is(err, memory.ErrCorrupt) || errors.Is(err, occ.ErrConflict) || errors.Is(err, occ.ErrBroken) {
+		if failed++; !errors.Is(err, layout.ErrCorrupt) || errors.Is(err, occ.ErrConflict) ||
+			errors.Is(err, occ.ErrBroken) {
 			t.Fatalf("insert %d: %v", i, err)
 		}
 		if ours.Broken() != nil {
@@ -168,7 +178,7 @@ func TestInsertOverEmptiedSlot(t *testing.T) {
 	w.sweep()
 	w.check("repaired")
 	found := false
-	w.blocks(w.ctl.Plain(), func(_ memory.Addr, line record.Image) { found = found || string(line.Key()) == "key" })
+	w.blocks(w.ctl.Plain(), func(_ layout.Addr, line record.Image) { found = found || string(line.Key()) == "key" })
 	if !found {
 		t.Error("the record has no slot any more")
 	}

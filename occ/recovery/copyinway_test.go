@@ -5,15 +5,16 @@ import (
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
 
-// TestPlaceholderOnCopy: f = 2, the placeholder of a client who has died is on its primary alone, and has been copied with
-// its lock to a copy that is being built, when the blade of the primary is lost. The next one is free, and a
-// slot leads there. A sweep empties it and frees the copy, and a split that comes before it does not wait.
+// TestPlaceholderOnCopy: f = 2, the placeholder of a client who has died is on its primary alone,
+// and has been copied with its lock to a copy that is being built, when the blade of the primary is
+// lost. The next one is free, and a slot leads there. A sweep empties it and frees the copy, and a
+// split that comes before it does not wait.
 func TestPlaceholderOnCopy(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups != 2 {
@@ -33,13 +34,15 @@ func TestPlaceholderOnCopy(t *testing.T) {
 			must(t, dying.Insert(i, []byte("1")))
 			must(t, dying.Execute())
 			at := w.copiesOf("k")
-			line := func(k int) record.Image { return record.Image(w.f.Memory(at[k].Blade)[at[k].Off:][:record.LineSize]) }
+			line := func(k int) record.Image {
+				return record.Image(w.f.Memory(at[k].Blade)[at[k].Off:][:record.LineSize])
+			}
 			if line(0).Meta().State() != record.Absent || line(1).Meta().State() != record.Free {
 				t.Fatalf("%s: the placeholder is not on the primary alone", what)
 			}
 			copy(line(2), line(0))
-			var block memory.Addr
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			var block layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 				if string(line.Key()) == "k" {
 					block = a
 				}

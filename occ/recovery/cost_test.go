@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -35,7 +36,8 @@ func TestRoundTrips(t *testing.T) {
 		{"inserts", false, "2"},
 	} {
 		for _, s := range []setting{
-			{occ.PolicyDefault, 1, weak}, {occ.PolicyDefault, 2, weak}, {occ.PolicyFORD, 1, weak}, {occ.PolicyFORD, 2, weak},
+			{occ.PolicyDefault, 1, weak}, {occ.PolicyDefault, 2, weak}, {occ.PolicyFORD, 1, weak},
+			{occ.PolicyFORD, 2, weak},
 		} {
 			_, verbs := roundTrips(t, s, kind.before, kind.value, never)
 			most, trips := 0, uint64(0)
@@ -67,7 +69,8 @@ func roundTrips(t *testing.T, s setting, before bool, value string, stop int) (r
 }
 
 // recoveryOn is roundTrips on a thread.
-func recoveryOn(t *testing.T, s setting, before bool, value string, stop int, thread func(w *world) *rdma.Thread) (recovery.Report, int) {
+func recoveryOn(t *testing.T, s setting, before bool, value string, stop int,
+	thread func(w *world) *rdma.Thread) (recovery.Report, int) {
 	t.Helper()
 	w := newWorld(t, s, occ.Options{})
 	ours, own := w.session()
@@ -115,8 +118,8 @@ func recoveryOn(t *testing.T, s setting, before bool, value string, stop int, th
 	return rep, verbs
 }
 
-// TestFlushes: a disk is not told of each image that a recovery writes: the FLUSHes of one after the
-// loss of a blade are as many for hundreds of transactions as for a few.
+// TestFlushes: a disk is not told of each image that a recovery writes: the FLUSHes of one after
+// the loss of a blade are as many for hundreds of transactions as for a few.
 func TestFlushes(t *testing.T) {
 	flushes := func(n int) (uint64, int) {
 		w := newWorldOf(t, setting{occ.PolicyDefault, 2, strong}, occ.Options{}, 256<<10)
@@ -129,7 +132,7 @@ func TestFlushes(t *testing.T) {
 		var count rdma.Counters
 		c := w.newThread().Plain()
 		c.Count = &count
-		rep, err := recovery.FailOver(c, w.eng.Recovery(), w.space.Demise(w.copiesOf("0")[0].Blade))
+		rep, err := recovery.FailOver(c, w.eng.Recovery(), w.space.DeclareDead(w.copiesOf("0")[0].Blade))
 		must(t, err)
 		if w.space.Checkpoint() == 1 {
 			t.Error("no checkpoint has been made")
@@ -157,7 +160,8 @@ func TestClaims(t *testing.T) {
 	se, _ = w.session()
 	eight := se.Coordinator()
 	before := w.space.View().Epoch
-	if _, err := w.space.Claim(memory.ClaimOptions{By: 1 << 20, Now: 100, Until: 200}, id); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := w.space.Claim(memory.ClaimOptions{By: 1 << 20, Now: 100, Until: 200}, id); !errors.Is(err,
+		memory.ErrClaimed) {
 		t.Errorf("claimed by a coordinator that there is not: %v", err)
 	}
 	first, err := w.space.Claim(memory.ClaimOptions{By: seven, Now: 100, Until: 200}, id)
@@ -165,7 +169,8 @@ func TestClaims(t *testing.T) {
 	if e := w.space.View().Epoch; e != before+1 {
 		t.Errorf("epoch %d after %d", e, before)
 	}
-	if _, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: 200, Until: 300}, id); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: 200, Until: 300}, id); !errors.Is(err,
+		memory.ErrClaimed) {
 		t.Errorf("claimed twice: %v", err)
 	}
 	if st := w.space.Lease(id, 150); st != memory.LeaseClaimed {
@@ -176,7 +181,7 @@ func TestClaims(t *testing.T) {
 	if err := first.Forget(); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("the first one forgets what the second has claimed: %v", err)
 	}
-	if err := first.Decide([]memory.Verdict{{Coordinator: id}}); !errors.Is(err, memory.ErrClaimed) {
+	if err := first.Decide([]layout.Verdict{{Coordinator: id}}); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("the first one decides what the second has claimed: %v", err)
 	}
 	if first.View().Epoch == second.View().Epoch {
@@ -214,7 +219,8 @@ func TestClaimAfterSomebodyElse(t *testing.T) {
 	if e := w.space.View().Epoch; e != before+1 {
 		t.Errorf("epoch %d after %d: verbs of the first one can arrive still", e, before)
 	}
-	if _, err := w.space.Claim(memory.ClaimOptions{By: id, Now: 220, Until: 400, Stay: true, Again: own}, id); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := w.space.Claim(memory.ClaimOptions{By: id, Now: 220, Until: 400, Stay: true, Again: own},
+		id); !errors.Is(err, memory.ErrClaimed) {
 		t.Errorf("the first one takes back what the second has: %v", err)
 	}
 	// One more of the second's session: without the claim, it is somebody else.
@@ -247,7 +253,8 @@ func TestClaimIsRenewed(t *testing.T) {
 			return
 		}
 		longest = now - begun
-		if _, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: now, Until: now + term}, se.Coordinator()); !errors.Is(err, memory.ErrClaimed) {
+		if _, err := w.space.Claim(memory.ClaimOptions{By: eight, Now: now, Until: now + term},
+			se.Coordinator()); !errors.Is(err, memory.ErrClaimed) {
 			t.Fatalf("%d ns after the first verb: claimed by somebody else: %v", now-begun, err)
 		}
 	}
@@ -262,7 +269,8 @@ func TestClaimIsRenewed(t *testing.T) {
 	first, err := w.space.Claim(memory.ClaimOptions{Now: now, Until: now + term}, id)
 	must(t, err)
 	must(t, first.Renew(now+2*term))
-	if _, err := w.space.Claim(memory.ClaimOptions{Now: now + term + 1, Until: now + 3*term}, id); !errors.Is(err, memory.ErrClaimed) {
+	if _, err := w.space.Claim(memory.ClaimOptions{Now: now + term + 1, Until: now + 3*term}, id); !errors.Is(err,
+		memory.ErrClaimed) {
 		t.Errorf("claimed twice: %v", err)
 	}
 	second, err := w.space.Claim(memory.ClaimOptions{Now: now + 2*term + 1, Until: now + 3*term}, id)

@@ -8,6 +8,7 @@ import (
 
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -33,7 +34,7 @@ func (w *world) spoil(t *occ.Table) (mended func()) {
 	all, err := t.Index.(*race.Index).Extents(w.ctl.Plain())
 	must(w.t, err)
 	was := make([]map[rdma.BladeID][]byte, len(all))
-	at := func(v *memory.View, i, k int) []byte {
+	at := func(v *layout.View, i, k int) []byte {
 		n := w.space.Extents()
 		for _, x := range n {
 			if x.Addr == all[i] {
@@ -169,8 +170,9 @@ func closedTogether(t *testing.T, s setting, first int, delay int64) {
 	w.check("closed")
 }
 
-// TestReclaimUnwound: a session that has taken the deleted records of another one upon itself is unwound in the
-// middle of reclaiming them, and closed: somebody else reclaims them, although the session whose they are lives on.
+// TestReclaimUnwound: a session that has taken the deleted records of another one upon itself is
+// unwound in the middle of reclaiming them, and closed: somebody else reclaims them, although the
+// session whose they are lives on.
 func TestReclaimUnwound(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.caps.Synchronous {
@@ -186,7 +188,8 @@ func TestReclaimUnwound(t *testing.T) {
 	}
 }
 
-// reclaimUnwound is TestReclaimUnwound, so much later, in nanoseconds; true: nothing was left to be reclaimed.
+// reclaimUnwound is TestReclaimUnwound, so much later, in nanoseconds; true: nothing was
+// left to be reclaimed.
 func reclaimUnwound(t *testing.T, s setting, delay int64) (over bool) {
 	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
 	ours, own := w.session()
@@ -228,7 +231,7 @@ func (w *world) deleted(t *occ.Table) (n int) {
 	was := w.table
 	w.table = t
 	defer func() { w.table = was }()
-	w.blocks(w.ctl.Plain(), func(_ memory.Addr, line record.Image) {
+	w.blocks(w.ctl.Plain(), func(_ layout.Addr, line record.Image) {
 		if line.Meta().State() == record.Absent {
 			n++
 		}
@@ -238,7 +241,7 @@ func (w *world) deleted(t *occ.Table) (n int) {
 
 // TestRecoverBesideDamage: a client has died in a transaction that changes a sound table and one
 // whose index is damaged since. It is recovered, and what it has begun in the damaged table is
-// finished by who opens the database when the index is mended; until then nobody sees half of it.
+// finished by who opens the database when the index is repaired; until then nobody sees half of it.
 func TestRecoverBesideDamage(t *testing.T) {
 	for _, s := range settings(t) {
 		for _, how := range []string{"recovered", "again", "rejoins", "lost", "back", "power"} {
@@ -264,7 +267,7 @@ func TestRecoverBesideDamage(t *testing.T) {
 // it has come to its end before. how: it is recovered by somebody, or by two, of whom the first
 // one dies, too; it rejoins; it is declared dead with a blade, which may come back, so that
 // copies are built; or the power goes
-// before the index is mended, so that the indexes are built anew.
+// before the index is repaired, so that the indexes are built anew.
 func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	d := dieBesides(t, s, stop)
 	if d == nil {
@@ -287,7 +290,7 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 		must(t, victim.Rejoin(tx.Coro()))
 	}
 	w.table = sound
-	if _, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery()); err != nil && !errors.Is(err, memory.ErrCorrupt) {
+	if _, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery()); err != nil && !errors.Is(err, layout.ErrCorrupt) {
 		t.Errorf("%s: swept: %v", what, err)
 	}
 	if how == "back" {
@@ -313,10 +316,10 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 			if err == nil && got != want[i] {
 				t.Errorf("%s: half of a transaction: %s is %.4q", what, key, got)
 			}
-			if err == nil || errors.Is(err, memory.ErrCorrupt) {
+			if err == nil || errors.Is(err, layout.ErrCorrupt) {
 				break
 			}
-			if _, err := own.Unblock(); errors.Is(err, memory.ErrCorrupt) {
+			if _, err := own.Unblock(); errors.Is(err, layout.ErrCorrupt) {
 				break
 			}
 			own.Coro().Sleep(3000)
@@ -351,8 +354,9 @@ func recoverBesideDamage(t *testing.T, s setting, how string, stop int) bool {
 	return true
 }
 
-// besides is a world with a client that has died in a transaction which changes its table, and another
-// one: there it updates a record in place, and one that moves, and inserts two, one of them over a deleted one.
+// besides is a world with a client that has died in a transaction which changes its table, and
+// another one: there it updates a record in place, and one that moves, and inserts two, one of them
+// over a deleted one.
 type besides struct {
 	*world
 	second      *occ.Table
@@ -498,14 +502,17 @@ func TestRecoverBesideLost(t *testing.T) {
 	}
 }
 
-// reopen opens the database anew, and has it recovered, as package txn does. Its sessions are closed.
+// reopen opens the database anew, and has it recovered, as package txn does. Its
+// sessions are closed.
 func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 	w.t.Helper()
 	c := w.ctl.Plain()
 	l := w.space.Layout()
 	must(w.t, w.space.Close(c))
 	var err error
-	w.space, err = memory.Open(c, w.f, w.cat, memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea})
+	w.space, err = memory.Open(c, w.f, w.cat, memory.Options{
+		Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea,
+	})
 	must(w.t, err)
 	w.eng = occ.NewEngine(w.space, o)
 	if _, due := w.space.Unswept(); due {
@@ -518,15 +525,15 @@ func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 	all, err := w.space.Tables()
 	must(w.t, err)
 	for _, t := range tables {
-		if t.Index, err = race.Open(c, w.space, all[t.ID-1].Root, t.ID); !errors.Is(err, memory.ErrCorrupt) {
+		if t.Index, err = race.Open(c, w.space, all[t.ID-1].Root, t.ID); !errors.Is(err, layout.ErrCorrupt) {
 			must(w.t, err)
 		}
 	}
 }
 
-// TestHollowReopened: a blade was lost with a placeholder, whose slot is in an index that is damaged
-// since. Its block is not given away when the database has been closed and opened again, as long as
-// the slot may lead there.
+// TestHollowReopened: a blade was lost with a placeholder, whose slot is in an index that is
+// damaged since. Its block is not given away when the database has been closed and opened again, as
+// long as the slot may lead there.
 func TestHollowReopened(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 {
@@ -544,8 +551,8 @@ func TestHollowReopened(t *testing.T) {
 			w.loseBlade(2)
 			w.sweep()
 			// As if its placeholder had been on that blade, and its client had died since.
-			var hollow memory.Addr
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			var hollow layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 				if string(line.Key()) == "hollow" {
 					hollow = a
 				}
@@ -564,7 +571,7 @@ func TestHollowReopened(t *testing.T) {
 				for i := range 40 {
 					w.sure(ours, own, put(fmt.Sprint(what, i), long))
 				}
-				w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+				w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 					if a == hollow {
 						t.Errorf("%s: block %v has key %q", what, a, line.Key())
 					}

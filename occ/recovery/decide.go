@@ -8,7 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
@@ -18,7 +18,7 @@ import (
 func (r *run) inspect() error {
 	var list []*fetch
 	var to []*[]byte
-	want := func(dst *[]byte, a memory.Addr, k int, n uint32) {
+	want := func(dst *[]byte, a layout.Addr, k int, n uint32) {
 		at := r.v.At(a, k)
 		f := &fetch{at: at, n: n, out: make([]byte, n)}
 		*dst = f.out
@@ -33,8 +33,9 @@ func (r *run) inspect() error {
 		for _, e := range x.Record.Entries {
 			m := e.Image.Meta()
 			n := entry{Entry: e, class: m.Class(), table: m.Table()}
-			// No transaction that has written to a table is under way when nothing is left of the table.
-			n.lost = n.table > 0 && int(n.table) <= len(tables) && tables[n.table-1].State == memory.TableDropped
+			// No transaction that has written to a table is under way when nothing is
+			// left of the table.
+			n.lost = n.table > 0 && int(n.table) <= len(tables) && tables[n.table-1].State == layout.TableDropped
 			if !r.sound(e.Addr, n.class) || e.Kind == log.Move && !r.sound(e.From, 0) {
 				n.lost = true
 			}
@@ -67,13 +68,14 @@ func (r *run) inspect() error {
 	return r.settle(list)
 }
 
-// settle reads lines again whose guard is not of the version in front of it, until they stay the same. The dead leave such
-// lines, and so does a READ beside a WRITE of the living.
+// settle reads lines again whose guard is not of the version in front of it, until they stay the
+// same. The dead leave such lines, and so does a READ beside a WRITE of the living.
 func (r *run) settle(lines []*fetch) error {
 	for range maxSettles {
 		var list []*fetch
 		for _, f := range lines {
-			if img := record.Image(f.out); f.n == record.LineSize && !img.Guard().Held() && img.Guard().Version() != img.Version() {
+			if img := record.Image(f.out); f.n == record.LineSize && !img.Guard().Held() &&
+				img.Guard().Version() != img.Version() {
 				list = append(list, &fetch{at: f.at, n: f.n, into: f})
 			}
 		}
@@ -94,13 +96,14 @@ func (r *run) settle(lines []*fetch) error {
 	return nil
 }
 
-// maxSettles bounds how often lines are read again: one that goes on to change is written by a live client.
+// maxSettles bounds how often lines are read again: one that goes on to change is
+// written by a live client.
 const maxSettles = 16
 
 // sound reports whether an address of a log can be that of a block. Segments whose
 // last copy is gone are lost, and what was in them.
-func (r *run) sound(a memory.Addr, class memory.Class) bool {
-	return a%memory.BlockAlign == 0 && class < memory.NumClasses && r.v.Contains(a, class.Size())
+func (r *run) sound(a layout.Addr, class layout.Class) bool {
+	return a%layout.BlockAlign == 0 && class < layout.NumClasses && r.v.Contains(a, class.Size())
 }
 
 // guardOf is the guard in a line, or in a guard that was read alone.
@@ -213,11 +216,13 @@ func (x *tx) undo() state {
 // freed some copies or none, and died, and the blade that had the lock was lost. Where none
 // was, the primary is damaged.
 func (r *run) remnant(x *tx, e *entry) bool {
-	if !r.claim.Promoted || x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost || e.Image.Meta().State() != record.Absent {
+	if !r.claim.Promoted || x.Kind != log.Undo || e.Kind != log.Update || e.held || e.lost ||
+		e.Image.Meta().State() != record.Absent {
 		return false
 	}
 	return soundFree(e.lines[0], e.Addr) && slices.ContainsFunc(e.lines[1:], func(p []byte) bool {
-		return p != nil && (record.Image(p).Version() == x.Tx && record.Image(p).Meta().State() != record.Free || guardOf(p) == record.HeldBy(x.Tx))
+		return p != nil && (record.Image(p).Version() == x.Tx && record.Image(p).Meta().State() != record.Free ||
+			guardOf(p) == record.HeldBy(x.Tx))
 	})
 }
 
@@ -265,36 +270,39 @@ func (r *run) locate() error {
 			e.held = e.held || e.behindOnCopy || r.unreleased(x, e, old)
 		}
 	}
-	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held }, func(r *run, x *tx, e *entry) error {
-		switch {
-		case e.stranded: // nobody can look
-			e.held = true
+	return r.each(func(_ *tx, e *entry) bool { return e.asks || e.Kind == log.Move && e.held },
+		func(r *run, x *tx, e *entry) error {
+			switch {
+			case e.stranded: // nobody can look
+				e.held = true
+				return nil
+			case !e.held:
+				linked, err := r.linked(e, e.Addr)
+				e.held = linked
+				return err
+			}
+			q, err := r.lookup(e.table, e.Image)
+			if err != nil {
+				return err
+			}
+			there, here := leadsTo(q, x.goes(e)), leadsTo(q, x.leaves(e))
+			switch {
+			case x.Kind == log.Redo: // if it leads nowhere, the index is damaged: see replace
+				e.switched = there && !here
+			default:
+				// With an undo log the transaction may have given up, and another one have switched
+				// the slot since, even to the block that the first had been about to use.
+				e.switched = there && !slices.ContainsFunc(e.old[:r.v.Copies(e.From)], func(p []byte) bool {
+					return record.Image(p).Version() != x.Tx
+				})
+			}
 			return nil
-		case !e.held:
-			linked, err := r.linked(e, e.Addr)
-			e.held = linked
-			return err
-		}
-		q, err := r.lookup(e.table, e.Image)
-		if err != nil {
-			return err
-		}
-		there, here := leadsTo(q, x.goes(e)), leadsTo(q, x.leaves(e))
-		switch {
-		case x.Kind == log.Redo: // if it leads nowhere, the index is damaged: see replace
-			e.switched = there && !here
-		default:
-			// With an undo log the transaction may have given up, and another one have switched
-			// the slot since, even to the block that the first had been about to use.
-			e.switched = there && !slices.ContainsFunc(e.old[:r.v.Copies(e.From)], func(p []byte) bool { return record.Image(p).Version() != x.Tx })
-		}
-		return nil
-	})
+		})
 }
 
 // image is a version of a block.
 type image struct {
-	addr    memory.Addr
+	addr    layout.Addr
 	version record.TxID
 }
 
@@ -339,7 +347,8 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 		return true, false
 	case e.frees() && len(line) == record.LineSize:
 		return x.unfreed(e), false
-	case e.Kind == log.Update && g == record.FreeAt(x.Tx) && len(line) == record.LineSize && record.Image(line).Meta().State() == record.Free:
+	case e.Kind == log.Update && g == record.FreeAt(x.Tx) && len(line) == record.LineSize &&
+		record.Image(line).Meta().State() == record.Free:
 		return false, false // it has taken back its insert, and freed the block
 	case e.Kind == log.Update && g == record.FreeAt(x.Tx):
 		return x.Kind == log.Undo || len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1, false
@@ -354,16 +363,16 @@ func (r *run) holds(x *tx, e *entry, line []byte) (held, asks bool) {
 	return false, false
 }
 
-// unreleased reports whether a record is still what a transaction was to replace, whose guard says that it
-// is at rest: then the guard is damaged. No version comes back.
+// unreleased reports whether a record is still what a transaction was to replace, whose guard says
+// that it is at rest: then the guard is damaged. No version comes back.
 func (r *run) unreleased(x *tx, e *entry, line []byte) bool {
 	img := record.Image(line)
 	return x.Kind == log.Redo && !r.claim.Promoted && e.Prev != 0 && img.Version() == e.Prev
 }
 
-// askCopies finds out which records are still what a transaction was to replace on a copy, though what the primary
-// has can be no record: it is damaged. All copies come before the primary, and no version comes back, so that the
-// transaction has its lock still.
+// askCopies finds out which records are still what a transaction was to replace on a copy, though
+// what the primary has can be no record: it is damaged. All copies come before the primary, and no
+// version comes back, so that the transaction has its lock still.
 func (r *run) askCopies() error {
 	if r.claim.Promoted {
 		return nil
@@ -404,9 +413,10 @@ func (r *run) askCopies() error {
 	return nil
 }
 
-// senseless reports whether a line of a primary that has had a record is damaged, as far as it tells by itself: it was
-// never used, which somebody may have locked since, its guard is nobody's, and not of its version, or it is no record's.
-func (r *run) senseless(a memory.Addr, line record.Image) bool {
+// senseless reports whether a line of a primary that has had a record is damaged, as far as it
+// tells by itself: it was never used, which somebody may have locked since, its guard is nobody's,
+// and not of its version, or it is no record's.
+func (r *run) senseless(a layout.Addr, line record.Image) bool {
 	g := line.Guard()
 	need, damage := line.Check(a)
 	return line.Version() == 0 || damage != nil && need <= record.LineSize ||
@@ -414,7 +424,7 @@ func (r *run) senseless(a memory.Addr, line record.Image) bool {
 }
 
 // leaves is the block that a record was in, and that a move leaves.
-func (x *tx) leaves(e *entry) memory.Addr {
+func (x *tx) leaves(e *entry) layout.Addr {
 	if e.Kind == log.Move && x.Kind == log.Redo {
 		return e.From
 	}
@@ -422,7 +432,7 @@ func (x *tx) leaves(e *entry) memory.Addr {
 }
 
 // goes is the block that a record will be in, to which it moves if it does.
-func (x *tx) goes(e *entry) memory.Addr {
+func (x *tx) goes(e *entry) layout.Addr {
 	if e.Kind == log.Move && x.Kind == log.Undo {
 		return e.From
 	}
@@ -430,7 +440,7 @@ func (x *tx) goes(e *entry) memory.Addr {
 }
 
 // linked reports whether a slot of the entry's key points to a block.
-func (r *run) linked(e *entry, a memory.Addr) (bool, error) {
+func (r *run) linked(e *entry, a layout.Addr) (bool, error) {
 	q, err := r.lookup(e.table, e.Image)
 	if err != nil {
 		return false, err
@@ -439,7 +449,7 @@ func (r *run) linked(e *entry, a memory.Addr) (bool, error) {
 }
 
 // leadsTo reports whether a slot of a resolved query points to a block.
-func leadsTo(q *index.Query, a memory.Addr) bool {
+func leadsTo(q *index.Query, a layout.Addr) bool {
 	return slices.ContainsFunc(q.Candidates, func(x index.Candidate) bool { return x.Addr == a })
 }
 
@@ -463,7 +473,10 @@ func (r *run) lookup(table uint16, img record.Image) (*index.Query, error) {
 		r.qsize = need
 	}
 	key := img.Key()
-	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (r.query + record.LineSize - 1) &^ (record.LineSize - 1), View: r.v}
+	q := &index.Query{
+		Key: key, Hash: record.Hash(table, key),
+		Local: (r.query + record.LineSize - 1) &^ (record.LineSize - 1), View: r.v,
+	}
 	for range maxLookups {
 		r.batch.Reset()
 		ix.Search(&r.batch, q)
@@ -486,7 +499,7 @@ func (r *run) lookup(table uint16, img record.Image) (*index.Query, error) {
 func (r *run) compare() error {
 	type candidate struct {
 		e    *entry
-		addr memory.Addr
+		addr layout.Addr
 		f    *fetch
 	}
 	var images []candidate
@@ -516,7 +529,8 @@ func (r *run) compare() error {
 				}
 				img := record.Image(lines[k])
 				m := img.Meta()
-				if img.Version() != x.Tx || m.Class() >= memory.NumClasses || m.KeyLen() > record.MaxKey || m.ValueLen() > record.MaxValue {
+				if img.Version() != x.Tx || m.Class() >= layout.NumClasses || m.KeyLen() > record.MaxKey ||
+					m.ValueLen() > record.MaxValue {
 					e.whole = false
 					break
 				}
@@ -545,7 +559,7 @@ func (r *run) compare() error {
 // has deleted, was being reclaimed, and nil if not. Nobody reclaims the deleted record of a
 // transaction that is not committed, and backups come first: so a copy that has something
 // else since says that all had the image.
-func (r *run) reclaimed(x *tx, e *entry, a memory.Addr, copies [][]byte) record.Image {
+func (r *run) reclaimed(x *tx, e *entry, a layout.Addr, copies [][]byte) record.Image {
 	deleted := slices.IndexFunc(copies, func(p []byte) bool {
 		img := record.Image(p)
 		return img.Version() == x.Tx && img.Meta().State() == record.Absent
@@ -571,27 +585,34 @@ func (r *run) since(x *tx, e *entry, p []byte) bool {
 	return img.Meta().State() != record.Free || r.freedSince(x, e, img)
 }
 
-// freedSince reports whether a block that is free was freed since the log was written. What replaced a version was in use then.
-// With several processes its number is of another one's count, perhaps, than what the log says; but not if the
-// version is that of a placeholder, which may have been on a lost primary alone.
+// freedSince reports whether a block that is free was freed since the log was written. What
+// replaced a version was in use then. With several processes its number is of another one's count,
+// perhaps, than what the log says; but not if the version is that of a placeholder, which may have
+// been on a lost primary alone.
 func (r *run) freedSince(x *tx, e *entry, free record.Image) bool {
-	return free.Freed() > e.Freed || e.Prev != 0 && r.o.Space.Shared() && !x.planted(e)
+	return r.freed(e, free) > e.Freed || e.Prev != 0 && r.o.Space.Shared() && !x.planted(e)
 }
 
-// planted reports whether an entry is of an insert, and what it has replaced the placeholder: then its process owned the block. Of an
-// undo log the placeholder has a version, which the session has drawn in the middle of the transaction.
+// freed is the number of the last freeing of the block of an entry, of which a copy is free: that
+// of a block of before, if the number of its segment was used again.
+func (r *run) freed(e *entry, free record.Image) uint64 { return max(free.Freed(), r.v.Freed(e.Addr)) }
+
+// planted reports whether an entry is of an insert, and what it has replaced the placeholder: then
+// its process owned the block. Of an undo log the placeholder has a version, which the session has
+// drawn in the middle of the transaction.
 func (x *tx) planted(e *entry) bool {
-	return x.Kind == log.Undo && e.Image.Meta().State() == record.Absent && e.Prev.Coordinator() == x.Tx.Coordinator() && e.Prev.Seq() > x.Tx.Seq()
+	return x.Kind == log.Undo && e.Image.Meta().State() == record.Absent &&
+		e.Prev.Coordinator() == x.Tx.Coordinator() && e.Prev.Seq() > x.Tx.Seq()
 }
 
 // persist makes the verdicts durable, before anything is done about them.
 func (r *run) persist() error {
-	byID := map[uint32]*memory.Verdict{}
+	byID := map[uint32]*layout.Verdict{}
 	var ids []uint32
 	for _, co := range r.claim.Coordinators {
-		byID[co.ID] = &memory.Verdict{Coordinator: co.ID, Last: r.marks[co.ID]}
+		byID[co.ID] = &layout.Verdict{Coordinator: co.ID, Last: r.marks[co.ID]}
 		// Its clients have their answers; or what its logs do not list may have had one.
-		if co.Closing || co.Thin && r.claim.Promoted {
+		if co.Closing || co.FewLogs && r.claim.Promoted {
 			byID[co.ID].Last = record.MaxSequence
 		}
 		ids = append(ids, co.ID)
@@ -615,7 +636,7 @@ func (r *run) persist() error {
 			r.aborted = append(r.aborted, t)
 		}
 	}
-	var all []memory.Verdict
+	var all []layout.Verdict
 	for _, id := range ids {
 		slices.Sort(byID[id].Aborted)
 		all = append(all, *byID[id])

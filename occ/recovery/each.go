@@ -94,7 +94,8 @@ func (r *run) lanes(n int) []run {
 	for i := range lanes {
 		size := r.size / uint32(len(lanes)) &^ (record.LineSize - 1)
 		lanes[i] = run{
-			t: r.t, o: r.o, claim: r.claim, v: r.v, rep: r.rep, tables: r.tables, successors: r.successors, renewAt: r.renewAt,
+			t: r.t, o: r.o, claim: r.claim, v: r.v, rep: r.rep, tables: r.tables,
+			successors: r.successors, renewAt: r.renewAt,
 			buf: r.buf + uint32(i)*size, size: size,
 		}
 	}

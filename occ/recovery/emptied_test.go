@@ -9,15 +9,16 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
 
-// TestSplitOverEmptiedSlots: damage empties slots on the primary, and then their sub-table is split, which
-// moves what the primary has. The records are found when the index is repaired, and what is deleted meanwhile is not.
-// While somebody has not closed what a repair can not tell from that stays as it is.
+// TestSplitOverEmptiedSlots: damage empties slots on the primary, and then their sub-table is
+// split, which moves what the primary has. The records are found when the index is repaired, and
+// what is deleted meanwhile is not. While somebody has not closed what a repair can not tell from
+// that stays as it is.
 func TestSplitOverEmptiedSlots(t *testing.T) {
 	for f := range 3 {
 		w := newWorld(t, setting{occ.PolicyDefault, f, strong}, occ.Options{})
@@ -31,7 +32,7 @@ func TestSplitOverEmptiedSlots(t *testing.T) {
 		}
 		w.spoilt = true
 		n := 0
-		must(t, ix.Walk(w.ctl.Plain(), func(at memory.Addr, _ index.Candidate) error {
+		must(t, ix.Walk(w.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
 			if n++; n%2 == 0 {
 				p := w.space.View().At(at, 0)
 				clear(w.f.Memory(p.Blade)[p.Off:][:8])
@@ -74,8 +75,9 @@ func TestSplitOverEmptiedSlots(t *testing.T) {
 	}
 }
 
-// TestReclaimWithoutSlot: damage empties the slot of a deleted record, on the primary or everywhere. The session that is
-// to reclaim it goes on, and can be closed; a repair, and a sweep, leave nothing behind.
+// TestReclaimWithoutSlot: damage empties the slot of a deleted record, on the primary or
+// everywhere. The session that is to reclaim it goes on, and can be closed; a repair, and a sweep,
+// leave nothing behind.
 func TestReclaimWithoutSlot(t *testing.T) {
 	for copies := 1; copies <= 2; copies++ {
 		w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
@@ -86,12 +88,12 @@ func TestReclaimWithoutSlot(t *testing.T) {
 		w.sure(ours, own, del("key 1"), del("key 2"))
 		own.Coro().Sleep(10_000) // until its locks are released
 		w.spoilt = true
-		slots := map[memory.Addr]memory.Addr{}
-		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at memory.Addr, b index.Candidate) error {
+		slots := map[layout.Addr]layout.Addr{}
+		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at layout.Addr, b index.Candidate) error {
 			slots[b.Addr] = at
 			return nil
 		}))
-		w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+		w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 			for k := range copies {
 				if p := w.space.View().At(slots[a], k); string(line.Key()) == "key 1" {
 					clear(w.f.Memory(p.Blade)[p.Off:][:8])
@@ -108,11 +110,13 @@ func TestReclaimWithoutSlot(t *testing.T) {
 	}
 }
 
-// TestDeadBesideEmptiedSlot: damage empties the slot of a record on the primary, and a client dies that moves the
-// record, whose place it remembers, or that inserts another one in the place of the slot. When the database
-// has been repaired, and opened, the record is there.
+// TestDeadBesideEmptiedSlot: damage empties the slot of a record on the primary, and a client dies
+// that moves the record, whose place it remembers, or that inserts another one in the place of the
+// slot. When the database has been repaired, and opened, the record is there.
 func TestDeadBesideEmptiedSlot(t *testing.T) {
-	for _, s := range []setting{{occ.PolicyDefault, 0, strong}, {occ.PolicyDefault, 1, strong}, {occ.PolicyFORD, 1, strong}} {
+	for _, s := range []setting{
+		{occ.PolicyDefault, 0, strong}, {occ.PolicyDefault, 1, strong}, {occ.PolicyFORD, 1, strong},
+	} {
 		t.Run(s.String()+" moves", func(t *testing.T) {
 			for stop := 0; deadBesideEmptiedSlot(t, s, stop); stop++ {
 			}
@@ -123,14 +127,15 @@ func TestDeadBesideEmptiedSlot(t *testing.T) {
 	}
 }
 
-// deadBesideEmptiedSlot is TestDeadBesideEmptiedSlot of who moves the record, and dies after so many verbs, or inserts
-// another one, negative, and dies when it has the place. It reports whether it has.
+// deadBesideEmptiedSlot is TestDeadBesideEmptiedSlot of who moves the record, and dies after
+// so many verbs, or inserts another one, negative, and dies when it has the place. It
+// reports whether it has.
 func deadBesideEmptiedSlot(t *testing.T, s setting, stop int) bool {
 	w := newWorld(t, s, occ.Options{})
 	victim, dying := w.loaded(put("key", "1"), put("other", "1"))
-	at := memory.Addr(0)
-	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
-		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(slot memory.Addr, b index.Candidate) error {
+	at := layout.Addr(0)
+	w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
+		must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(slot layout.Addr, b index.Candidate) error {
 			if b.Addr == a && string(line.Key()) == "key" {
 				at = slot
 			}
@@ -160,7 +165,7 @@ func deadBesideEmptiedSlot(t *testing.T, s setting, stop int) bool {
 	for range 4 {
 		for _, alone := range []bool{false, true} {
 			_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
-			if err != nil && !errors.Is(err, memory.ErrCorrupt) {
+			if err != nil && !errors.Is(err, layout.ErrCorrupt) {
 				t.Fatalf("stop %d: swept: %v", stop, err)
 			}
 		}

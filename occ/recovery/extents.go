@@ -6,6 +6,7 @@ import (
 
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -24,21 +25,22 @@ func FreeExtents(c *rdma.Coro, o Options) (int, error) {
 	return freeExtents(c, o, o.Space.Extents(), used, generation)
 }
 
-// FreeDeadExtents is FreeExtents beside transactions, in segments of this process: of what coordinators have
-// allocated that have died since the database was opened, and of what was in a segment when it was adopted. No session links that any
-// more, once everything is swept; until then it does nothing. An extent of a live
-// coordinator is left alone, reached or not. Several may do it at the same time.
+// FreeDeadExtents is FreeExtents beside transactions, in segments of this process: of what
+// coordinators have allocated that have died since the database was opened, and of what was in a
+// segment when it was adopted. No session links that any more, once everything is swept; until
+// then it does nothing. An extent of a live coordinator is left alone, reached or not. Several may
+// do it at the same time.
 func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 	o.Space.Begin(c.Thread())
 	generation, unswept := o.Space.Unswept()
-	if unswept || !o.Space.Loose() {
+	if unswept || !o.Space.Leaked() {
 		if o.Space.ExtentsDue(c.Thread().Now()) {
 			return 0, o.Space.SettleExtents(c)
 		}
 		return 0, nil
 	}
 	dead := o.Space.DeadExtents()
-	used := map[memory.Addr]bool{}
+	used := map[layout.Addr]bool{}
 	if len(dead) > 0 {
 		var err error
 		if used, err = reached(c, o); err != nil || used == nil {
@@ -51,23 +53,24 @@ func FreeDeadExtents(c *rdma.Coro, o Options) (int, error) {
 	return freeExtents(c, o, dead, used, generation)
 }
 
-// reached returns the extents that the indexes consist of, and those that are reserved; nil: there is one which does
-// not tell, because it is of another kind, or has lost every copy of a part of it.
-func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
+// reached returns the extents that the indexes consist of, and those that are reserved;
+// nil: there is one which does not tell, because it is of another kind, has lost every copy of a
+// part of it, or was dropped meanwhile.
+func reached(c *rdma.Coro, o Options) (map[layout.Addr]bool, error) {
 	tables, err := o.Space.Tables()
 	if err != nil {
 		return nil, err
 	}
-	used := map[memory.Addr]bool{}
+	used := map[layout.Addr]bool{}
 	for _, r := range o.Space.Layout().Reserved {
 		used[r.Addr] = true
 	}
 	for _, t := range tables {
-		if t.Root == 0 || t.Ordered() { // whose nodes are blocks
+		if t.Root == 0 || t.InBlocks() { // whose nodes are blocks
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)
-		if errors.Is(err, memory.ErrLost) {
+		if errors.Is(err, layout.ErrLost) || errors.Is(err, memory.ErrNoTable) { // another process has dropped it
 			return nil, nil
 		}
 		if err != nil {
@@ -78,7 +81,7 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 			return nil, nil
 		}
 		all, err := r.Extents(c)
-		if errors.Is(err, memory.ErrLost) {
+		if errors.Is(err, layout.ErrLost) {
 			return nil, nil
 		}
 		if err != nil {
@@ -92,7 +95,8 @@ func reached(c *rdma.Coro, o Options) (map[memory.Addr]bool, error) {
 }
 
 // freeExtents frees those of a list that are not used.
-func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.Addr]bool, generation uint64) (int, error) {
+func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[layout.Addr]bool,
+	generation uint64) (int, error) {
 	n := 0
 	for _, x := range list {
 		if used[x.Addr] {
@@ -108,5 +112,5 @@ func freeExtents(c *rdma.Coro, o Options, list []memory.Extent, used map[memory.
 	if err := o.Space.SettleExtents(c); err != nil {
 		return n, err
 	}
-	return n, o.Space.Fastened(generation)
+	return n, o.Space.LeaksFreed(generation)
 }

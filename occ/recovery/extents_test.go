@@ -1,17 +1,22 @@
 package recovery_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
-// TestDeadExtentsTwice: two look for what the dead have allocated and nobody knows of. One of them has found it, and
-// comes to freeing it when the other has done so, and a client who is alive may have made an extent of his in its
-// place: that stays his, and it is no error.
+// TestDeadExtentsTwice: two look for what the dead have allocated and nobody knows of. One of them
+// has found it, and comes to freeing it when the other has done so, and a client who is alive may
+// have made an extent of his in its place: that stays his, and it is no error.
 func TestDeadExtentsTwice(t *testing.T) {
 	const size = 1000
 	inPlace := 0
@@ -52,7 +57,8 @@ func TestDeadExtentsTwice(t *testing.T) {
 			}
 			is := slices.ContainsFunc(w.space.Extents(), func(x memory.Extent) bool { return x.Addr == lost.Addr })
 			if is != (mine.Addr == lost.Addr) {
-				t.Errorf("before verb %d: the extent at %v is allocated: %v, and somebody has made one at %v", k, lost, is, mine)
+				t.Errorf("before verb %d: the extent at %v is allocated: %v, and somebody has made one at %v",
+					k, lost, is, mine)
 			}
 		}
 	}
@@ -61,7 +67,8 @@ func TestDeadExtentsTwice(t *testing.T) {
 	}
 }
 
-// TestReservedExtents: an extent that is reserved is no loss of the coordinator that has allocated it.
+// TestReservedExtents: an extent that is reserved is no loss of the coordinator that has allocated
+// it.
 func TestReservedExtents(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	ours, tx := w.session()
@@ -71,8 +78,8 @@ func TestReservedExtents(t *testing.T) {
 		x, err := w.space.NewExtent(victim.Thread().Plain(), 1000)
 		must(t, err)
 		if name != "" {
-			must(t, w.space.ChangeReserved(func(l *memory.Layout, _ uint32) error {
-				l.Reserve(memory.Reservation{Name: name, Addr: x.Addr, Size: 1000})
+			must(t, w.space.ChangeReserved(func(l *layout.Layout, _ uint32) error {
+				l.Reserve(layout.Reservation{Name: name, Addr: x.Addr, Size: 1000})
 				return nil
 			}))
 		}
@@ -83,4 +90,27 @@ func TestReservedExtents(t *testing.T) {
 		t.Errorf("%d extents are given back, %v", n, err)
 	}
 	w.check("reserved") // it is known to checks, too
+}
+
+// TestDeadExtentsBesideDrop: another process drops a table while it is looked which extents the
+// indexes consist of. That is no error, and the extents of the dead are found the next time.
+func TestDeadExtentsBesideDrop(t *testing.T) {
+	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
+	ours, tx := w.session()
+	w.sure(ours, tx, put("a", "1"))
+	victim, _ := w.session()
+	_, err := w.space.NewExtent(victim.Thread().Plain(), 1000)
+	must(t, err)
+	w.decideUntil(victim.Coordinator(), -1)
+	w.sweep()
+	o := w.eng.Recovery()
+	o.Open = func(_ *rdma.Coro, _ race.Space, table uint16) (index.Finder, error) {
+		return nil, fmt.Errorf("%w: %d", memory.ErrNoTable, table)
+	}
+	if n, err := recovery.FreeDeadExtents(w.ctl.Plain(), o); n != 0 || err != nil {
+		t.Errorf("beside a drop %d extents are freed, %v", n, err)
+	}
+	if n, err := recovery.FreeDeadExtents(w.ctl.Plain(), w.eng.Recovery()); n != 1 || err != nil {
+		t.Errorf("then %d extents are freed, %v", n, err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -178,8 +179,8 @@ func (x *tx) locks() bool {
 	})
 }
 
-// behind reports whether a copy of a block does not have the image of an Update, or of a New, yet, or
-// not all of it. What has come since says that it had.
+// behind reports whether a copy of a block does not have the image of an Update, or of a New, yet,
+// or not all of it. What has come since says that it had.
 func (e *entry) behind(p []byte) bool {
 	img := record.Image(p)
 	switch {
@@ -243,7 +244,7 @@ func (e *entry) free() record.Image {
 
 // unlock appends the CAS that set the guards of copies, from number first on, free
 // at the transaction's version, where they are held by it.
-func (r *run) unlock(x *tx, a memory.Addr, lines [][]byte, first int) {
+func (r *run) unlock(x *tx, a layout.Addr, lines [][]byte, first int) {
 	for i, p := range lines {
 		if p != nil && guardOf(p) == record.HeldBy(x.Tx) {
 			g := r.v.At(a, first+i)
@@ -293,31 +294,32 @@ func (e *entry) vanishes(x *tx) bool {
 // placeholders unlinks and frees the blocks of inserts that are undone, and frees what
 // another recoverer, who had begun with that, has left.
 func (r *run) placeholders() error {
-	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) || r.remnant(x, e) }, func(r *run, x *tx, e *entry) error {
-		if r.remnant(x, e) {
-			return r.freeBlock(e.Addr, e.table, lastVersion(x.Tx.Coordinator()), e.lines[:], 0)
-		}
-		u, err := newUnlocker(r.c, r.o, r.index)
-		if err != nil {
+	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) || r.remnant(x, e) },
+		func(r *run, x *tx, e *entry) error {
+			if r.remnant(x, e) {
+				return r.freeBlock(e.Addr, e.table, lastVersion(x.Tx.Coordinator()), e.lines[:], 0)
+			}
+			u, err := newUnlocker(r.c, r.o, r.index)
+			if err != nil {
+				return err
+			}
+			defer u.close()
+			img, err := u.read(r.v, e.Addr)
+			if err != nil {
+				return err
+			}
+			if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
+				return nil
+			}
+			if e.stranded {
+				return r.strandPlaceholder(x, e)
+			}
+			// The log's image, which is whole: the block may have half of the new one.
+			was := e.free()
+			was.SetGuard(record.HeldBy(x.Tx))
+			_, err = u.reclaim(r.v, e.Addr, was)
 			return err
-		}
-		defer u.close()
-		img, err := u.read(r.v, e.Addr)
-		if err != nil {
-			return err
-		}
-		if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
-			return nil
-		}
-		if e.stranded {
-			return r.strandPlaceholder(x, e)
-		}
-		// The log's image, which is whole: the block may have half of the new one.
-		was := e.free()
-		was.SetGuard(record.HeldBy(x.Tx))
-		_, err = u.reclaim(r.v, e.Addr, was)
-		return err
-	})
+		})
 }
 
 // install writes an image to a primary so that the guard comes last.
@@ -347,13 +349,13 @@ func (r *run) install(w *uint32, a rdma.RemoteAddr, img record.Image, holder rec
 	return r.write(w, a, img[record.GuardOff:record.LineSize])
 }
 
-// mender is an index that can complete a change of a slot which somebody has left
+// resyncer is an index that can complete a change of a slot which somebody has left
 // half-done between the copies.
-type mender interface {
-	// Mend makes the copies of the slots of q's key equal that point to block a, or
+type resyncer interface {
+	// Resync makes the copies of the slots of q's key equal that point to block a, or
 	// did, and tells whether the primary still does. The caller holds the lock of a, and
 	// of was, which is the block that the slot pointed to before; 0: to none.
-	Mend(c *rdma.Coro, q *index.Query, was, a memory.Addr) (linked bool, err error)
+	Resync(c *rdma.Coro, q *index.Query, was, a layout.Addr) (linked bool, err error)
 	// Recover is that of race.Index.
 	Recover(c *rdma.Coro, dead func(owner uint64) bool) error
 }

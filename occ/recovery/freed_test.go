@@ -12,9 +12,10 @@ import (
 	"txnode/occ/recovery"
 )
 
-// TestDamagedIsNotFree: a bit of a record is damaged on the primary, or its line is zero, so that it says that its
-// block is free; whoever has written it has died, and perhaps somebody who had locked it. A sweep, or who
-// opens the database, gives the block to nobody: it is repaired from the copy.
+// TestDamagedIsNotFree: a bit of a record is damaged on the primary, or its line is zero, so
+// that it says that its block is free; whoever has written it has died, and perhaps somebody
+// who had locked it. A sweep, or who opens the database, gives the block to nobody: it is
+// repaired from the copy.
 func TestDamagedIsNotFree(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 {
@@ -25,8 +26,12 @@ func TestDamagedIsNotFree(t *testing.T) {
 				t.Run(fmt.Sprintf("%v, locked %v, alone %v", s, locked, alone), func(t *testing.T) {
 					for _, value := range []string{"1", long} {
 						damagedIsNotFree(t, s, locked, alone, value, unlive)
-						damagedIsNotFree(t, s, locked, alone, value, func(block []byte) { clear(block[:record.LineSize]) })
-						damagedIsNotFree(t, s, locked, alone, value, func(block []byte) { clear(block[:record.GuardOff]) })
+						damagedIsNotFree(t, s, locked, alone, value, func(block []byte) {
+							clear(block[:record.LineSize])
+						})
+						damagedIsNotFree(t, s, locked, alone, value, func(block []byte) {
+							clear(block[:record.GuardOff])
+						})
 					}
 				})
 			}
@@ -55,8 +60,8 @@ func damagedIsNotFree(t *testing.T, s setting, locked, alone bool, value string,
 	w.mended("repaired", []string{"x", "y"}, []string{value, "1"})
 }
 
-// TestDamagedIsNotAdopted: the same of a database that is closed, and opened again, also if the whole word is gone
-// that has the bit.
+// TestDamagedIsNotAdopted: the same of a database that is closed, and opened again, also if the
+// whole word is gone that has the bit.
 func TestDamagedIsNotAdopted(t *testing.T) {
 	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
@@ -93,8 +98,8 @@ func damagedIsNotAdopted(t *testing.T, s setting, key string, damage func(block 
 	w.mended("repaired", []string{key, "y"}, []string{big, "1"})
 }
 
-// TestDamagedTwiceIsNotFree: the same damage on all copies, as where a copy was built of what was damaged:
-// the block is given to nobody either, as a slot leads to it.
+// TestDamagedTwiceIsNotFree: the same damage on all copies, as where a copy was built of what was
+// damaged: the block is given to nobody either, as a slot leads to it.
 func TestDamagedTwiceIsNotFree(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 {

@@ -8,23 +8,24 @@ import (
 	"txnode/memory/record"
 )
 
-// A New of a redo log goes to a block that was free, and that its transaction had from its allocator:
-// without a lock, and without a placeholder. The commit writes the image to the backups, behind the
-// log record, then to the primary, the first line last. Only then it releases the Updates of the same
-// record, one of which leads to the block. While a copy is being built, the primary is locked before
-// the backups are written.
+// A New of a redo log goes to a block that was free, and that its transaction had from its
+// allocator: without a lock, and without a placeholder. The commit writes the image to the backups,
+// behind the log record, then to the primary, the first line last. Only then it releases the
+// Updates of the same record, one of which leads to the block. While a copy is being built, the
+// primary is locked before the backups are written.
 //
 // So the first line of the primary tells how far the commit came:
 //
 //	free, freed no later than the log was written    not installed: redo
 //	locked by the transaction                        not released: redo
-//	the image, free at the transaction's version     installed; after the loss of a blade all copies
+//	the image, free at the transaction's version     installed; after the loss of a blade all
+//	                                                 copies
 //	                                                 are written again, since some may lack it
 //	the transaction's version, and another rest      torn while it was written: redo
 //	anything else                                    at rest: the block has been used since
 //
-// Of what is neither free nor locked, none counts when an Update of the record has been released, and no blade was lost
-// since: the image was in place before.
+// Of what is neither free nor locked, none counts when an Update of the record has been released,
+// and no blade was lost since: the image was in place before.
 //
 // Where the words of a line arrive in any order, a torn line may have any version: see mixture.
 
@@ -36,20 +37,24 @@ func (r *run) uninstalled(x *tx, e *entry) bool {
 	case g == record.HeldBy(x.Tx):
 		return true
 	case e.isFree(line):
-		return line.Freed() <= e.Freed
+		return r.freed(e, line) <= e.Freed
 	}
 	if !r.claim.Promoted && x.published() {
-		return false // a live client may be writing to the block now, or another recovery: its lines may be read in halves
+		// a live client may be writing to the block now, or another recovery: its lines
+		// may be read in halves
+		return false
 	}
 	switch {
 	case e.has(line):
 		switch e.installed = g == record.FreeAt(x.Tx); {
 		case e.installed:
-			return r.claim.Promoted && !r.successors[image{e.Addr, x.Tx}] && (len(e.Image) > record.LineSize || r.v.Written(e.Addr) > 1)
+			return r.claim.Promoted && !r.successors[image{e.Addr, x.Tx}] && (len(e.Image) > record.LineSize ||
+				r.v.Written(e.Addr) > 1)
 		case g.Held():
-			// Another transaction has locked what is in place, which may be as early as that: by an address from before the
-			// block was freed. Or the guard has not arrived, and the lock is that of the free block: then it comes back at the
-			// version before, which is a damaged guard of a whole image, and mended.
+			// Another transaction has locked what is in place, which may be as early as that: by an
+			// address from before the block was freed. Or the guard has not arrived, and the lock
+			// is that of the free block: then it comes back at the version before, which is a
+			// damaged guard of a whole image, and repaired.
 			return false
 		}
 		return true
@@ -66,33 +71,39 @@ func (e *entry) has(line []byte) bool {
 	return bytes.Equal(line[:record.GuardOff], e.Image[:record.GuardOff])
 }
 
-// isFree reports whether a line is that of a free block. A session that still has the address from before it was
-// freed may have locked it.
+// isFree reports whether a line is that of a free block. A session that still has the address from
+// before it was freed may have locked it.
 func (e *entry) isFree(line record.Image) bool {
 	_, damage := line.Check(e.Addr)
 	return damage == nil && line.Meta().State() == record.Free
 }
 
-// published reports whether the transaction has released an Update, so that its new blocks were in place before.
+// published reports whether the transaction has released an Update, so that its new blocks
+// were in place before.
 func (x *tx) published() bool {
 	return slices.ContainsFunc(x.entries, func(e entry) bool {
 		return !e.lost && e.Kind == log.Update && guardOf(e.lines[0]) != record.HeldBy(x.Tx)
 	})
 }
 
-// mixture reports whether the primary of a New has words of its image and of the free block before. The fabric does not
-// order the words of a line. Backups tell it: the next image of the block would have come to them first. Without any,
-// a block that is whole has been used since, and so has one that a later log record names.
+// mixture reports whether the primary of a New has words of its image and of the free block before.
+// The fabric does not order the words of a line. Backups tell it: the next image of the block would
+// have come to them first. Without any, a block that is whole has been used since, and so has one
+// that a later log record names.
 func (r *run) mixture(x *tx, e *entry) bool {
 	if backups := e.lines[1:r.v.Copies(e.Addr)]; len(backups) > 0 {
-		before := func(p []byte) bool { return e.isFree(p) && record.Image(p).Freed() <= e.Freed }
-		return slices.ContainsFunc(backups, e.has) || !slices.ContainsFunc(backups, func(p []byte) bool { return !before(p) })
+		before := func(p []byte) bool { return e.isFree(p) && r.freed(e, p) <= e.Freed }
+		return slices.ContainsFunc(backups, e.has) || !slices.ContainsFunc(backups, func(p []byte) bool {
+			return !before(p)
+		})
 	}
 	if _, damage := record.Image(e.block).Check(e.Addr); damage == nil {
 		return false
 	}
 	return !slices.ContainsFunc(r.txs, func(y *tx) bool {
-		return y != x && slices.ContainsFunc(y.entries, func(o entry) bool { return o.Addr == e.Addr && (o.Freed > e.Freed || o.Prev == x.Tx) })
+		return y != x && slices.ContainsFunc(y.entries, func(o entry) bool {
+			return o.Addr == e.Addr && (o.Freed > e.Freed || o.Prev == x.Tx)
+		})
 	})
 }
 
@@ -106,8 +117,8 @@ func (r *run) fills() bool {
 // fills reports whether it is a New that is still to be written.
 func (e *entry) fills() bool { return e.Kind == log.New && e.held && !e.lost }
 
-// reserve locks the primaries of new blocks of which a copy is being built. The builder must see the
-// lock before that copy is written.
+// reserve locks the primaries of new blocks of which a copy is being built. The builder must see
+// the lock before that copy is written.
 func (r *run) reserve() error {
 	return r.eachNew(func(w *uint32, x *tx, e *entry) error {
 		if r.v.Written(e.Addr) == r.v.Copies(e.Addr) {
@@ -143,8 +154,9 @@ func (r *run) eachNew(fn func(w *uint32, x *tx, e *entry) error) error {
 // frees reports whether it is an Update that frees its block.
 func (e *entry) frees() bool { return e.Kind == log.Update && e.Image.Meta().State() == record.Free }
 
-// unfreed reports, after the loss of a blade, whether a copy of a block that the transaction frees has the image before, or
-// not all of the new one. An allocator gets the block when all copies are free. So another image says that they were.
+// unfreed reports, after the loss of a blade, whether a copy of a block that the transaction frees
+// has the image before, or not all of the new one. An allocator gets the block when all copies are
+// free. So another image says that they were.
 func (x *tx) unfreed(e *entry) bool {
 	return slices.ContainsFunc(e.lines[:], func(p []byte) bool {
 		if p == nil {

@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -10,33 +11,36 @@ import (
 
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/verify"
 )
 
-// split is a committed transaction x that splits a node: the leaf is an Update, and the block of the right
-// part a New. Its coordinator is dead.
+// split is a committed transaction x that splits a node: the leaf is an Update, and the block of
+// the right part a New. Its coordinator is dead.
 type split struct {
 	*world
 	s           setting
 	x           record.TxID // the transaction
 	before      record.TxID // version of the leaf
 	alive       record.TxID // a transaction of a coordinator that is alive, unless a blade is lost
-	leaf, block memory.Addr
-	class       memory.Class
-	old, now    record.Image // the leaf
-	free, image record.Image // the new block; free: the first line
-	freed       uint64       // when the log was written
-	touched     int          // WRITEs to the new block
-	records     []byte       // the log record
+	leaf, block layout.Addr
+	class       layout.Class
+	nodes       uint16            // the table of the nodes, if it is not that of the world
+	al          *memory.Allocator // of both
+	old, now    record.Image      // the leaf
+	free, image record.Image      // the new block; free: the first line
+	freed       uint64            // when the log was written
+	touched     int               // WRITEs to the new block
+	records     []byte            // the log record
 }
 
 // node is an image of a node.
-func (p *split) node(a memory.Addr, v record.TxID, text string) record.Image {
+func (p *split) node(a layout.Addr, v record.TxID, text string) record.Image {
 	img := make(record.Image, record.Size(0, len(text)))
-	img.Put(a, v, record.Node, p.table.ID, p.class, 0, nil, []byte(text))
+	img.Put(a, v, record.Node, cmp.Or(p.nodes, p.table.ID), p.class, 0, nil, []byte(text))
 	return img
 }
 
@@ -51,12 +55,13 @@ func newSplitAfter(t *testing.T, s setting, size int, happens func(p *split)) *s
 	p := &split{world: newWorldOn(t, max(3, s.backups+2), s, occ.Options{}, 64<<10), s: s}
 	p.class, _ = record.ClassFor(0, size)
 	c := p.ctl.Plain()
-	al, err := p.space.NewAllocator(p.ctl)
+	var err error
+	p.al, err = p.space.NewAllocator(p.ctl)
 	must(t, err)
-	for _, a := range []*memory.Addr{&p.leaf, &p.block} {
-		*a, err = al.Alloc(c, p.class)
+	for _, a := range []*layout.Addr{&p.leaf, &p.block} {
+		*a, err = p.al.Alloc(c, p.class)
 		must(t, err)
-		al.Used(*a)
+		p.al.Used(*a)
 	}
 	happens(p)
 	id := func() record.TxID {
@@ -67,7 +72,8 @@ func newSplitAfter(t *testing.T, s setting, size int, happens func(p *split)) *s
 	p.old, p.now = p.node(p.leaf, p.before, strings.Repeat("o", size)), p.node(p.leaf, p.x, strings.Repeat("l", size))
 	p.image = p.node(p.block, p.x, strings.Repeat("r", size))
 	p.free = make(record.Image, record.LineSize)
-	p.free.PutFree(p.block, record.MakeTxID(p.before.Coordinator(), 5), p.table.ID, p.class, p.space.CountFree(p.block))
+	p.free.PutFree(p.block, record.MakeTxID(p.before.Coordinator(), 5), cmp.Or(p.nodes, p.table.ID), p.class,
+		p.space.CountFree(p.block))
 	p.freed = p.space.Frees()
 	p.records = p.logOf(p.x, []logged{
 		{log.Update, p.leaf, p.before, p.freed, p.now},
@@ -88,7 +94,7 @@ func newSplitAfter(t *testing.T, s setting, size int, happens func(p *split)) *s
 // logged is an entry of a log record.
 type logged struct {
 	kind  log.EntryKind
-	addr  memory.Addr
+	addr  layout.Addr
 	prev  record.TxID
 	freed uint64
 	image record.Image
@@ -122,13 +128,13 @@ func (p *split) writeLog(x record.TxID, rec []byte) {
 }
 
 // copyOf is the memory of a copy of a block.
-func (p *split) copyOf(a memory.Addr, k int) []byte {
+func (p *split) copyOf(a layout.Addr, k int) []byte {
 	at := p.space.View().At(a, k)
 	return p.f.Memory(at.Blade)[at.Off:][:p.class.Size()]
 }
 
 // put has a copy of a block begin with some bytes.
-func (p *split) put(a memory.Addr, k int, img []byte) { copy(p.copyOf(a, k), img) }
+func (p *split) put(a layout.Addr, k int, img []byte) { copy(p.copyOf(a, k), img) }
 
 // locked is an image with a lock.
 func locked(img record.Image, by record.TxID) record.Image {
@@ -246,7 +252,8 @@ func splitCases() []splitCase {
 		}, weak: true, f: []int{0}},
 	}
 	for n := 1; n < 8; n++ {
-		list = append(list, splitCase{name: fmt.Sprintf("published, and %d words of a READ before another image", n), prepare: func(p *split) {
+		list = append(list, splitCase{name: fmt.Sprintf("published, and %d words of a READ before another image",
+			n), prepare: func(p *split) {
 			p.released()
 			next := p.node(p.block, p.alive, strings.Repeat("s", len(p.image.Value())))
 			for k := range p.space.View().Copies(p.block) {
@@ -259,15 +266,18 @@ func splitCases() []splitCase {
 			p.put(p.block, 0, words(p.free, p.image, first(n)))
 		}, redone: true})
 	}
-	for _, mask := range []int{0b1, 0b10, 0b100, 0b1000, 0b1111110, 0b10000000, 0b10101010, 0b01010101, 0b11111110, 0b1111111} {
+	for _, mask := range []int{
+		0b1, 0b10, 0b100, 0b1000, 0b1111110, 0b10000000, 0b10101010, 0b01010101, 0b11111110, 0b1111111,
+	} {
 		arrived := func(i int) bool { return mask>>i&1 != 0 }
 		list = append(list, splitCase{name: fmt.Sprintf("words %08b", mask), prepare: func(p *split) {
 			p.backups()
 			p.body()
 			p.put(p.block, 0, words(p.free, locked(p.image, p.x), arrived))
-		}, redone: true, weak: true}, splitCase{name: fmt.Sprintf("words %08b, before the backups", mask), prepare: func(p *split) {
-			p.put(p.block, 0, words(p.free, locked(p.image, p.x), arrived)) // a copy is being built
-		}, redone: true, weak: true, f: []int{1, 2}})
+		}, redone: true, weak: true}, splitCase{name: fmt.Sprintf("words %08b, before the backups", mask),
+			prepare: func(p *split) {
+				p.put(p.block, 0, words(p.free, locked(p.image, p.x), arrived)) // a copy is being built
+			}, redone: true, weak: true, f: []int{1, 2}})
 	}
 	return list
 }
@@ -293,7 +303,7 @@ func (p *split) atRest(what string, redone bool, before [][]byte) {
 	if !redone && p.touched > 0 {
 		p.t.Errorf("%s: %d WRITEs to a block that is at rest", what, p.touched)
 	}
-	if verdict, ok := p.space.Verdict(p.x.Coordinator()); !ok || verdict.Of(p.x.Seq()) == memory.OutcomeAborted {
+	if verdict, ok := p.space.Verdict(p.x.Coordinator()); !ok || verdict.Of(p.x.Seq()) == layout.OutcomeAborted {
 		p.t.Errorf("%s: the verdict is %v", what, verdict)
 	}
 }
@@ -336,8 +346,8 @@ func (c *splitCase) start(t *testing.T, s setting, size int) (p *split, before [
 	return p, before
 }
 
-// TestNew: a new block of a transaction that is committed has its image when its coordinator is recovered, on all
-// copies, before anything leads to it; and one that is at rest is not touched.
+// TestNew: a new block of a transaction that is committed has its image when its coordinator is
+// recovered, on all copies, before anything leads to it; and one that is at rest is not touched.
 func TestNew(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		for _, size := range []int{20, 300} {
@@ -367,8 +377,9 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestNewBesideWriter: a new block whose transaction has released what leads to it was written whole. Without a backup, where the words
-// of a line arrive in any order, it may look torn since, because a live coordinator is writing to it. Recovery leaves it alone.
+// TestNewBesideWriter: a new block whose transaction has released what leads to it was written
+// whole. Without a backup, where the words of a line arrive in any order, it may look torn since,
+// because a live coordinator is writing to it. Recovery leaves it alone.
 func TestNewBesideWriter(t *testing.T) {
 	for _, mask := range []int{0b1, 0b11, 0b111, 0b1111101, 0b111111} {
 		for _, size := range []int{20, 300} {
@@ -388,7 +399,8 @@ func TestNewBesideWriter(t *testing.T) {
 // stride is how many verbs lie between the stops that a test tries.
 func stride() int { return byRun(5, 1, 13) }
 
-// defaultSettings are settings of policy default, for backups of all numbers, on both kinds of fabric.
+// defaultSettings are settings of policy default, for backups of all numbers, on both kinds of
+// fabric.
 func defaultSettings(t *testing.T) []setting {
 	t.Helper()
 	var list []setting
@@ -401,8 +413,8 @@ func defaultSettings(t *testing.T) []setting {
 	return list
 }
 
-// TestNewUnfinished: a check of the database as the coordinator has left it calls nothing damage that recovery
-// finishes, and repairs nothing of that.
+// TestNewUnfinished: a check of the database as the coordinator has left it calls nothing damage
+// that recovery finishes, and repairs nothing of that.
 func TestNewUnfinished(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		if !s.caps.OrderedLine {

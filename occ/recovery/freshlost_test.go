@@ -18,7 +18,8 @@ import (
 // lostCase is what is left of the new block when the blade of its primary is lost.
 type lostCase struct {
 	name string
-	// prepare puts the backups in place, from 1 on: those of the new block are free, those of the leaf as before.
+	// prepare puts the backups in place, from 1 on: those of the new block are free, those of
+	// the leaf as before.
 	prepare func(p *split)
 	// want is what all copies have afterwards; nil: what they had.
 	want func(p *split) []byte
@@ -34,7 +35,8 @@ func (p *split) each(fn func(k int)) {
 	}
 }
 
-// later is a transaction of another coordinator that replaces the image of the new block, and has come to its log.
+// later is a transaction of another coordinator that replaces the image of the new block, and
+// has come to its log.
 func (p *split) later() record.Image {
 	img := p.node(p.block, p.alive, strings.Repeat("s", len(p.image.Value())))
 	p.writeLog(p.alive, p.logOf(p.alive, []logged{{log.Update, p.block, p.x, p.freed, img}}))
@@ -46,8 +48,14 @@ func lostCases() []lostCase {
 	list := []lostCase{
 		{name: "nothing but the log", prepare: func(*split) {}, want: image, f: 1, both: true},
 		{name: "on all backups", prepare: (*split).backups, want: image, f: 1, both: true},
-		{name: "on the first backup", prepare: func(p *split) { p.put(p.block, 1, p.image) }, want: image, f: 2, both: true},
-		{name: "on the last backup", prepare: func(p *split) { p.put(p.block, p.s.backups, p.image) }, want: image, f: 2, both: true},
+		{
+			name: "on the first backup", prepare: func(p *split) { p.put(p.block, 1, p.image) },
+			want: image, f: 2, both: true,
+		},
+		{
+			name: "on the last backup", prepare: func(p *split) { p.put(p.block, p.s.backups, p.image) },
+			want: image, f: 2, both: true,
+		},
 		{name: "its first line", prepare: func(p *split) {
 			p.each(func(k int) { p.put(p.block, k, p.image[:record.LineSize]) })
 		}, want: image, f: 1, both: true},
@@ -81,7 +89,8 @@ func lostCases() []lostCase {
 	return list
 }
 
-// TestNewLost is TestNew when the blade of the block's primary is lost: a backup is the primary, and says less.
+// TestNewLost is TestNew when the blade of the block's primary is lost: a backup is the
+// primary, and says less.
 func TestNewLost(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		for _, size := range []int{20, 300} {
@@ -111,14 +120,14 @@ func TestNewLost(t *testing.T) {
 	}
 }
 
-// lose loses the blade of the new block's primary. The first to decide what that means is stopped after so many
-// verbs, negative: not. It reports whether that was so.
+// lose loses the blade of the new block's primary. The first to decide what that means is stopped
+// after so many verbs, negative: not. It reports whether that was so.
 func (p *split) lose(stop int) (stopped bool) {
 	p.t.Helper()
 	b := p.space.View().At(p.block, 0).Blade
 	must(p.t, p.f.StopBlade(b))
 	p.touched = 0
-	change := p.space.Demise(b)
+	change := p.space.DeclareDead(b)
 	if stop >= 0 {
 		p.arm(stop)
 		_, err := recovery.FailOver(p.newThread().Plain(), p.eng.Recovery(), change)
@@ -193,34 +202,45 @@ func freeingCases() []freeingCase {
 	}
 	list := []freeingCase{
 		{name: "nothing but the log", prepare: func(*split, record.Image, record.Image) {}},
-		{name: "backups", f: 1, prepare: func(p *split, _, free record.Image) { p.each(func(k int) { p.put(p.block, k, free) }) }},
-		{name: "first backup, lost", lost: true, f: 2, prepare: func(p *split, _, free record.Image) { p.put(p.block, 1, free) }},
-		{name: "last backup, lost", lost: true, f: 2, prepare: func(p *split, _, free record.Image) { p.put(p.block, 2, free) }},
+		{name: "backups", f: 1, prepare: func(p *split, _, free record.Image) {
+			p.each(func(k int) { p.put(p.block, k, free) })
+		}},
+		{name: "first backup, lost", lost: true, f: 2, prepare: func(p *split, _, free record.Image) {
+			p.put(p.block, 1, free)
+		}},
+		{name: "last backup, lost", lost: true, f: 2, prepare: func(p *split, _, free record.Image) {
+			p.put(p.block, 2, free)
+		}},
 		{name: "nothing but the log, lost", lost: true, f: 1, prepare: func(*split, record.Image, record.Image) {}},
 		{name: "all backups, lost", lost: true, f: 1, same: true, prepare: func(p *split, _, free record.Image) {
 			p.each(func(k int) { p.put(p.block, k, free) })
 		}},
 		// Somebody has the block already: its first image has reached one backup, or none.
-		{name: "used again, lost", lost: true, f: 1, want: func(p *split) []byte { return next(p) }, prepare: func(p *split, _, free record.Image) {
-			p.each(func(k int) { p.put(p.block, k, free) })
-			p.released()
-			p.put(p.block, p.s.backups, next(p))
-			p.writeLog(p.alive, p.logOf(p.alive, []logged{{log.New, p.block, 0, p.space.Frees(), next(p)}}))
-		}},
+		{name: "used again, lost", lost: true, f: 1, want: func(p *split) []byte { return next(p) },
+			prepare: func(p *split, _, free record.Image) {
+				p.each(func(k int) { p.put(p.block, k, free) })
+				p.released()
+				p.put(p.block, p.s.backups, next(p))
+				p.writeLog(p.alive, p.logOf(p.alive, []logged{{log.New, p.block, 0, p.space.Frees(), next(p)}}))
+			}},
 	}
 	for n := 1; n < 8; n++ {
-		list = append(list, freeingCase{name: fmt.Sprintf("%d words, lost", n), lost: true, f: 1, prepare: func(p *split, old, free record.Image) {
-			p.put(p.block, 1, words(old, free, first(n)))
-		}}, freeingCase{name: fmt.Sprintf("%d words of another, lost", n), lost: true, f: 2, prepare: func(p *split, old, free record.Image) {
-			p.put(p.block, 1, free)
-			p.put(p.block, 2, words(old, free, first(n)))
-		}})
+		list = append(list,
+			freeingCase{name: fmt.Sprintf("%d words, lost",
+				n), lost: true, f: 1, prepare: func(p *split, old, free record.Image) {
+				p.put(p.block, 1, words(old, free, first(n)))
+			}}, freeingCase{name: fmt.Sprintf("%d words of another, lost", n), lost: true, f: 2,
+				prepare: func(p *split, old, free record.Image) {
+					p.put(p.block, 1, free)
+					p.put(p.block, 2, words(old, free, first(n)))
+				}})
 	}
 	return list
 }
 
-// TestFreedByCommit: a block that a committed transaction frees is free on all copies when its coordinator is
-// recovered, and somebody gets it. If another transaction has it since, it is not freed again.
+// TestFreedByCommit: a block that a committed transaction frees is free on all copies when
+// its coordinator is recovered, and somebody gets it. If another transaction has it since, it
+// is not freed again.
 func TestFreedByCommit(t *testing.T) {
 	list := defaultSettings(t)
 	if two := (setting{occ.PolicyDefault, 2, strong}); !slices.Contains(list, two) {
@@ -266,8 +286,8 @@ func TestFreedByCommit(t *testing.T) {
 	}
 }
 
-// TestNewBesideCopy: while a copy of the new block is being built, which has been compared already, recovery locks the primary
-// before it writes that copy. When it counts, it has the image.
+// TestNewBesideCopy: while a copy of the new block is being built, which has been compared already,
+// recovery locks the primary before it writes that copy. When it counts, it has the image.
 func TestNewBesideCopy(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		if s.backups == 0 {
@@ -323,7 +343,8 @@ func newSplitBesideCopy(t *testing.T, s setting, size int) (*memory.Copier, *spl
 			if wr.Blade != at.Blade || wr.Off != at.Off || record.Image(data).Version() != p.x {
 				continue
 			}
-			if line := record.Image(p.copyOf(p.block, 0)); line.Guard() != record.HeldBy(p.x) && line.Guard() != record.FreeAt(p.x) {
+			if line := record.Image(p.copyOf(p.block, 0)); line.Guard() != record.HeldBy(p.x) &&
+				line.Guard() != record.FreeAt(p.x) {
 				t.Error("a copy that is being built is written, and the primary is not locked")
 			}
 		}

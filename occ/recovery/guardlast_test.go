@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// TestFreedGuardLast: without OrderedLine, whoever makes a locked block free, by whichever way, does not release its lock
-// by the WRITE that has the rest of the line, which could arrive behind it: a copy that is just being built would get a
-// mixture, and count as full.
+// TestFreedGuardLast: without OrderedLine, whoever makes a locked block free, by whichever way,
+// does not release its lock by the WRITE that has the rest of the line, which could arrive behind
+// it: a copy that is just being built would get a mixture, and count as full.
 func TestFreedGuardLast(t *testing.T) {
 	for name, free := range map[string]func(w *world, s *occ.Session, tx *occ.Tx){
 		"abort": func(w *world, _ *occ.Session, tx *occ.Tx) {
@@ -57,10 +57,12 @@ func TestFreedGuardLast(t *testing.T) {
 	}
 }
 
-// freedGuardLast runs free, of a client who is to die after so many verbs, negative: not, and recovers him; again: who
-// recovers him has the first WRITE of a guard fail behind a line that was made free, and begins again. It reports
-// whether he has died, and how many locks were released with blocks that came free.
-func freedGuardLast(t *testing.T, what string, s setting, stop int, again bool, free func(w *world, s *occ.Session, tx *occ.Tx)) (died bool, frees int) {
+// freedGuardLast runs free, of a client who is to die after so many verbs, negative: not, and
+// recovers him; again: who recovers him has the first WRITE of a guard fail behind a line that was
+// made free, and begins again. It reports whether he has died, and how many locks were released
+// with blocks that came free.
+func freedGuardLast(t *testing.T, what string, s setting, stop int, again bool,
+	free func(w *world, s *occ.Session, tx *occ.Tx)) (died bool, frees int) {
 	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
 	victim, its := w.session()
 	at := map[rdma.RemoteAddr]bool{} // lines that were made free but for their guards
@@ -69,7 +71,8 @@ func freedGuardLast(t *testing.T, what string, s setting, stop int, again bool, 
 		line := record.Image(w.f.Memory(to.Blade)[to.Off:][:record.LineSize])
 		switch held := line.Guard().Held(); {
 		case !held || !w.isPrimary(wr.Blade, wr.Off):
-		case len(data) == record.LineSize && !record.Image(data).Guard().Held() && record.Image(data).Meta().State() == record.Free:
+		case len(data) == record.LineSize && !record.Image(data).Guard().Held() &&
+			record.Image(data).Meta().State() == record.Free:
 			t.Errorf("%s: the line of a free block, and its guard, in one WRITE to %v", what, to)
 		case len(data) == record.GuardOff && wr.Off == to.Off:
 			at[to] = true
@@ -105,10 +108,11 @@ func (w *world) isPrimary(b rdma.BladeID, off uint64) bool {
 	l := w.space.Layout()
 	for i := range l.Segments {
 		g := &l.Segments[i]
-		if g.Kind != memory.KindBlocks {
+		if g.Kind != layout.KindBlocks {
 			continue
 		}
-		if at := w.space.View().At(memory.MakeAddr(memory.SegmentID(i), 0), 0); at.Blade == b && off-at.Off < uint64(l.SegmentSize) {
+		if at := w.space.View().At(layout.MakeAddr(layout.SegmentID(i), 0), 0); at.Blade == b &&
+			off-at.Off < uint64(l.SegmentSize) {
 			return true
 		}
 	}

@@ -4,23 +4,24 @@ import (
 	"bytes"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// firstLine is the first line of a block on its primary, to which somebody writes whose words arrive in two parts.
+// firstLine is the first line of a block on its primary, to which somebody writes whose words
+// arrive in two parts.
 type firstLine struct {
 	w   *world
 	th  *rdma.Thread
-	a   memory.Addr
+	a   layout.Addr
 	buf uint32
 	img record.Image // what is written
 }
 
-func (w *world) line(a memory.Addr) *firstLine {
+func (w *world) line(a layout.Addr) *firstLine {
 	w.t.Helper()
 	l := &firstLine{w: w, th: w.newThread(), a: a}
 	var err error
@@ -56,8 +57,9 @@ func (l *firstLine) now() []byte {
 	return l.th.Bytes(l.buf+record.LineSize, record.LineSize)
 }
 
-// halved runs fn when the first words have arrived. Before verb k of those that come to the line then, from 0 on, the
-// others do, and then is called, if it is not nil; or at the end, if there are not so many: over.
+// halved runs fn when the first words have arrived. Before verb k of those that come to the line
+// then, from 0 on, the others do, and then is called, if it is not nil; or at the end, if there are
+// not so many: over.
 func (l *firstLine) halved(first, k int, then func(), fn func() error) (over bool) {
 	l.w.t.Helper()
 	l.write(first)
@@ -85,9 +87,9 @@ func (l *firstLine) halved(first, k int, then func(), fn func() error) (over boo
 	return over
 }
 
-// TestTornTombstone: a session writes a placeholder to a free block, in the name of a dead one, and the words of its
-// first line arrive in two parts; a sweep that reads it in between takes it for a deleted record of the dead one's. It
-// leaves it alone.
+// TestTornTombstone: a session writes a placeholder to a free block, in the name of a dead one, and
+// the words of its first line arrive in two parts; a sweep that reads it in between takes it for a
+// deleted record of the dead one's. It leaves it alone.
 func TestTornTombstone(t *testing.T) {
 	guard, version := 1<<(record.GuardOff/8), 1<<(record.VersionOff/8)
 	for _, s := range settings(t) {
@@ -100,8 +102,8 @@ func TestTornTombstone(t *testing.T) {
 					w.sure(victim, its, put("a", "1"))
 					w.sure(victim, its, del("a"))
 					its.Coro().Sleep(10_000)
-					var at memory.Addr
-					w.blocks(w.ctl.Plain(), func(a memory.Addr, _ record.Image) { at = a })
+					var at layout.Addr
+					w.blocks(w.ctl.Plain(), func(a layout.Addr, _ record.Image) { at = a })
 					w.decideUntil(victim.Coordinator(), -1)
 					w.sweep() // it is free
 					again, _ := w.loaded(put("b", "1"))
@@ -109,7 +111,8 @@ func TestTornTombstone(t *testing.T) {
 
 					line := w.line(at)
 					img := line.img
-					img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, 0, record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
+					img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, 0,
+						record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
 					o, c := w.eng.Recovery(), w.ctl.Plain()
 					if own {
 						o, c = ours.Recovery(), ours.Thread().Plain()
@@ -119,7 +122,8 @@ func TestTornTombstone(t *testing.T) {
 						return err
 					})
 					if got := line.now(); !bytes.Equal(got, img) {
-						t.Fatalf("%v, words %#x first, own %v, the others before verb %d to it: the placeholder is % x, and was % x", s, first&0xff, own, k, got, []byte(img))
+						t.Fatalf("%v, words %#x first, own %v, the others before verb %d to it: the placeholder is % "+
+							"x, and was % x", s, first&0xff, own, k, got, []byte(img))
 					}
 				}
 			}
@@ -127,8 +131,9 @@ func TestTornTombstone(t *testing.T) {
 	}
 }
 
-// TestTornOverLock: a session writes a placeholder to a block that is free, and that a dead one has locked when he met it; a
-// sweep, or who meets the lock, reads the line when a part of it has arrived. He leaves it alone.
+// TestTornOverLock: a session writes a placeholder to a block that is free, and that a dead one has
+// locked when he met it; a sweep, or who meets the lock, reads the line when a part of it has
+// arrived. He leaves it alone.
 func TestTornOverLock(t *testing.T) {
 	guard, meta := 1<<(record.GuardOff/8), 1<<(record.MetaOff/8)
 	for _, s := range settings(t) {
@@ -149,11 +154,13 @@ func TestTornOverLock(t *testing.T) {
 
 						line := w.line(at)
 						img := line.img
-						img.PutFree(at, record.MakeTxID(ours.Coordinator(), 7), w.table.ID, class, w.space.CountFree(at))
+						img.PutFree(at, record.MakeTxID(ours.Coordinator(), 7), w.table.ID, class,
+							w.space.CountFree(at))
 						img.SetGuard(record.HeldBy(record.MakeTxID(victim.Coordinator(), 1)))
 						line.write(^0)
 						w.decideUntil(victim.Coordinator(), -1)
-						img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, class, record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
+						img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, class,
+							record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
 						o, c := w.eng.Recovery(), w.ctl.Plain()
 						if own {
 							o, c = other.Recovery(), other.Thread().Plain()
@@ -167,7 +174,8 @@ func TestTornOverLock(t *testing.T) {
 							return err
 						})
 						if got := line.now(); !bytes.Equal(got, img) {
-							t.Fatalf("%v, words %#x first, sweep %v, own %v, the others before verb %d to it: the placeholder is % x, and was % x", s, first&0xff, sweeps, own, k, got, []byte(img))
+							t.Fatalf("%v, words %#x first, sweep %v, own %v, the others before verb %d to it: the "+
+								"placeholder is % x, and was % x", s, first&0xff, sweeps, own, k, got, []byte(img))
 						}
 					}
 				}

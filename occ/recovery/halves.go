@@ -6,6 +6,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -14,17 +15,17 @@ import (
 // was freeing it has died, or had its lock on the blade of the primary, and the blade
 // was lost.
 type half struct {
-	addr memory.Addr
+	addr layout.Addr
 	copy int
 }
 
 // freeHalves makes such blocks free on all copies, and gives them to the pool, unless the
 // sweep is alone.
-func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error {
+func (s *Sweeper) freeHalves(c *rdma.Coro, v *layout.View, halves []half) error {
 	if len(halves) == 0 {
 		return nil
 	}
-	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Finder, error) { return s.open(c, table) })
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *memory.View, halves []half) error 
 
 // freeHalf is freeHalves of one. mine: nobody else is at it. However it ends, also by a
 // panic, the right to resolve the block ends with it: else no sweep would ever have it.
-func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err error) {
+func (s *Sweeper) freeHalf(u *unlocker, v *layout.View, h half) (mine bool, err error) {
 	var r *memory.Resolution
 	if s.o.Alone {
 		r = s.o.Space.BeginResolve(h.addr, s.o.By)
@@ -81,13 +82,13 @@ func (s *Sweeper) freeHalf(u *unlocker, v *memory.View, h half) (mine bool, err 
 	return true, nil
 }
 
-// level makes those of the blocks that were looked at free on all copies which are free
+// freeCopies makes those of the blocks that were looked at free on all copies which are free
 // on the primary: who was freeing one may have had its lock on a blade that was lost, and
 // have died with his process. The caller is the only user of the database; beside others,
 // readAgain does it. With one backup it cannot be: what is promoted is alone.
-func (s *Sweeper) level(c *rdma.Coro, size, stride uint32, x seen) error {
+func (s *Sweeper) freeCopies(c *rdma.Coro, size, stride uint32, x seen) error {
 	v := s.o.Space.ViewOn(c.Thread())
-	first := memory.MakeAddr(s.seg, s.block*size)
+	first := layout.MakeAddr(s.seg, s.block*size)
 	if s.o.Space.Backups() < 2 || len(x.free) == 0 || v.Copies(first) < 2 {
 		return nil
 	}

@@ -8,9 +8,10 @@ import (
 	"txnode/occ"
 )
 
-// TestDamagedLock: a client has died in a transaction, and a bit of the guard of what it had locked is damaged since:
-// of a record that it updates in place, or of one that it moves; or the line is zero, or junk, and a copy has it. It is
-// recovered, and all of the transaction is there, or nothing.
+// TestDamagedLock: a client has died in a transaction, and a bit of the guard of what it had
+// locked is damaged since: of a record that it updates in place, or of one that it moves; or the
+// line is zero, or junk, and a copy has it. It is recovered, and all of the transaction is
+// there, or nothing.
 func TestDamagedLock(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.policy == occ.PolicyFORD { // its records that are not locked by it may be at rest as they were
@@ -33,7 +34,8 @@ func TestDamagedLock(t *testing.T) {
 // Damages of a whole line.
 const zeroLine, junkLine = -1, -2
 
-// damagedLock is TestDamagedLock of a client that dies after so many verbs; false: it has come to its end before.
+// damagedLock is TestDamagedLock of a client that dies after so many verbs; false: it has come
+// to its end before.
 func damagedLock(t *testing.T, s setting, stop int, key string, bit int) bool {
 	t.Helper()
 	w := newWorld(t, s, occ.Options{ReclaimAfter: 100})

@@ -8,6 +8,7 @@ import (
 
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -43,14 +44,17 @@ func TestLogsGrow(t *testing.T) {
 				if told != nil && !stopped {
 					t.Fatalf("stopped after %d verbs: %v", k, told)
 				}
-				if grown, _, err := w.space.Coordinator(victim.Coordinator()); err != nil || coord.Logs[0].Size != memory.LogStep || !stopped && grown.Logs[0].Size != 2*memory.LogStep {
+				if grown, _, err := w.space.Coordinator(victim.Coordinator()); err != nil ||
+					coord.Logs[0].Size != layout.LogStep || !stopped && grown.Logs[0].Size != 2*layout.LogStep {
 					t.Fatalf("log areas of %d and %d bytes, %v", coord.Logs[0].Size, grown.Logs[0].Size, err)
 				}
 				rep := w.recover(victim.Coordinator())
 				finished += rep.Finished + len(rep.Aborted)
 				for i, v := range w.values(ours, own, "a", "b", "c") {
-					if (v == "" || v[0] != was && v[0] != now) || told == nil && v[0] != now || v[0] != w.values(ours, own, "a")[0][0] {
-						t.Fatalf("stopped after %d verbs: value %d is %.10s..., before the transaction %c, after it %c, told %v", k, i, v, was, now, told)
+					if (v == "" || v[0] != was && v[0] != now) || told == nil && v[0] != now ||
+						v[0] != w.values(ours, own, "a")[0][0] {
+						t.Fatalf("stopped after %d verbs: value %d is %.10s..., before the transaction %c, after "+
+							"it %c, told %v", k, i, v, was, now, told)
 					}
 				}
 				w.check(fmt.Sprintf("stopped after %d verbs", k))
@@ -109,12 +113,13 @@ func TestReplicatedInUsedRing(t *testing.T) {
 			seen := false
 			w.stop.at = func() {
 				v, _ := w.space.Verdict(id.Coordinator())
-				if seen || v.Of(id.Seq()) != memory.OutcomeCommitted {
+				if seen || v.Of(id.Seq()) != layout.OutcomeCommitted {
 					return
 				}
 				seen = true
 				if n := len(w.logged(id)); n <= backups {
-					t.Errorf("f=%d, stopped after %d verbs: the catalog says that it is committed, and its record is on %d blades", backups, k, n)
+					t.Errorf("f=%d, stopped after %d verbs: the catalog says that it is committed, and its record is "+
+						"on %d blades", backups, k, n)
 				}
 			}
 			_, err := recovery.Recover(w.newThread().Plain(), w.eng.Recovery(), id.Coordinator())
@@ -136,7 +141,7 @@ func TestAheadOfWhoWaited(t *testing.T) {
 		if s.caps.Synchronous { // nobody waits beside others
 			continue
 		}
-		w := newWorldOf(t, s, occ.Options{}, memory.MinLogArea)
+		w := newWorldOf(t, s, occ.Options{}, layout.MinLogArea)
 		large := func(c string, n int) string { return strings.Repeat(c, n) }
 		w.loaded(put("moves", large("m", 1400)), put("neighbour", "0"))
 		w.loaded(put("waits", large("w", 2500)))
@@ -162,7 +167,8 @@ func TestAheadOfWhoWaited(t *testing.T) {
 					t.Fatalf("%v: %d log records, up to %d acknowledged", s, len(rec), acknowledged)
 				}
 				if upTo := tx.ID().Seq() + rec[0].Ahead; upTo < acknowledged {
-					t.Errorf("%v: the record of %v says that ids were drawn up to %d; %d had been acknowledged", s, tx.ID(), upTo, acknowledged)
+					t.Errorf("%v: the record of %v says that ids were drawn up to %d; %d had been acknowledged",
+						s, tx.ID(), upTo, acknowledged)
 				}
 			case 2:
 				for !waiting {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -34,15 +34,22 @@ func (w *world) build() {
 // copiesOf is where the block of a key is.
 func (w *world) copiesOf(key string) (at []rdma.RemoteAddr) {
 	w.t.Helper()
-	v := w.space.View()
-	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+	a, v := w.keyAt(key), w.space.View()
+	for k := range v.Copies(a) {
+		at = append(at, v.At(a, k))
+	}
+	return at
+}
+
+// keyAt is the address of the block to which a slot of a key leads.
+func (w *world) keyAt(key string) (at layout.Addr) {
+	w.t.Helper()
+	w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 		if line.Meta().State() != record.Free && string(line.Key()) == key {
-			for k := range v.Copies(a) {
-				at = append(at, v.At(a, k))
-			}
+			at = a
 		}
 	})
-	if at == nil {
+	if at == 0 {
 		w.t.Fatalf("no slot leads to a block of key %q", key)
 	}
 	return at
@@ -60,7 +67,7 @@ func (w *world) loseUndecided(b rdma.BladeID) {
 	w.t.Helper()
 	must(w.t, w.f.StopBlade(b))
 	w.arm(0)
-	_, err := recovery.FailOver(w.newThread().Plain(), w.eng.Recovery(), w.space.Demise(b))
+	_, err := recovery.FailOver(w.newThread().Plain(), w.eng.Recovery(), w.space.DeclareDead(b))
 	if !w.disarm() {
 		w.t.Fatalf("who decides was to be stopped: %v", err)
 	}
@@ -120,7 +127,7 @@ func TestWholeWhileUndecided(t *testing.T) {
 				w.check(what)
 				v, _ := w.space.Verdict(victim.ID().Coordinator())
 				want := "old"
-				if now := v.Of(victim.ID().Seq()); told == nil || now == memory.OutcomeCommitted {
+				if now := v.Of(victim.ID().Seq()); told == nil || now == layout.OutcomeCommitted {
 					want = "new"
 				}
 				ours, own := w.session()
@@ -153,7 +160,8 @@ func TestHalfFreedBeforeOpen(t *testing.T) {
 				must(t, w.do(tx, del("k")))
 				tx.Coro().Sleep(10_000)
 				w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-					return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off == at[0].Off || wr.Blade == at[2].Blade && wr.Off == at[2].Off)
+					return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off == at[0].Off ||
+						wr.Blade == at[2].Blade && wr.Off == at[2].Off)
 				}}
 				_, err := se.MakeRoom(se.Thread().Plain())
 				if !w.disarm() {
@@ -227,8 +235,9 @@ func TestHalfUndone(t *testing.T) {
 	}
 }
 
-// TestReclaimedIsCommitted: policy ford, f = 2. A transaction has deleted a record, and its log still says so. The block was being
-// made free, and is on one of the backups, when the primary's blade is lost. The free copy says that the transaction was committed.
+// TestReclaimedIsCommitted: policy ford, f = 2. A transaction has deleted a record, and its log
+// still says so. The block was being made free, and is on one of the backups, when the primary's
+// blade is lost. The free copy says that the transaction was committed.
 func TestReclaimedIsCommitted(t *testing.T) {
 	for freed := 1; freed <= 2; freed++ { // the copy that is free
 		w := newWorldOn(t, 4, setting{occ.PolicyFORD, 2, strong}, occ.Options{}, 64<<10)
@@ -239,7 +248,8 @@ func TestReclaimedIsCommitted(t *testing.T) {
 		tx.Coro().Sleep(10_000) // until its lock is released
 		at := w.copiesOf("k")
 		w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-			return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off == at[0].Off || wr.Blade == at[3-freed].Blade && wr.Off == at[3-freed].Off)
+			return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off == at[0].Off ||
+				wr.Blade == at[3-freed].Blade && wr.Off == at[3-freed].Off)
 		}}
 		_, err := deleter.MakeRoom(deleter.Thread().Plain())
 		if !w.disarm() {
@@ -248,7 +258,7 @@ func TestReclaimedIsCommitted(t *testing.T) {
 		w.loseBlade(at[0].Blade)
 		w.sweep()
 		w.check(fmt.Sprintf("copy %d is free", freed))
-		if v, _ := w.space.Verdict(tx.ID().Coordinator()); v.Of(tx.ID().Seq()) == memory.OutcomeAborted {
+		if v, _ := w.space.Verdict(tx.ID().Coordinator()); v.Of(tx.ID().Seq()) == layout.OutcomeAborted {
 			t.Errorf("copy %d is free: %v was acknowledged: %v", freed, tx.ID(), v)
 		}
 		again, own := w.session()
@@ -258,9 +268,10 @@ func TestReclaimedIsCommitted(t *testing.T) {
 	}
 }
 
-// TestMovedSinceGivenUp: policy ford. A transaction that was about to move a record has come to its log, and given up. Another
-// one, of the same session or of another, moves the record, and stops after any verb, and the blade of the old block's
-// primary is lost with its locks. The first one has not committed, wherever the slot leads by now.
+// TestMovedSinceGivenUp: policy ford. A transaction that was about to move a record has come to its
+// log, and given up. Another one, of the same session or of another, moves the record, and stops
+// after any verb, and the blade of the old block's primary is lost with its locks. The first one
+// has not committed, wherever the slot leads by now.
 func TestMovedSinceGivenUp(t *testing.T) {
 	large := func(c string) string { return strings.Repeat(c, 300) }
 	for _, same := range []bool{true, false} {
@@ -291,12 +302,13 @@ func TestMovedSinceGivenUp(t *testing.T) {
 				w.sweep()
 				what := fmt.Sprintf("same session %v, f = %d, stopped after %d verbs (told %v)", same, f, k, told)
 				w.check(what)
-				if v, _ := w.space.Verdict(id.Coordinator()); v.Of(id.Seq()) == memory.OutcomeCommitted {
+				if v, _ := w.space.Verdict(id.Coordinator()); v.Of(id.Seq()) == layout.OutcomeCommitted {
 					t.Errorf("%s: %v has given up: %v", what, id, v)
 				}
 				ours, own := w.session()
 				want := "old"
-				if v, _ := w.space.Verdict(b.ID().Coordinator()); told == nil || v.Of(b.ID().Seq()) == memory.OutcomeCommitted {
+				if v, _ := w.space.Verdict(b.ID().Coordinator()); told == nil ||
+					v.Of(b.ID().Seq()) == layout.OutcomeCommitted {
 					want = large("b")
 					switched++
 				}
@@ -346,7 +358,7 @@ func TestSweepWhileUndecided(t *testing.T) {
 			w.decide()
 			w.check("")
 			v, _ := w.space.Verdict(victim.ID().Coordinator())
-			if v.Of(victim.ID().Seq()) != memory.OutcomeCommitted {
+			if v.Of(victim.ID().Seq()) != layout.OutcomeCommitted {
 				t.Fatalf("%v was to be committed: %v", victim.ID(), v)
 			}
 			again, own := w.session()
@@ -371,7 +383,8 @@ func TestDecidedTogether(t *testing.T) {
 	at := w.copiesOf("k")
 	_, victim := w.session()
 	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-		return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off>>6 == at[0].Off>>6 || wr.Blade == at[1].Blade && wr.Off>>6 == at[1].Off>>6)
+		return wr.Op == rdma.OpWrite && (wr.Blade == at[0].Blade && wr.Off>>6 == at[0].Off>>6 ||
+			wr.Blade == at[1].Blade && wr.Off>>6 == at[1].Off>>6)
 	}}
 	told := w.do(victim, put("k", "not written"))
 	if !w.disarm() || told == nil {
@@ -384,7 +397,7 @@ func TestDecidedTogether(t *testing.T) {
 	must(t, err)
 	w.decide()
 	w.check("")
-	if v, _ := w.space.Verdict(first.ID().Coordinator()); v.Of(first.ID().Seq()) == memory.OutcomeAborted {
+	if v, _ := w.space.Verdict(first.ID().Coordinator()); v.Of(first.ID().Seq()) == layout.OutcomeAborted {
 		t.Errorf("%v was acknowledged: %v", first.ID(), v)
 	}
 	again, own := w.session()
@@ -420,7 +433,7 @@ func TestLossWithoutCoordinators(t *testing.T) {
 				must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
 				for b := range rdma.BladeID(3) {
 					held := false
-					w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+					w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 						held = held || line.Guard().Held() && w.space.View().At(a, 0).Blade == b
 					})
 					if held {
@@ -436,9 +449,10 @@ func TestLossWithoutCoordinators(t *testing.T) {
 	}
 }
 
-// TestBreakWhileBuilding: copies are being built, and all has been compared, when a queue pair of a session breaks with
-// one of its verbs. The session goes on, in the same epoch. What its transaction has come to is on the copies, too, when they
-// count: the next blade that is lost is that of a primary.
+// TestBreakWhileBuilding: copies are being built, and all has been compared, when a queue pair of a
+// session breaks with one of its verbs. The session goes on, in the same epoch. What its
+// transaction has come to is on the copies, too, when they count: the next blade that is lost is
+// that of a primary.
 func TestBreakWhileBuilding(t *testing.T) {
 	for _, s := range replicated(t) {
 		t.Run(s.String(), func(t *testing.T) {
@@ -503,8 +517,10 @@ func breakWhileBuilding(t *testing.T, s setting, c *canonical, k int) bool {
 	w.sweep()
 	w.check(what)
 	last, final := w.session()
-	if got := w.values(last, final, ks...); !slices.Equal(got, was) || !slices.Equal(got, now) && (told == nil || !slices.Equal(got, old)) {
-		t.Errorf("%s: %.9q, and when the next blade was lost %.9q; it was %.9q, and would be %.9q", what, was, got, old, now)
+	if got := w.values(last, final, ks...); !slices.Equal(got, was) || !slices.Equal(got, now) &&
+		(told == nil || !slices.Equal(got, old)) {
+		t.Errorf("%s: %.9q, and when the next blade was lost %.9q; it was %.9q, and would be %.9q",
+			what, was, got, old, now)
 	}
 	return hit
 }
@@ -530,8 +546,8 @@ func (p clockedPort) Now() int64 {
 	return p.Port.Now()
 }
 
-// TestLossWhileClosing: the last coordinator is closed when a blade is about to be declared dead together with it. It is
-// declared dead all the same.
+// TestLossWhileClosing: the last coordinator is closed when a blade is about to be declared dead
+// together with it. It is declared dead all the same.
 func TestLossWhileClosing(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	last, err := w.space.NewCoordinator()
@@ -544,7 +560,7 @@ func TestLossWhileClosing(t *testing.T) {
 			must(t, w.space.CloseCoordinatorOn(w.ctl.Plain(), last.ID))
 		}
 	}
-	_, err = recovery.FailOver(th.Plain(), w.eng.Recovery(), w.space.Demise(1))
+	_, err = recovery.FailOver(th.Plain(), w.eng.Recovery(), w.space.DeclareDead(1))
 	must(t, err)
 	if w.space.View().Up(1) {
 		t.Error("nobody has declared the blade dead")

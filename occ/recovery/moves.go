@@ -5,23 +5,26 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/index"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
 // moves finishes the records that outgrew their blocks, or takes that back.
 func (r *run) moves() error {
-	err := r.each(func(x *tx, e *entry) bool { return x.state != atRest && e.Kind == log.Move }, func(r *run, x *tx, e *entry) error {
-		to, from := e.lines[:], e.old[:]
-		if x.Kind == log.Undo {
-			to, from = from, to
-		}
-		if x.state == toUndo {
-			return r.moveBack(x, e, to)
-		}
-		return r.move(x, e, to, from)
-	})
+	err := r.each(func(x *tx, e *entry) bool { return x.state != atRest && e.Kind == log.Move },
+		func(r *run, x *tx, e *entry) error {
+			to, from := e.lines[:], e.old[:]
+			if x.Kind == log.Undo {
+				to, from = from, to
+			}
+			if x.state == toUndo {
+				return r.moveBack(x, e, to)
+			}
+			return r.move(x, e, to, from)
+		})
 	if err != nil {
 		return err
 	}
@@ -40,12 +43,13 @@ func (r *run) move(x *tx, e *entry, to, from [][]byte) error {
 	a, old := x.goes(e), x.leaves(e)
 	switch {
 	case e.held && e.stranded:
-		// Nobody frees the old block before the slot leads to the new one on all copies of the index.
+		// Nobody frees the old block before the slot leads to the new one on all copies of the
+		// index.
 		if e.switched = x.freeing(from); !e.switched {
 			return r.strandMove(x, e)
 		}
 	case e.held && e.switched:
-		if err := r.mend(e, old, a); err != nil {
+		if err := r.resync(e, old, a); err != nil {
 			return err
 		}
 	case e.held:
@@ -81,7 +85,8 @@ func (r *run) switchSlot(x *tx, e *entry, to [][]byte) error {
 	return r.replace(e, x.leaves(e), x.goes(e), class)
 }
 
-// place writes the image to all copies of the new block, of which only the primary carries the lock.
+// place writes the image to all copies of the new block, of which only the primary carries the
+// lock.
 func (r *run) place(x *tx, e *entry) error {
 	w, a := uint32(0), x.goes(e)
 	for k := range r.v.Written(a) {
@@ -123,8 +128,8 @@ func (r *run) vacate(x *tx, e *entry, from [][]byte) error {
 	return r.fence() // before anybody has the new block
 }
 
-// freeing reports whether the transaction has begun to free a block: a copy says that it is free since
-// then, or the first words of one do.
+// freeing reports whether the transaction has begun to free a block: a copy says that it is free
+// since then, or the first words of one do.
 func (x *tx) freeing(copies [][]byte) bool {
 	return slices.ContainsFunc(copies, func(p []byte) bool {
 		return p != nil && record.Image(p).Version() == x.Tx && record.Image(p).Meta().State() == record.Free
@@ -153,13 +158,14 @@ func written(lines [][]byte, t record.TxID) bool {
 	return slices.ContainsFunc(lines, func(p []byte) bool { return p != nil && record.Image(p).Version() == t })
 }
 
-func classOf(line []byte) memory.Class {
+func classOf(line []byte) layout.Class {
 	return record.Meta(binary.LittleEndian.Uint64(line[record.MetaOff:])).Class()
 }
 
-// freeBlock makes a block free on all copies, or on those that are not yet, of those whose lines are given. holder
-// has it locked on the primary until that is free, so that whoever goes on with it knows; 0: it is free there already.
-func (r *run) freeBlock(a memory.Addr, table uint16, v record.TxID, lines [][]byte, holder record.TxID) error {
+// freeBlock makes a block free on all copies, or on those that are not yet, of those whose lines
+// are given. holder has it locked on the primary until that is free, so that whoever goes on with
+// it knows; 0: it is free there already.
+func (r *run) freeBlock(a layout.Addr, table uint16, v record.TxID, lines [][]byte, holder record.TxID) error {
 	class, _ := r.o.Space.ClassAt(a) // a log entry has been checked
 	var p [record.LineSize]byte
 	img := record.Image(p[:])
@@ -197,7 +203,7 @@ func (r *run) freeBlock(a memory.Addr, table uint16, v record.TxID, lines [][]by
 }
 
 // replace switches the slot of a record that moves.
-func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
+func (r *run) replace(e *entry, old, a layout.Addr, class layout.Class) error {
 	q, err := r.lookup(e.table, e.Image)
 	if err != nil {
 		return err
@@ -205,11 +211,17 @@ func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
 	switch {
 	case leadsTo(q, old):
 	case leadsTo(q, a): // an attempt has got so far, and no further
-		return r.mend(e, old, a)
+		return r.resync(e, old, a)
 	default:
-		return fmt.Errorf("%w: no slot of table %d leads to a record, in block %v or %v, that was about to move", ErrCorrupt, e.table, old, a)
+		return fmt.Errorf("%w: no slot of table %d leads to a record, in block %v or %v, that was about to move",
+			ErrCorrupt, e.table, old, a)
 	}
-	err = r.tables[e.table].Replace(r.c, q, old, a, class)
+	s, ok := r.tables[e.table].(index.Slots)
+	if !ok {
+		return fmt.Errorf("%w: by a log record a record of table %d moves from block %v to block %v, and that table "+
+			"has no slots", ErrCorrupt, e.table, old, a)
+	}
+	err = s.Replace(r.c, q, old, a, class)
 	if err != nil {
 		err = fmt.Errorf("recovery: switching the slot of a record of table %d: %w", e.table, err)
 	}
@@ -218,25 +230,27 @@ func (r *run) replace(e *entry, old, a memory.Addr, class memory.Class) error {
 
 // unblock brings an index into order in which a change of the dead is in the way.
 func (r *run) unblock(table uint16) error {
-	m, ok := r.tables[table].(mender)
+	m, ok := r.tables[table].(resyncer)
 	if !ok {
 		return nil
 	}
 	return r.o.alone(r.c, table, m, func() error {
 		return m.Recover(r.c, func(owner uint64) bool {
-			return r.o.deadOwner(owner) || slices.ContainsFunc(r.claim.Coordinators, func(c memory.Coordinator) bool { return uint64(c.ID) == owner })
+			return r.o.deadOwner(owner) || slices.ContainsFunc(r.claim.Coordinators, func(c memory.Coordinator) bool {
+				return uint64(c.ID) == owner
+			})
 		})
 	})
 }
 
-// mend completes the switch of a slot on the backups.
-func (r *run) mend(e *entry, was, a memory.Addr) error {
+// resync completes the switch of a slot on the backups.
+func (r *run) resync(e *entry, was, a layout.Addr) error {
 	q, err := r.lookup(e.table, e.Image)
 	if err != nil {
 		return err
 	}
-	if m, ok := r.tables[e.table].(mender); ok {
-		if _, err := m.Mend(r.c, q, was, a); err != nil {
+	if m, ok := r.tables[e.table].(resyncer); ok {
+		if _, err := m.Resync(r.c, q, was, a); err != nil {
 			return fmt.Errorf("recovery: the slot of a record of table %d: %w", e.table, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
@@ -26,7 +26,7 @@ func TestNewestLogRecordStays(t *testing.T) {
 			t.Run(fmt.Sprintf("%v large=%v", s, large), func(t *testing.T) {
 				torn := 0
 				for k := 0; ; k++ {
-					w := newWorldOf(t, s, occ.Options{}, memory.MinLogArea)
+					w := newWorldOf(t, s, occ.Options{}, layout.MinLogArea)
 					old, fresh := "old", "new"
 					if large {
 						old, fresh = strings.Repeat(old, 900), strings.Repeat(fresh, 900)
@@ -49,10 +49,10 @@ func TestNewestLogRecordStays(t *testing.T) {
 					what := fmt.Sprintf("killed after %d verbs (told %v)", k, told)
 					w.check(what)
 					v, _ := w.space.Verdict(victim.ID().Coordinator())
-					if got := v.Of(acknowledged.Seq()); got == memory.OutcomeAborted {
+					if got := v.Of(acknowledged.Seq()); got == layout.OutcomeAborted {
 						t.Errorf("%s: an acknowledged transaction: %v", what, got)
 					}
-					if got := v.Of(victim.ID().Seq()); got != memory.OutcomeAborted {
+					if got := v.Of(victim.ID().Seq()); got != layout.OutcomeAborted {
 						t.Errorf("%s: the one that was not logged: %v", what, got)
 					}
 					ours, own := w.session()
@@ -72,8 +72,8 @@ func TestNewestLogRecordStays(t *testing.T) {
 func (w *world) memories() (all [][]byte) {
 	l, v, end := w.space.Layout(), w.space.View(), uint64(0)
 	for i := range l.Segments {
-		for k := range v.Copies(memory.MakeAddr(memory.SegmentID(i), 0)) {
-			end = max(end, v.At(memory.MakeAddr(memory.SegmentID(i), 0), k).Off+uint64(l.SegmentSize))
+		for k := range v.Copies(layout.MakeAddr(layout.SegmentID(i), 0)) {
+			end = max(end, v.At(layout.MakeAddr(layout.SegmentID(i), 0), k).Off+uint64(l.SegmentSize))
 		}
 	}
 	for b := range 3 {
@@ -89,8 +89,8 @@ func (w *world) tearLogs(was [][]byte, tx *occ.Tx) (torn bool) {
 	l, v := w.space.Layout(), w.space.View()
 	logs := map[rdma.BladeID][]uint64{}
 	for i := range l.Segments {
-		if l.Segments[i].Kind == memory.KindLog {
-			at := v.At(memory.MakeAddr(memory.SegmentID(i), 0), 0)
+		if l.Segments[i].Kind == layout.KindLog {
+			at := v.At(layout.MakeAddr(layout.SegmentID(i), 0), 0)
 			logs[at.Blade] = append(logs[at.Blade], at.Off)
 		}
 	}
@@ -98,7 +98,9 @@ func (w *world) tearLogs(was [][]byte, tx *occ.Tx) (torn bool) {
 	for b, old := range was {
 		now := w.f.Memory(rdma.BladeID(b))
 		for off := uint64(0); off < uint64(len(old)); off += record.LineSize {
-			isLog := slices.ContainsFunc(logs[rdma.BladeID(b)], func(at uint64) bool { return off-at < uint64(l.SegmentSize) })
+			isLog := slices.ContainsFunc(logs[rdma.BladeID(b)], func(at uint64) bool {
+				return off-at < uint64(l.SegmentSize)
+			})
 			if !isLog && !slices.Equal(line(now, off), line(old, off)) {
 				return false
 			}

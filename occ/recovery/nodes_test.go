@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"txnode/log"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 )
@@ -21,14 +21,14 @@ func (p *split) dead() record.TxID {
 }
 
 // all puts an image on all copies of a block.
-func (p *split) all(a memory.Addr, img record.Image) {
+func (p *split) all(a layout.Addr, img record.Image) {
 	for k := range p.space.View().Copies(a) {
 		p.put(a, k, img)
 	}
 }
 
-// TestLockOfNode: a lock of nobody's on a node is released at the node's version, by the session that meets it and by the
-// sweep, and the node stays.
+// TestLockOfNode: a lock of nobody's on a node is released at the node's version, by the session
+// that meets it and by the sweep, and the node stays.
 func TestLockOfNode(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		for _, how := range []string{"met", "swept"} {
@@ -59,8 +59,8 @@ func TestLockOfNode(t *testing.T) {
 	}
 }
 
-// TestPlaceholderOfNode: the placeholder of a node, whose transaction has not come to its log, becomes free, without
-// a lookup: it has no key.
+// TestPlaceholderOfNode: the placeholder of a node, whose transaction has not come to its log,
+// becomes free, without a lookup: it has no key.
 func TestPlaceholderOfNode(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		t.Run(s.String(), func(t *testing.T) {
@@ -84,7 +84,8 @@ func TestPlaceholderOfNode(t *testing.T) {
 	}
 }
 
-// TestNodeIsNotFree: a node whose primary looks free, since that is damaged, is given to nobody, and stays on its copies.
+// TestNodeIsNotFree: a node whose primary looks free, since that is damaged, is given to nobody,
+// and stays on its copies.
 func TestNodeIsNotFree(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		if s.backups == 0 {
@@ -113,12 +114,17 @@ func TestNodeIsNotFree(t *testing.T) {
 	}
 }
 
-// TestNodesAfterPower: after a loss of power, nodes have the images of the logs, and those of which no log tells what
-// they had. A block that a commit has freed is none.
+// TestNodesAfterPower: after a loss of power, nodes have the images of the logs, and those of which
+// no log tells what they had. A block that a commit has freed is none.
 func TestNodesAfterPower(t *testing.T) {
 	for _, s := range defaultSettings(t) {
 		t.Run(s.String(), func(t *testing.T) {
-			p := newSplit(t, s, 300)
+			p := newSplitAfter(t, s, 300, func(p *split) {
+				meta, err := p.space.CreateNodesTable("nodes", []byte("{}"), p.class, 8, nil)
+				must(t, err)
+				must(t, p.space.SetTableRoot(meta.ID, p.leaf))
+				p.nodes = meta.ID
+			})
 			p.all(p.leaf, p.old)
 			p.all(p.block, p.free)
 			p.put(p.leaf, 0, locked(p.old, p.x))
@@ -133,13 +139,13 @@ func TestNodesAfterPower(t *testing.T) {
 			p.all(rest, untold)
 			p.all(freed, p.node(freed, p.before, "to be freed"))
 			line := make(record.Image, record.LineSize)
-			line.PutFree(freed, p.alive, p.table.ID, p.class, p.space.CountFree(freed))
+			line.PutFree(freed, p.alive, p.nodes, p.class, p.space.CountFree(freed))
 			p.writeLog(p.alive, p.logOf(p.alive, []logged{{log.Update, freed, p.before, p.space.Frees(), line}}))
 			p.ctl = p.newThreadOf(4 << 20)
 			p.power(p.table)
 			for k := range p.space.View().Copies(p.leaf) {
 				for _, want := range []struct {
-					a   memory.Addr
+					a   layout.Addr
 					img record.Image
 				}{{p.leaf, p.now}, {p.block, p.image}, {rest, untold}, {freed, make(record.Image, record.LineSize)}} {
 					if got := p.copyOf(want.a, k)[:len(want.img)]; !bytes.Equal(got, want.img) {

@@ -10,7 +10,8 @@ import (
 	"txnode/rdma"
 )
 
-// withoutLogOn makes a session that has no log area on a blade, whose disk has no room while the session begins.
+// withoutLogOn makes a session that has no log area on a blade, whose disk has no room while
+// the session begins.
 func (w *world) withoutLogOn(b rdma.BladeID) (*occ.Session, *occ.Tx) {
 	w.t.Helper()
 	w.f.Fill(b, true)
@@ -34,10 +35,13 @@ func (w *world) withoutLogOn(b rdma.BladeID) (*occ.Session, *occ.Tx) {
 	return s, tx
 }
 
-// TestBackupWithoutLog: the disk of a blade is full, so a session has no log area there. It stops after each verb, or all fail that go
-// elsewhere, and another blade may be lost then, so that what it has written to the full one counts. Its transaction has happened wholly or not at all.
+// TestBackupWithoutLog: the disk of a blade is full, so a session has no log area there. It stops
+// after each verb, or all fail that go elsewhere, and another blade may be lost then, so that what
+// it has written to the full one counts. Its transaction has happened wholly or not at all.
 func TestBackupWithoutLog(t *testing.T) {
-	for _, s := range []setting{{occ.PolicyDefault, 1, strong}, {occ.PolicyDefault, 1, weak}, {occ.PolicyFORD, 1, weak}} {
+	for _, s := range []setting{
+		{occ.PolicyDefault, 1, strong}, {occ.PolicyDefault, 1, weak}, {occ.PolicyFORD, 1, weak},
+	} {
 		t.Run(s.String(), func(t *testing.T) {
 			cases := 0
 			for i := range byRun(1, len(canonicals), 1) {
@@ -45,13 +49,16 @@ func TestBackupWithoutLog(t *testing.T) {
 				for full := range rdma.BladeID(byRun(3, 3, 1)) {
 					for lost := range rdma.BladeID(3) { // the full one: none is
 						for k := -1; ; k++ {
-							what := fmt.Sprintf("%s, blade %d is full, stopped after %d verbs, blade %d is lost", c.name, full, k, lost)
+							what := fmt.Sprintf("%s, blade %d is full, stopped after %d verbs, blade %d is lost",
+								c.name, full, k, lost)
 							w := newWorld(t, s, occ.Options{})
 							ours, own := w.session()
 							ks, old, now := w.prepare(ours, own, c, "k")
 							victim, tx := w.withoutLogOn(full)
 							if w.arm(k); k < 0 { // what it writes to the full blade comes through alone
-								w.stop = stop{pick: func(wr *rdma.WR) bool { return wr.Op == rdma.OpWrite && wr.Blade != full }}
+								w.stop = stop{pick: func(wr *rdma.WR) bool {
+									return wr.Op == rdma.OpWrite && wr.Blade != full
+								}}
 							}
 							told := w.do(tx, c.tx("k")...)
 							stopped := w.disarm()

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -64,7 +64,7 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 		t.Fatalf("%v was to begin before %v", a, b)
 	}
 	var on []rdma.BladeID // copies of p
-	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+	w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 		if line.Guard().Held() {
 			for k := range 3 {
 				on = append(on, w.space.View().At(a, k).Blade)
@@ -79,21 +79,21 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 	}
 	must(t, w.f.StopBlade(home))
 	w.arm(k)
-	_, err = recovery.FailOver(w.newThread().Plain(), w.eng.Recovery(), w.space.Demise(home))
+	_, err = recovery.FailOver(w.newThread().Plain(), w.eng.Recovery(), w.space.DeclareDead(home))
 	if over = !w.disarm(); over {
 		must(t, err)
 	}
 	v, _ := w.space.Verdict(first.ID().Coordinator())
 	was := v.Of(first.ID().Seq())
 	must(t, w.f.StopBlade(reached))
-	_, err = recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.Demise(reached))
+	_, err = recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.DeclareDead(reached))
 	must(t, err)
 	w.sweep()
 	what := fmt.Sprintf("stopped after %d verbs", k)
 	w.check(what)
 	v, _ = w.space.Verdict(first.ID().Coordinator())
 	now := v.Of(first.ID().Seq())
-	if was == memory.OutcomeCommitted {
+	if was == layout.OutcomeCommitted {
 		*committed++
 		if now != was {
 			t.Errorf("%s: committed, and then %v", what, now)
@@ -101,7 +101,7 @@ func overlap(t *testing.T, survivor int, long bool, k int, committed *int) (over
 	}
 	ours, own := w.session()
 	want := []string{before, value, value, value, value}
-	if now == memory.OutcomeCommitted {
+	if now == layout.OutcomeCommitted {
 		want[0] = value
 	}
 	if got := w.values(ours, own, keys...); !slices.Equal(got, want) {
@@ -155,7 +155,7 @@ func newerStays(t *testing.T, k int) (over bool) {
 	w.arm(k)
 	o := w.eng.Recovery()
 	o.Steal = true
-	_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.Demise(lost))
+	_, err := recovery.FailOver(w.newThread().Plain(), o, w.space.DeclareDead(lost))
 	if over = !w.disarm(); !over {
 		must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
 		_, err = recovery.FailOver(w.ctl.Plain(), o, nil)
@@ -165,7 +165,7 @@ func newerStays(t *testing.T, k int) (over bool) {
 	must(t, err)
 	what := fmt.Sprintf("stopped after %d verbs", k)
 	w.check(what)
-	if v, ok := w.space.Verdict(ours.Coordinator()); !ok || v.Of(own.ID().Seq()) != memory.OutcomeCommitted {
+	if v, ok := w.space.Verdict(ours.Coordinator()); !ok || v.Of(own.ID().Seq()) != layout.OutcomeCommitted {
 		t.Errorf("%s: %v is committed, its verdict is %+v", what, own.ID(), v)
 	}
 	third, tx := w.session()

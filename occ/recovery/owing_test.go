@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -14,14 +15,16 @@ import (
 	"txnode/verify"
 )
 
-// strays counts, by process, the free blocks of its segments that no allocator has. Those that another process has freed do not count: they are
-// found when the owner looks through its segments.
+// strays counts, by process, the free blocks of its segments that no allocator has. Those that
+// another process has freed do not count: they are found when the owner looks through its segments.
 func strays(t *testing.T, all []*world, report func(f verify.Finding) error) (out []int) {
 	t.Helper()
 	var free []memory.FreeBlock
 	w := all[0]
 	must(t, w.space.Follow())
-	w.examine(verify.Options{Report: report, Free: func(a memory.Addr, v uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: v}) }})
+	w.examine(verify.Options{Report: report, Free: func(a layout.Addr, v uint64) {
+		free = append(free, memory.FreeBlock{Addr: a, Version: v})
+	}})
 	c := w.newThread().Plain()
 	must(t, recovery.Reconnect(c, w.space))
 	buf, err := c.Thread().Alloc(record.LineSize)
@@ -62,8 +65,9 @@ func (w *world) settleDead(ids ...uint32) {
 	}
 }
 
-// TestOwing: blocks become strays in each way that there is, and the sweep for all is done by a process that cannot tell. Their owner finds them,
-// though another process has the right to sweep. Afterwards no process has anything to be swept.
+// TestOwing: blocks become strays in each way that there is, and the sweep for all is done by a
+// process that cannot tell. Their owner finds them, though another process has the right to sweep.
+// Afterwards no process has anything to be swept.
 func TestOwing(t *testing.T) {
 	const term = 1_000_000_000
 	sound := func(f verify.Finding) error {
@@ -85,8 +89,8 @@ func TestOwing(t *testing.T) {
 	third := func(p, q, r *world) {
 		se, _ := worked(r, "third")
 		r.settleDead(se.Coordinator())
-		if mender := r.space.Layout().Mender(memory.MendSweep); mender != r.space.Process() {
-			t.Fatalf("the mender is %d", mender)
+		if holder := r.space.Layout().Holder(layout.RightSweep); holder != r.space.Process() {
+			t.Fatalf("the holder is %d", holder)
 		}
 		must(t, p.space.Follow())
 		must(t, q.space.Follow())
@@ -100,12 +104,12 @@ func TestOwing(t *testing.T) {
 			se, _ := worked(p, "k")
 			q.settleDead(se.Coordinator())
 		}},
-		{"recovered by its own process, beside the mender", 1, func(p, q, r *world, _ int) {
+		{"recovered by its own process, beside the holder", 1, func(p, q, r *world, _ int) {
 			se, _ := worked(p, "k")
 			third(p, q, r)
 			p.settleDead(se.Coordinator())
 		}},
-		{"recovered by the mender", 1, func(p, q, r *world, _ int) {
+		{"recovered by the holder", 1, func(p, q, r *world, _ int) {
 			se, _ := worked(p, "k")
 			third(p, q, r)
 			r.settleDead(se.Coordinator())
@@ -146,7 +150,7 @@ func TestOwing(t *testing.T) {
 		}},
 		{"adopted when slots may lead to free blocks", 1, func(p, q, r *world, _ int) {
 			must(t, p.f.StopBlade(0))
-			_, err := recovery.FailOver(p.newThread().Plain(), p.eng.Recovery(), p.space.Demise(0))
+			_, err := recovery.FailOver(p.newThread().Plain(), p.eng.Recovery(), p.space.DeclareDead(0))
 			must(t, err)
 			p.settleDead()
 			must(t, recovery.Reconnect(p.ctl.Plain(), p.space))
@@ -177,7 +181,9 @@ func TestOwing(t *testing.T) {
 			}
 			must(t, se.Close())
 			l := p.space.Layout()
-			if slices.ContainsFunc(l.Segments, func(g memory.Segment) bool { return g.Owner == gone && g.Kind == memory.KindBlocks && g.Class == 6 }) {
+			if slices.ContainsFunc(l.Segments, func(g layout.Segment) bool {
+				return g.Owner == gone && g.Kind == layout.KindBlocks && g.Class == 6
+			}) {
 				t.Fatal("nothing was adopted")
 			}
 		}},

@@ -8,6 +8,7 @@ import (
 	"txnode/index/race"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -37,7 +38,7 @@ type PowerReport struct {
 //   - The hash indexes are built again, from the blocks. Nodes come back as records do.
 //
 // So what was in segments of blocks that have lost every copy would be absent, and not lost:
-// Power fails with memory.ErrLost then, before it changes anything, unless Options.GiveUp.
+// Power fails with layout.ErrLost then, before it changes anything, unless Options.GiveUp.
 //
 // It takes time in proportion to the database. It is idempotent: until it ends the
 // catalog says that it is needed, and whatever it finds of an earlier attempt is
@@ -46,7 +47,8 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	var rep PowerReport
 	if err := o.Space.LostBlocks(); err != nil {
 		if !o.GiveUp {
-			return rep, fmt.Errorf("recovery: which keys were lost, the indexes alone knew, and they are not what survives a loss of power: %w; "+
+			return rep, fmt.Errorf("recovery: which keys were lost, the indexes alone knew, and they are not what "+
+				"survives a loss of power: %w; "+
 				"or go on as if they had never been (ReplaceLost)", err)
 		}
 		if err := o.Space.ForgetLost(); err != nil {
@@ -57,7 +59,10 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	if err != nil {
 		return rep, err
 	}
-	p := &power{o: &o, rep: &rep, latest: map[memory.Addr]log.Entry{}, touched: map[memory.Addr]bool{}, indexes: map[uint16]*race.Index{}}
+	p := &power{
+		o: &o, rep: &rep, latest: map[layout.Addr]log.Entry{}, touched: map[layout.Addr]bool{},
+		indexes: map[uint16]*race.Index{},
+	}
 	if p.tables, err = o.Space.Tables(); err != nil {
 		return rep, err
 	}
@@ -72,7 +77,9 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 		if claim, err = o.Space.Claim(memory.ClaimOptions{By: o.By, Now: t.Now(), Steal: true}, ids...); err != nil {
 			return rep, fmt.Errorf("recovery: coordinators %v: %w", ids, err)
 		}
-		p.run = &run{c: c, t: t, o: &o, claim: claim, v: claim.View(), rep: &rep.Report, tables: map[uint16]index.Index{}}
+		p.run = &run{
+			c: c, t: t, o: &o, claim: claim, v: claim.View(), rep: &rep.Report, tables: map[uint16]index.Finder{},
+		}
 		if err := p.open(); err != nil {
 			return rep, err
 		}
@@ -91,7 +98,7 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	if err := p.rebuild(c); err != nil {
 		return rep, err
 	}
-	if err := o.Space.FlushSegments(c, memory.KindBlocks, memory.KindIndex); err != nil {
+	if err := o.Space.FlushSegments(c, layout.KindBlocks, layout.KindIndex); err != nil {
 		return rep, fmt.Errorf("recovery: %w", err)
 	}
 	for _, id := range p.order {
@@ -121,9 +128,9 @@ type power struct {
 	o   *Options
 	rep *PowerReport
 
-	latest  map[memory.Addr]log.Entry // the last live record, or node, of blocks that have one
-	touched map[memory.Addr]bool      // blocks that the logs tell of
-	tables  []memory.Table
+	latest  map[layout.Addr]log.Entry // the last live record, or node, of blocks that have one
+	touched map[layout.Addr]bool      // blocks that the logs tell of
+	tables  []layout.Table
 	indexes map[uint16]*race.Index
 	order   []uint16 // tables with an index
 }
@@ -131,7 +138,7 @@ type power struct {
 // resolve finds out which images of the logs are the last ones.
 func (p *power) resolve() error {
 	type place struct {
-		at      memory.Addr
+		at      layout.Addr
 		version record.TxID
 	}
 	since := p.o.Space.Checkpoint()
@@ -156,7 +163,8 @@ func (p *power) resolve() error {
 			continue
 		}
 		if other, ok := p.latest[e.Addr]; ok {
-			return fmt.Errorf("%w: the logs have two last records of block %v: of transactions %v and %v", ErrCorrupt, e.Addr, other.Image.Version(), e.Image.Version())
+			return fmt.Errorf("%w: the logs have two last records of block %v: of transactions %v and %v",
+				ErrCorrupt, e.Addr, other.Image.Version(), e.Image.Version())
 		}
 		p.latest[e.Addr] = e
 	}
@@ -164,14 +172,14 @@ func (p *power) resolve() error {
 }
 
 // ErrCorrupt says that what is stored is damaged beyond what a loss of power does.
-var ErrCorrupt error = memory.DamageError("recovery: stored data is damaged")
+var ErrCorrupt error = layout.DamageError("recovery: stored data is damaged")
 
 // rebuild brings every block into its state, and makes new indexes.
 func (p *power) rebuild(c *rdma.Coro) error {
 	s := p.o.Space
 	options := map[uint16]race.Options{}
 	for _, t := range p.tables {
-		if t.Root == 0 || t.Ordered() {
+		if t.Root == 0 || t.InBlocks() {
 			continue
 		}
 		options[t.ID] = race.Options{}
@@ -195,17 +203,17 @@ func (p *power) rebuild(c *rdma.Coro) error {
 		return err
 	}
 	for id := range l.Segments {
-		if g := &l.Segments[id]; g.Kind == memory.KindBlocks && g.Placement.N > 0 {
-			if err := b.segment(memory.SegmentID(id), g.Class, l.Backed(memory.SegmentID(id))); err != nil {
+		if g := &l.Segments[id]; g.Kind == layout.KindBlocks && g.Placement.N > 0 {
+			if err := b.segment(layout.SegmentID(id), g.Class, l.Backed(layout.SegmentID(id))); err != nil {
 				return err
 			}
 		}
 	}
 	for _, t := range p.tables {
-		if t.Root == 0 || t.Ordered() {
+		if t.Root == 0 || t.InBlocks() {
 			continue
 		}
-		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.twice)
+		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.twice, nil)
 		if err != nil {
 			return fmt.Errorf("recovery: a new index for table %q: %w", t.Name, err)
 		}
@@ -223,7 +231,7 @@ type builder struct {
 	c     *rdma.Coro
 	t     *rdma.Thread
 	batch rdma.Batch
-	bufs  [memory.MaxReplicas]uint32 // arena: a span of blocks of each copy
+	bufs  [layout.MaxReplicas]uint32 // arena: a span of blocks of each copy
 	span  uint32
 	out   uint32 // arena: an image to be written
 	zero  []byte
@@ -238,7 +246,7 @@ func (b *builder) open() (err error) {
 	b.span = spanBytes
 	l := b.o.Space.Layout()
 	for i := range l.Segments {
-		if l.Segments[i].Kind == memory.KindBlocks {
+		if l.Segments[i].Kind == layout.KindBlocks {
 			b.span = max(b.span, l.Segments[i].Class.Size())
 		}
 	}
@@ -266,13 +274,13 @@ func (b *builder) close() {
 	}
 }
 
-func (b *builder) segment(id memory.SegmentID, class memory.Class, segmentSize uint32) error {
+func (b *builder) segment(id layout.SegmentID, class layout.Class, segmentSize uint32) error {
 	size := class.Size()
 	v := b.o.Space.View()
 	per := max(spanBytes/size, 1)
 	for first, n := uint32(0), segmentSize/size; first < n; first += per {
 		k := min(per, n-first)
-		at := memory.MakeAddr(id, first*size)
+		at := layout.MakeAddr(id, first*size)
 		copies := v.Copies(at)
 		b.batch.Reset()
 		for i := range copies {
@@ -282,7 +290,7 @@ func (b *builder) segment(id memory.SegmentID, class memory.Class, segmentSize u
 			return fmt.Errorf("recovery: reading blocks: %w", err)
 		}
 		for j := range k {
-			if err := b.block(v, at+memory.Addr(j*size), class, j*size, copies); err != nil {
+			if err := b.block(v, at+layout.Addr(j*size), class, j*size, copies); err != nil {
 				return err
 			}
 		}
@@ -291,7 +299,7 @@ func (b *builder) segment(id memory.SegmentID, class memory.Class, segmentSize u
 }
 
 // block brings one block into its state; its copies are in the buffers, at off.
-func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off uint32, copies int) error {
+func (b *builder) block(v *layout.View, a layout.Addr, class layout.Class, off uint32, copies int) error {
 	size := class.Size()
 	img := func(k int) record.Image { return record.Image(b.t.Bytes(b.bufs[k]+off, size)) }
 	var image record.Image
@@ -312,7 +320,8 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 			}
 		}
 		if from < 0 {
-			return fmt.Errorf("%w: the record in block %v matches its checksum on none of its %d copies", ErrCorrupt, a, copies)
+			return fmt.Errorf("%w: the record in block %v matches its checksum on none of its %d copies",
+				ErrCorrupt, a, copies)
 		}
 	}
 	if image == nil {
@@ -350,16 +359,17 @@ func (b *builder) block(v *memory.View, a memory.Addr, class memory.Class, off u
 	return b.link(a, class, image)
 }
 
-// keeps reports whether an image is what its block has to have when the database is opened: a record, or a node. Of an
-// ordered table it may also be that of a deleted record, to which a node still leads.
+// keeps reports whether an image is what its block has to have when the database is opened:
+// a record, or a node. Of an ordered table it may also be that of a deleted record, to which
+// a node still leads.
 func (p *power) keeps(image record.Image) bool {
 	s := image.Meta().State()
 	return s.Valued() || s == record.Absent && p.ordered(image)
 }
 
-// isReserved reports whether an image is what a commit has written, without a log yet, to a new block of which a copy
-// was being built: it is absent, and younger than its lock, or the guard has not arrived. Nothing leads there. A record that
-// was deleted is older than whatever has locked it.
+// isReserved reports whether an image is what a commit has written, without a log yet, to a new
+// block of which a copy was being built: it is absent, and younger than its lock, or the guard has
+// not arrived. Nothing leads there. A record that was deleted is older than whatever has locked it.
 func isReserved(img record.Image) bool {
 	v, lock := img.Version(), img.Lock()
 	return img.Meta().State() == record.Absent && !img.Stable() &&
@@ -369,22 +379,24 @@ func isReserved(img record.Image) bool {
 // ordered reports whether an image is of an ordered table.
 func (p *power) ordered(image record.Image) bool {
 	id := int(image.Meta().Table())
-	return id > 0 && id <= len(p.tables) && p.tables[id-1].Ordered()
+	return id > 0 && id <= len(p.tables) && p.tables[id-1].InBlocks()
 }
 
-// dropped reports whether an image is of a table of which nothing is left, or of one whose load was cut short. The catalog was on disk when that was said, and
-// blocks that were freed before may not have been.
+// dropped reports whether an image is of a table of which nothing is left, or of one whose load
+// was cut short, or a node of a table that was to get one of nodes in place of its index. The catalog
+// was on disk when that was said, and blocks that were freed before may not have been.
 func (b *builder) dropped(image record.Image) bool {
 	id := int(image.Meta().Table())
 	if id == 0 || id > len(b.tables) {
 		return false
 	}
 	t := &b.tables[id-1]
-	return t.State == memory.TableDropped || t.State == memory.TableDropping && t.Root == 0 && !t.Ordered()
+	return t.State == layout.TableDropped || t.State == layout.TableDropping && t.Root == 0 && !t.Ordered() ||
+		image.Meta().State() == record.Node && !t.InBlocks()
 }
 
 // blank makes a block one that was never used.
-func (b *builder) blank(v *memory.View, a memory.Addr, k int, img record.Image) error {
+func (b *builder) blank(v *layout.View, a layout.Addr, k int, img record.Image) error {
 	if bytes.Equal(img[:record.LineSize], b.zero) {
 		return nil
 	}
@@ -402,7 +414,7 @@ func (b *builder) write(to rdma.RemoteAddr, p []byte) error {
 }
 
 // link notes that a record is to be in the index of its table.
-func (b *builder) link(a memory.Addr, class memory.Class, image record.Image) error {
+func (b *builder) link(a layout.Addr, class layout.Class, image record.Image) error {
 	table := image.Meta().Table()
 	links, ok := b.links[table]
 	if !ok {
@@ -412,19 +424,19 @@ func (b *builder) link(a memory.Addr, class memory.Class, image record.Image) er
 	return nil
 }
 
-// count makes room for the links: about as many as there are records, since they take a quarter of the memory
-// that those do, and slices that grow take twice as much.
-func (b *builder) count(l *memory.Layout) error {
+// count makes room for the links: about as many as there are records, since they take a quarter of
+// the memory that those do, and slices that grow take twice as much.
+func (b *builder) count(l *layout.Layout) error {
 	n := map[uint16]int{}
 	for _, t := range b.tables {
-		if t.Root != 0 && !t.Ordered() {
+		if t.Root != 0 && !t.InBlocks() {
 			n[t.ID] = 0
 		}
 	}
 	v := b.o.Space.View()
 	for id := range l.Segments {
 		g := &l.Segments[id]
-		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
+		if g.Kind != layout.KindBlocks || g.Placement.N == 0 {
 			continue
 		}
 		size := g.Class.Size()
@@ -432,9 +444,10 @@ func (b *builder) count(l *memory.Layout) error {
 		if size <= spanBlock {
 			stride, per = size, b.span/size
 		}
-		for first, all := uint32(0), l.Backed(memory.SegmentID(id))/size; first < all; first += per {
+		for first, all := uint32(0), l.Backed(layout.SegmentID(id))/size; first < all; first += per {
 			k := min(per, all-first)
-			if err := readHeads(b.c, v, b.bufs[0], memory.MakeAddr(memory.SegmentID(id), first*size), 0, size, stride, k); err != nil {
+			if err := readHeads(b.c, v, b.bufs[0], layout.MakeAddr(layout.SegmentID(id), first*size), 0, size,
+				stride, k); err != nil {
 				return err
 			}
 			p := b.t.Bytes(b.bufs[0], k*stride)
@@ -453,17 +466,17 @@ func (b *builder) count(l *memory.Layout) error {
 }
 
 // twice returns ErrCorrupt if two blocks, which have their records, have the same key.
-func (b *builder) twice(x, y memory.Addr) (memory.Addr, error) {
+func (b *builder) twice(x, y layout.Addr) (layout.Addr, error) {
 	v, l := b.o.Space.View(), b.o.Space.Layout()
 	var keys [2][]byte
 	b.batch.Reset()
-	for i, a := range [2]memory.Addr{x, y} {
+	for i, a := range [2]layout.Addr{x, y} {
 		b.batch.Read(v.At(a, 0), b.bufs[i], l.Segments[a.Segment()].Class.Size())
 	}
 	if err := b.c.Do(&b.batch); err != nil {
 		return 0, fmt.Errorf("recovery: reading blocks: %w", err)
 	}
-	for i, a := range [2]memory.Addr{x, y} {
+	for i, a := range [2]layout.Addr{x, y} {
 		image := record.Image(b.t.Bytes(b.bufs[i], l.Segments[a.Segment()].Class.Size()))
 		if _, err := image.Check(a); err != nil {
 			return 0, fmt.Errorf("%w: block %v: %w", ErrCorrupt, a, err)

@@ -7,15 +7,18 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// What a process leaves that fails while it recovers others, and lives on: it has locks in its own name.
+// What a process leaves that fails while it recovers others, and lives on: it has locks in its own
+// name.
 
-// failing has the verbs fail of a sweep of a process, from the one behind the first that is taken on. It reports whether there was one.
+// failing has the verbs fail of a sweep of a process, from the one behind the first that is taken
+// on. It reports whether there was one.
 func (w *world) failing(taken func(wr *rdma.WR) bool) (hit bool) {
 	w.t.Helper()
 	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
@@ -50,8 +53,8 @@ func goOn(t *testing.T, what string, all []*world) {
 	}
 }
 
-// TestFailingSweep: a process has taken over the lock of a dead one's block, and its verbs fail. It takes that up again, and no
-// transaction waits for ever.
+// TestFailingSweep: a process has taken over the lock of a dead one's block, and its verbs fail. It
+// takes that up again, and no transaction waits for ever.
 func TestFailingSweep(t *testing.T) {
 	cases := 0
 	for k := 2; k < 30; k++ {
@@ -85,9 +88,9 @@ func TestFailingSweep(t *testing.T) {
 	}
 }
 
-// TestFailingMender: a process has taken over a lock of an index that a dead one was splitting, and its verbs fail. The next process
-// that recovers the index breaks that lock.
-func TestFailingMender(t *testing.T) {
+// TestFailingHolder: a process has taken over a lock of an index that a dead one was splitting, and
+// its verbs fail. The next process that recovers the index breaks that lock.
+func TestFailingHolder(t *testing.T) {
 	cases := 0
 	for n := range 12 {
 		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 2, 24<<20, false)
@@ -111,7 +114,9 @@ func TestFailingMender(t *testing.T) {
 		o.Steal = true
 		_, err := recovery.Recover(p.newThread().Plain(), o, victim.ID().Coordinator())
 		must(t, err)
-		if !p.failing(func(wr *rdma.WR) bool { return wr.Op == rdma.OpCAS && wr.Swap>>16 == uint64(p.space.Process()) }) {
+		if !p.failing(func(wr *rdma.WR) bool {
+			return wr.Op == rdma.OpCAS && wr.Swap>>16 == uint64(p.space.Process())
+		}) {
 			continue
 		}
 		cases++
@@ -131,23 +136,24 @@ func TestFailingMender(t *testing.T) {
 	}
 }
 
-// TestMendOfDead: a process dies with the right to recover an index. A recoverer that has waited for it ends its registration
-// and recovers the index, but not while the registration is good.
-func TestMendOfDead(t *testing.T) {
+// TestRightOfDead: a process dies with the right to recover an index. A recoverer that has waited
+// for it ends its registration and recovers the index, but not while the registration is good.
+func TestRightOfDead(t *testing.T) {
 	w := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{}, 1, 6<<20, false)[0]
 	c, l := w.newThread().Plain(), w.space.Layout()
 	until := w.f.Now() + 1_000_000_000
-	dead, err := memory.Open(w.newThread().Plain(), w.f, w.cat, memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: until})
+	dead, err := memory.Open(w.newThread().Plain(), w.f, w.cat,
+		memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: until})
 	must(t, err)
 	must(t, dead.EndAlone())
-	if !dead.BeginMend(uint32(w.table.ID)) {
+	if !dead.AcquireRight(uint32(w.table.ID)) {
 		t.Fatal("no right")
 	}
 	if err := recovery.SweepIndexes(c, w.eng.Recovery()); !errors.Is(err, index.ErrBusy) {
 		t.Errorf("the process that recovers the index is registered, and another one gets: %v", err)
 	}
 	must(t, dead.Follow())
-	if !dead.HasMend(uint32(w.table.ID)) {
+	if !dead.HasRight(uint32(w.table.ID)) {
 		t.Error("a process that is registered has lost its right")
 	}
 	c.Sleep(until + 1 - w.f.Now())
@@ -159,9 +165,10 @@ func TestMendOfDead(t *testing.T) {
 	}
 }
 
-// TestOldDeleteOfAnotherProcess: a session of one process has deleted a record in a segment of another one, and its log still says
-// so. The owner uses the block again for the same key, frees it, and uses it once more, and stops, and a blade is lost. The old delete
-// is not finished again, although its process has freed more blocks than the owner.
+// TestOldDeleteOfAnotherProcess: a session of one process has deleted a record in a segment of
+// another one, and its log still says so. The owner uses the block again for the same key, frees
+// it, and uses it once more, and stops, and a blade is lost. The old delete is not finished again,
+// although its process has freed more blocks than the owner.
 func TestOldDeleteOfAnotherProcess(t *testing.T) {
 	for _, policy := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
 		for k, hit := 0, true; hit; k++ {
@@ -197,7 +204,7 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 				hit = q.disarm() || hit
 				must(t, q.f.StopBlade(b))
 				must(t, third.space.Follow())
-				_, err := recovery.FailOver(third.newThread().Plain(), third.eng.Recovery(), third.space.Demise(b))
+				_, err := recovery.FailOver(third.newThread().Plain(), third.eng.Recovery(), third.space.DeclareDead(b))
 				must(t, err)
 				for _, w := range all {
 					must(t, w.space.Follow())
@@ -205,7 +212,7 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 				}
 				verdict, _ := third.space.Verdict(last.ID().Coordinator())
 				want := ""
-				if told == nil || verdict.Of(last.ID().Seq()) == memory.OutcomeCommitted {
+				if told == nil || verdict.Of(last.ID().Seq()) == layout.OutcomeCommitted {
 					want = "third"
 				}
 				what := fmt.Sprintf("policy %v, stopped after %d verbs (told %v), blade %d lost", policy, k, told, b)
@@ -220,8 +227,8 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestPlaceholderLost: one of several processes stops in the middle of inserts, and the blade is lost that alone had one of their
-// placeholders. All keys are there afterwards, or none.
+// TestPlaceholderLost: one of several processes stops in the middle of inserts, and the blade is
+// lost that alone had one of their placeholders. All keys are there afterwards, or none.
 func TestPlaceholderLost(t *testing.T) {
 	keys, step := []string{"a", "b", "c", "d"}, 1
 	if testing.Short() {
@@ -243,7 +250,7 @@ func TestPlaceholderLost(t *testing.T) {
 				hit = q.disarm() || hit
 				must(t, q.f.StopBlade(b))
 				must(t, p.space.Follow())
-				_, err := recovery.FailOver(p.newThread().Plain(), p.eng.Recovery(), p.space.Demise(b))
+				_, err := recovery.FailOver(p.newThread().Plain(), p.eng.Recovery(), p.space.DeclareDead(b))
 				must(t, err)
 				for _, w := range all {
 					must(t, w.space.Follow())
@@ -251,7 +258,7 @@ func TestPlaceholderLost(t *testing.T) {
 				}
 				verdict, _ := p.space.Verdict(last.ID().Coordinator())
 				want := ""
-				if told == nil || verdict.Of(last.ID().Seq()) == memory.OutcomeCommitted {
+				if told == nil || verdict.Of(last.ID().Seq()) == layout.OutcomeCommitted {
 					want = "x"
 				}
 				what := fmt.Sprintf("policy %v, stopped after %d verbs (told %v), blade %d lost", policy, k, told, b)

@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -15,32 +16,33 @@ import (
 // tells which blocks are free on every copy, and locked by nobody who is registered. While
 // transactions are undecided that may have lost something with a blade it says of none that
 // it is; and when one is lost later, the READs fail in the epoch that begins then.
-func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
-	return func(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+func Vacant(s *memory.Space) func(c *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
+	return func(c *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
 		v := s.ViewOn(c.Thread()) // before it is asked who is undecided
-		if s.Gated() {
+		if s.FailoverPending() {
 			return make([]bool, len(blocks)), nil
 		}
 		return vacant(c, v, s.Single(), blocks, s.Registered)
 	}
 }
 
-// Spoilt returns the function for race.Index.SetSpoilt of the same: it tells whether a block that is free, and that a slot
-// leads to, is nobody's to be, but damaged: it is free on the primary, locked by nobody who is registered, and not
-// free on another copy, or there were never backups, so that no placeholder is lost without its slot. While
-// transactions are undecided it says of none that it is.
-func Spoilt(s *memory.Space) func(c *rdma.Coro, a memory.Addr) (bool, error) {
-	return func(c *rdma.Coro, a memory.Addr) (bool, error) {
+// Spoilt returns the function for race.Index.SetSpoilt of the same: it tells whether a block
+// that is free, and that a slot leads to, is nobody's to be, but damaged: it is free on the
+// primary, locked by nobody who is registered, and not free on another copy, or there were never
+// backups, so that no placeholder is lost without its slot. While transactions are undecided it
+// says of none that it is.
+func Spoilt(s *memory.Space) func(c *rdma.Coro, a layout.Addr) (bool, error) {
+	return func(c *rdma.Coro, a layout.Addr) (bool, error) {
 		v := s.ViewOn(c.Thread()) // before it is asked who is undecided
-		if s.Gated() || !v.Contains(a, record.LineSize) {
+		if s.FailoverPending() || !v.Contains(a, record.LineSize) {
 			return false, nil
 		}
 		t := c.Thread()
-		buf, err := t.Alloc(memory.MaxReplicas * record.LineSize)
+		buf, err := t.Alloc(layout.MaxReplicas * record.LineSize)
 		if err != nil {
 			return false, fmt.Errorf("recovery: %w", err)
 		}
-		defer t.Free(buf, memory.MaxReplicas*record.LineSize)
+		defer t.Free(buf, layout.MaxReplicas*record.LineSize)
 		var b rdma.Batch
 		for k := range v.Copies(a) {
 			b.Read(v.At(a, k), buf+uint32(k)*record.LineSize, record.LineSize)
@@ -52,7 +54,8 @@ func Spoilt(s *memory.Space) func(c *rdma.Coro, a memory.Addr) (bool, error) {
 			return record.Image(t.Bytes(buf+uint32(k)*record.LineSize, record.LineSize))
 		}
 		_, damage := line(0).Check(a)
-		if g := line(0).Guard(); damage != nil || line(0).Meta().State() != record.Free || g.Held() && s.Registered(g.Owner().Coordinator()) {
+		if g := line(0).Guard(); damage != nil || line(0).Meta().State() != record.Free || g.Held() &&
+			s.Registered(g.Owner().Coordinator()) {
 			return false, nil // it is not free
 		}
 		for k := 1; k < v.Copies(a); k++ {
@@ -66,8 +69,8 @@ func Spoilt(s *memory.Space) func(c *rdma.Coro, a memory.Addr) (bool, error) {
 
 // Vacate empties the slot that leads to block a, which somebody has met who was looking
 // for a key, if nobody has the block (race.Index.Vacate). It reports whether that was so.
-func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) (bool, error) {
-	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a layout.Addr) (bool, error) {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Finder, error) { return o.open(c, o.Space, table) })
 	if err != nil {
 		return false, err
 	}
@@ -94,12 +97,12 @@ func Vacate(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) (b
 	return done, err
 }
 
-// PruneSlots empties the slots of all indexes that lead to blocks which are free on all
-// copies, and returns how many: those of inserts whose placeholders were on a blade that
-// was lost, and whose clients have died with it. Who looks for a key meets such a slot
-// again and again, since the block could become that of a record at any moment. An index
-// that is damaged is left alone. The caller is the only user of the database, and has swept it: of the
-// blocks in which that has seen something, none is read again.
+// PruneSlots empties the slots of all indexes that lead to blocks which are free on all copies, and
+// returns how many: those of inserts whose placeholders were on a blade that was lost, and whose
+// clients have died with it. Who looks for a key meets such a slot again and again, since the block
+// could become that of a record at any moment. An index that is damaged is left alone. The caller
+// is the only user of the database, and has swept it: of the blocks in which that has seen
+// something, none is read again.
 func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 	tables, err := o.Space.Tables()
 	if err != nil {
@@ -107,11 +110,11 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 	}
 	n := 0
 	for _, t := range tables {
-		if t.Root == 0 || t.Ordered() {
+		if t.Root == 0 || t.InBlocks() {
 			continue
 		}
 		ix, err := o.open(c, o.Space, t.ID)
-		if errors.Is(err, memory.ErrLost) || errors.Is(err, memory.ErrCorrupt) {
+		if errors.Is(err, layout.ErrLost) || errors.Is(err, layout.ErrCorrupt) {
 			continue
 		}
 		if err != nil {
@@ -121,24 +124,26 @@ func PruneSlots(c *rdma.Coro, o Options, swept SweepReport) (int, error) {
 		if !ok {
 			continue
 		}
-		k, err := r.Prune(c, swept.taken.has, func(blocks []memory.Addr) ([]bool, error) {
+		k, err := r.Prune(c, swept.taken.has, func(blocks []layout.Addr) ([]bool, error) {
 			return vacant(c, o.Space.ViewOn(c.Thread()), o.Space.Single(), blocks, o.Space.Registered)
 		})
-		if n += k; err != nil && !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrCorrupt) {
+		if n += k; err != nil && !errors.Is(err, layout.ErrLost) && !errors.Is(err, layout.ErrCorrupt) {
 			return n, fmt.Errorf("recovery: index of table %q: %w", t.Name, err)
 		}
 	}
 	return n, nil
 }
 
-// vacant tells which blocks are free, and unlocked, on every copy, or valueless there. One that has no copy
-// left is not: what was in it may come back. A lock of one who is not alive says nothing: he
-// has met the block when he was looking for a key, and locked what he read. Nobody waits for
-// it to be resolved, since a sweep mends the indexes before it comes to locks. Without backups none is: a placeholder
-// is lost with its segment then, and what is free where a slot leads has had a record.
-func vacant(c *rdma.Coro, v *memory.View, single bool, blocks []memory.Addr, alive func(coordinator uint32) bool) ([]bool, error) {
+// vacant tells which blocks are free, and unlocked, on every copy, or valueless there. One that
+// has no copy left is not: what was in it may come back. A lock of one who is not alive says
+// nothing: he has met the block when he was looking for a key, and locked what he read. Nobody
+// waits for it to be resolved, since a sweep repairs the indexes before it comes to locks. Without
+// backups none is: a placeholder is lost with its segment then, and what is free where a slot
+// leads has had a record.
+func vacant(c *rdma.Coro, v *layout.View, single bool, blocks []layout.Addr,
+	alive func(coordinator uint32) bool) ([]bool, error) {
 	t := c.Thread()
-	size := len(blocks) * memory.MaxReplicas * record.LineSize
+	size := len(blocks) * layout.MaxReplicas * record.LineSize
 	if size == 0 || single {
 		return make([]bool, len(blocks)), nil
 	}
@@ -147,7 +152,7 @@ func vacant(c *rdma.Coro, v *memory.View, single bool, blocks []memory.Addr, ali
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
 	defer t.Free(buf, size)
-	at := func(i, k int) uint32 { return buf + uint32((i*memory.MaxReplicas+k)*record.LineSize) }
+	at := func(i, k int) uint32 { return buf + uint32((i*layout.MaxReplicas+k)*record.LineSize) }
 	copies := make([]int, len(blocks))
 	var b rdma.Batch
 	for i, a := range blocks {
@@ -179,11 +184,11 @@ func vacant(c *rdma.Coro, v *memory.View, single bool, blocks []memory.Addr, ali
 	return out, nil
 }
 
-// valueless reports whether a copy of a block that is free on the primary is a placeholder, or a deleted record, of
-// one who is not alive: of the blades that he had them on, that of the primary was lost. A placeholder comes to a
-// copy while that is built. No recovery gives the key a value, and a sweep makes such a copy free when no slot leads to it
-// any more.
-func valueless(line record.Image, a memory.Addr, alive func(coordinator uint32) bool) bool {
+// valueless reports whether a copy of a block that is free on the primary is a placeholder, or a
+// deleted record, of one who is not alive: of the blades that he had them on, that of the primary
+// was lost. A placeholder comes to a copy while that is built. No recovery gives the key a value,
+// and a sweep makes such a copy free when no slot leads to it any more.
+func valueless(line record.Image, a layout.Addr, alive func(coordinator uint32) bool) bool {
 	_, damage := line.Check(a)
 	return damage == nil && line.Meta().State() == record.Absent && !alive(line.Version().Coordinator())
 }

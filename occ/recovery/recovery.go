@@ -9,12 +9,13 @@ import (
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
 // OpenIndex opens the index of a table.
-type OpenIndex func(c *rdma.Coro, s race.Space, table uint16) (index.Index, error)
+type OpenIndex func(c *rdma.Coro, s race.Space, table uint16) (index.Finder, error)
 
 // Options say how to recover. Only Space has to be set.
 type Options struct {
@@ -22,9 +23,10 @@ type Options struct {
 	// Open makes a handle on the index of a table, over the view of a claim. nil: the
 	// RACE index whose root the catalog has.
 	Open OpenIndex
-	// By is the tenure under which this runs: the number of the coordinator on whose thread it does, or of the process, if it has joined
-	// (Space.Process); 0: neither. Only one that recovers may have none, as when a database is opened. When the tenure has
-	// ended (Space.Stands), nothing of it goes on under these options.
+	// By is the tenure under which this runs: the number of the coordinator on whose thread it
+	// does, or of the process, if it has joined (Space.Process); 0: neither. Only one that recovers
+	// may have none, as when a database is opened. When the tenure has ended (Space.Stands),
+	// nothing of it goes on under these options.
 	By uint32
 	// Term is how long a claim is good, in nanoseconds of the fabric's clock; 0: until
 	// somebody steals it.
@@ -34,7 +36,7 @@ type Options struct {
 	// Fenced: no verb of the coordinators can be on its way, so the epoch stays.
 	Fenced bool
 	// Change declares a blade dead in the same step: see FailOver.
-	Change func(*memory.Layout) error
+	Change func(*layout.Layout) error
 	// Asked are transactions whose fate somebody wants to know: those that no log
 	// tells of get a verdict, too.
 	Asked []record.TxID
@@ -52,14 +54,15 @@ type Options struct {
 	// Dead() []uint32, whom it would have to wait for, and who have died, or wait for this recovery
 	// themselves, as By may: they are recovered with them.
 	Checkpoint func(c *rdma.Coro, ids []uint32) error
-	// Settle, if not nil, is called after the loss of a blade, when everything is decided and before new coordinators may be
-	// registered: it returns when no other process can be reading from that blade any more, and calls renew meanwhile.
+	// Settle, if not nil, is called after the loss of a blade, when everything is decided and
+	// before new coordinators may be registered: it returns when no other process can be reading
+	// from that blade any more, and calls renew meanwhile.
 	Settle func(c *rdma.Coro, claim *memory.Claim, renew func() error) error
 	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
 	// who recover others look at the report. A sweep only reports it.
 	Damaged func(err error)
-	// Recovered, if not nil, is told what a recovery has done that has come to its end and has closed a
-	// coordinator at least. It must not keep the report.
+	// Recovered, if not nil, is told what a recovery has done that has come to its end and has
+	// closed a coordinator at least. It must not keep the report.
 	Recovered func(*Report)
 }
 
@@ -146,7 +149,7 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 		claim, ids, fresh = next, all, false
 		rep.Attempts++
 		if !co.Stay {
-			t.Certain()
+			t.ClearUncertain()
 		}
 		if err = Run(c, o, claim, &rep); err == nil {
 			for i := range claim.Coordinators {
@@ -176,11 +179,11 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 // returns nil, all of their transactions are decided and finished on the blades that
 // are left, and whoever is alive may begin again, as a new coordinator. After an
 // error it is to be called again, with nil for what has been done already.
-func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Report, error) {
+func FailOver(c *rdma.Coro, o Options, change func(*layout.Layout) error) (Report, error) {
 	o.Change, o.Steal = change, true
 	made := change == nil
 	if !made {
-		o.Change = func(l *memory.Layout) error {
+		o.Change = func(l *layout.Layout) error {
 			err := change(l)
 			made = err == nil
 			return err
@@ -195,8 +198,10 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 			if o.Change == nil {
 				return Report{}, nil
 			}
-			err := o.Space.AdvanceEpoch(func(l *memory.Layout) error {
-				if len(l.Coordinators) > 0 { // another process has registered it meanwhile: it may have locks, which are to be decided
+			err := o.Space.AdvanceEpoch(func(l *layout.Layout) error {
+				// another process has registered it meanwhile: it may have locks, which are to be
+				// decided
+				if len(l.Coordinators) > 0 {
 					return errBegun
 				}
 				return o.Change(l)
@@ -214,7 +219,7 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 		if err == nil && !made {
 			continue // all of them were closed meanwhile
 		}
-		if errors.Is(err, memory.ErrLayout) && o.Change != nil && len(rep.Coordinators) == 0 {
+		if errors.Is(err, layout.ErrLayout) && o.Change != nil && len(rep.Coordinators) == 0 {
 			if now, e := o.Space.Coordinators(); e == nil && len(now) != len(cs) {
 				continue // somebody has begun meanwhile
 			}
@@ -226,11 +231,12 @@ func FailOver(c *rdma.Coro, o Options, change func(*memory.Layout) error) (Repor
 // errBegun: a coordinator was registered since FailOver has looked.
 var errBegun = errors.New("recovery: a coordinator has begun meanwhile")
 
-// Reconnect takes the queue pairs of a thread to all blades that are up out of the
-// error state, but for blades that this process is cut off (memory.Space.CutOff), which the thread does without from then on.
-// It waits, if need be, until what the thread's other coroutines have
-// under way has failed. A thread of no session begins anew under the registration of this process (memory.Space.Begin).
-// rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to change its keys (memory.Space.Refusal).
+// Reconnect takes the queue pairs of a thread to all blades that are up out of the error state, but
+// for blades that this process is cut off (memory.Space.CutOff), which the thread does without from
+// then on. It waits, if need be, until what the thread's other coroutines have under way has
+// failed. A thread of no session begins anew under the registration of this process
+// (memory.Space.Begin). rdma.ErrBladeDown: a blade does not answer, has restarted, or refuses to
+// change its keys (memory.Space.Refusal).
 func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	const tries = 200
 	if err := s.Follow(); err != nil { // the keys may be stale because another process has changed the epoch
@@ -239,7 +245,7 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	l, without := s.Layout(), s.Without()
 	c.Thread().Bar(without)
 	for b := range l.Blades {
-		if l.Blades[b].State == memory.BladeDown || without&rdma.BladeBit(rdma.BladeID(b)) != 0 {
+		if l.Blades[b].State == layout.BladeDown || without&rdma.BladeBit(rdma.BladeID(b)) != 0 {
 			continue
 		}
 		if s.Restarted(rdma.BladeID(b)) {
@@ -261,16 +267,18 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 	}
 	if c.Thread().Failed() {
 		s.CompareAgain()
-		c.Thread().Sound()
+		c.Thread().ClearFailed()
 	}
 	s.Begin(c.Thread())
+	// Else a fence asks for WRITEs of before by keys that have ended.
+	s.ViewOn(c.Thread()).Rekey(c.Thread())
 	return nil
 }
 
 // Run is Recover for who has the claim already. What it finds is added to rep.
 func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	claim.View().Rekey(c.Thread())
-	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Index{}}
+	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Finder{}}
 	renewAt := r.t.Now() + o.Term/2
 	r.renewAt = &renewAt
 	var counters rdma.Counters
@@ -313,7 +321,7 @@ type run struct {
 	t     *rdma.Thread
 	o     *Options
 	claim *memory.Claim
-	v     *memory.View
+	v     *layout.View
 	rep   *Report
 
 	batch  rdma.Batch
@@ -321,7 +329,7 @@ type run struct {
 	size   uint32
 	query  uint32 // arena: buffer of lookups
 	qsize  int
-	tables map[uint16]index.Index
+	tables map[uint16]index.Finder
 
 	txs        []*tx              // in the order of their ids
 	marks      map[uint32]uint64  // the largest number of a coordinator's marks
@@ -497,7 +505,7 @@ func (r *run) flush(w *uint32) error {
 }
 
 // index returns the handle on a table's index.
-func (r *run) index(table uint16) (index.Index, error) {
+func (r *run) index(table uint16) (index.Finder, error) {
 	if ix := r.tables[table]; ix != nil {
 		return ix, nil
 	}
@@ -515,9 +523,11 @@ func (r *run) index(table uint16) (index.Index, error) {
 // vacant tells which blocks nobody has after the loss of a blade, while the run, which
 // is alone then, decides: one that a log names may have lost its placeholder, and
 // will have an image before long.
-func (r *run) vacant(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
+func (r *run) vacant(c *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
 	gone, err := vacant(c, r.v, r.o.Space.Single() && !r.claim.Promoted, blocks, func(id uint32) bool {
-		return r.o.Space.Registered(id) && !slices.ContainsFunc(r.claim.Coordinators, func(x memory.Coordinator) bool { return x.ID == id })
+		return r.o.Space.Registered(id) && !slices.ContainsFunc(r.claim.Coordinators, func(x memory.Coordinator) bool {
+			return x.ID == id
+		})
 	})
 	for _, x := range r.txs {
 		for i := range x.entries {
@@ -533,7 +543,7 @@ func (r *run) vacant(c *rdma.Coro, blocks []memory.Addr) ([]bool, error) {
 }
 
 // open makes a handle on the index of a table.
-func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, error) {
+func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Finder, error) {
 	if o.Open != nil {
 		return o.Open(c, s, table)
 	}
@@ -544,8 +554,8 @@ func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, e
 	if table == 0 || int(table) > len(ts) || ts[table-1].Root == 0 {
 		return nil, fmt.Errorf("%w: %d", memory.ErrNoTable, table)
 	}
-	if ts[table-1].Ordered() {
-		return tree.Open(s, &ts[table-1])
+	if ts[table-1].InBlocks() {
+		return tree.Open(s, &ts[table-1], tree.Options{})
 	}
 	ix, err := race.Open(c, s, ts[table-1].Root, table)
 	if err != nil {
@@ -564,7 +574,7 @@ func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Index, e
 const stallNs = 20_000_000
 
 // owner is the number under which the recoverer takes locks in an index.
-func (o *Options) owner(v *memory.View) uint64 {
+func (o *Options) owner(v *layout.View) uint64 {
 	if o.By != 0 {
 		return uint64(o.By)
 	}
@@ -581,13 +591,13 @@ const anonymous = race.Nobody
 // verbs fail, or one of this epoch that has stopped in the middle, or somebody who has
 // given up. Nor does anybody if there can be no such owner: the word is damaged.
 func LeftOver(owner uint64, s *memory.Space) bool {
-	return owner&anonymous == 0 || memory.Epoch(owner&^anonymous) < s.View().Epoch || !s.Mending()
+	return owner&anonymous == 0 || layout.Epoch(owner&^anonymous) < s.View().Epoch || !s.RecoversIndex()
 }
 
-// deadOwner tells which locks in an index may be broken, by the one that has the right to recover it: those that another
-// recoverer has left in the name of a process are among them.
+// deadOwner tells which locks in an index may be broken, by the one that has the right to recover
+// it: those that another recoverer has left in the name of a process are among them.
 func (o *Options) deadOwner(owner uint64) bool {
-	if owner >= memory.MaxCoordinators || o.Space.IsProcess(uint32(owner)) {
+	if owner >= layout.MaxCoordinators || o.Space.IsProcess(uint32(owner)) {
 		return true
 	}
 	return owner != uint64(o.By) && !o.Space.Registered(uint32(owner))
@@ -601,16 +611,16 @@ func (o *Options) stands() error {
 	return nil
 }
 
-// owe has this process sweep everything when it has failed under its own number: it may have left locks in that name, of which it alone
-// knows that they are left over.
+// owe has this process sweep everything when it has failed under its own number: it may have left
+// locks in that name, of which it alone knows that they are left over.
 func (o *Options) owe(c *rdma.Coro, err *error) {
 	if (c.Unwinding() || *err != nil && !errors.Is(*err, memory.ErrClaimed)) && o.By != 0 && o.Space.IsProcess(o.By) {
 		o.Space.OweSweep(true)
 	}
 }
 
-// left reports whether the lock of a block is what this process has left that failed while it resolved the block. The
-// caller has the right to resolve it.
+// left reports whether the lock of a block is what this process has left that failed while it
+// resolved the block. The caller has the right to resolve it.
 func (o *Options) left(g record.Guard) bool {
 	return g.Held() && g.Owner() == o.holder() && o.Space.IsProcess(o.By)
 }

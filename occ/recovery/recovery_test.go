@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -87,9 +87,9 @@ func (w *world) judge(what string, s *occ.Session, tx *occ.Tx, victim record.TxI
 		w.t.Fatalf("%s: there is no verdict on %v", what, victim)
 	}
 	switch o := v.Of(victim.Seq()); {
-	case o == memory.OutcomeCommitted && !committed, o == memory.OutcomeAborted && committed:
+	case o == layout.OutcomeCommitted && !committed, o == layout.OutcomeAborted && committed:
 		w.t.Fatalf("%s: the verdict on %v is %v", what, victim, o)
-	case o == memory.OutcomeUnknown && told != nil:
+	case o == layout.OutcomeUnknown && told != nil:
 		w.t.Fatalf("%s: no verdict on %v: %+v", what, victim, v)
 	}
 }
@@ -117,7 +117,8 @@ func TestStopAtEveryVerb(t *testing.T) {
 					}
 					rep := w.recover(victim.Coordinator())
 					finished += rep.Finished
-					if s.policy != occ.PolicyDefault || !errors.Is(told, occ.ErrOutcomeUnknown) { // else its client asks
+					// else its client asks
+					if s.policy != occ.PolicyDefault || !errors.Is(told, occ.ErrOutcomeUnknown) {
 						undone += len(rep.Aborted)
 					}
 					w.judge(what, ours, own, tx.ID(), told, ks, old, now)
@@ -206,7 +207,7 @@ func TestFencedVerbsFail(t *testing.T) {
 			t.Fatalf("%v: the session does not know that it was fenced", s)
 		}
 		must(t, se.Rejoin(se.Thread().Plain()))
-		if v, _ := w.space.Verdict(id.Coordinator()); v.Of(id.Seq()) != memory.OutcomeAborted {
+		if v, _ := w.space.Verdict(id.Coordinator()); v.Of(id.Seq()) != layout.OutcomeAborted {
 			t.Errorf("%v: verdict on %v: %+v", s, id, v)
 		}
 		if got := w.values(se, tx, "a", "b"); !slices.Equal(got, []string{"3", "1"}) {
@@ -237,13 +238,15 @@ func TestFencedLookup(t *testing.T) {
 			k := fmt.Sprintf("k%d", i)
 			w.sure(ours, own, put(k, "2"))
 			var b rdma.Batch
-			if w.table.Index.Search(&b, &index.Query{Key: []byte(k), Hash: record.Hash(w.table.ID, []byte(k)), View: old}); b.Len() == 0 {
+			if w.table.Index.Search(&b, &index.Query{
+				Key: []byte(k), Hash: record.Hash(w.table.ID, []byte(k)), View: old,
+			}); b.Len() == 0 {
 				key = k
 			}
 		}
 		_, err := tx.Stage(w.table, []byte(key), false)
 		must(t, err)
-		if err := tx.Execute(); !errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, memory.ErrCorrupt) {
+		if err := tx.Execute(); !errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, layout.ErrCorrupt) {
 			t.Errorf("%v: a fenced lookup: %v", s, err)
 		}
 		_ = tx.Rollback()

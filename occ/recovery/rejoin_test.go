@@ -8,6 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -49,7 +50,7 @@ func TestSomebodyElseIsFaster(t *testing.T) {
 		must(t, err)
 		must(t, se.Rejoin(se.Thread().Plain()))
 		v, ok := w.space.Verdict(id.Coordinator())
-		if o := v.Of(id.Seq()); !ok || errors.Is(told, occ.ErrOutcomeUnknown) && o != memory.OutcomeAborted {
+		if o := v.Of(id.Seq()); !ok || errors.Is(told, occ.ErrOutcomeUnknown) && o != layout.OutcomeAborted {
 			t.Errorf("%v: the verdict on %v is %v: %+v", s, id, o, v)
 		}
 		w.check(s.String())
@@ -86,9 +87,9 @@ func TestLateVerbs(t *testing.T) {
 	}
 }
 
-// TestChoresKeepTheName: a session does not become another coordinator while one of its
+// TestBackgroundKeepsTheName: a session does not become another coordinator while one of its
 // coroutines does something in the name of the one that it is.
-func TestChoresKeepTheName(t *testing.T) {
+func TestBackgroundKeepsTheName(t *testing.T) {
 	s := setting{occ.PolicyDefault, 0, strong}
 	w := newWorld(t, s, occ.Options{})
 	se, _ := w.session()
@@ -96,7 +97,7 @@ func TestChoresKeepTheName(t *testing.T) {
 	over := false
 	se.Thread().Run(2, func(c *rdma.Coro) {
 		if c.ID() == 0 {
-			err := se.Chore(func() error {
+			err := se.Background(func() error {
 				se.Break(errors.New("a test"))
 				c.Sleep(1_000_000)
 				if se.Coordinator() != old {
@@ -117,7 +118,7 @@ func TestChoresKeepTheName(t *testing.T) {
 			t.Error(err)
 		}
 		if !over || se.Coordinator() == old {
-			t.Errorf("rejoined as %d, from %d; the chore is over: %v", se.Coordinator(), old, over)
+			t.Errorf("rejoined as %d, from %d; Background is over: %v", se.Coordinator(), old, over)
 		}
 	})
 	w.check("")
@@ -143,8 +144,8 @@ func TestOneResolves(t *testing.T) {
 			must(t, tx.Execute())
 			_, err = recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
 			must(t, err)
-			var orphan memory.Addr
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			var orphan layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 				if line.Guard().Held() {
 					orphan = a
 				}
@@ -183,9 +184,9 @@ func TestOneResolves(t *testing.T) {
 	}
 }
 
-// TestOneMends: while somebody recovers an index, nobody else does; what he has locked
+// TestOneRight: while somebody recovers an index, nobody else does; what he has locked
 // there is not taken over from him.
-func TestOneMends(t *testing.T) {
+func TestOneRight(t *testing.T) {
 	w := newWorld(t, setting{occ.PolicyDefault, 0, strong}, occ.Options{})
 	ours, own := w.session()
 	w.sure(ours, own, put("a", "1"))
@@ -266,5 +267,56 @@ func TestRejoinAtEveryVerb(t *testing.T) {
 				w.check(c.name)
 			}
 		})
+	}
+}
+
+// TestFailedRejoinLapses: a session that rejoins fails after any number of verbs, also when it has
+// become another coordinator, and does nothing more. Its process lives, and renews the leases of
+// its sessions: not that of this one, so that others may recover it.
+func TestFailedRejoinLapses(t *testing.T) {
+	const term = int64(1_000_000)
+	for _, s := range settings(t) {
+		w := newWorld(t, s, occ.Options{LeaseTerm: term})
+		ours, own := w.session()
+		w.sure(ours, own, put("a", "1"))
+		became := 0
+		for k, over := 0, false; !over; k++ {
+			own.Coro().Sleep(10_000) // until the locks are released
+			se, tx := w.session()
+			must(t, w.open(tx, put("a", "2")))
+			w.arm(0)
+			told := tx.Commit()
+			if !w.disarm() || told == nil {
+				t.Fatalf("%v: told %v", s, told)
+			}
+			se.Break(told)
+			c, old := se.Thread().Plain(), se.Coordinator()
+			w.arm(k)
+			err := se.Rejoin(c)
+			over = !w.disarm()
+			if (err == nil) != over {
+				t.Fatalf("%v: rejoining, failed after %d verbs: %v", s, k, err)
+			}
+			if err != nil {
+				if se.Coordinator() != old {
+					became++
+				}
+				for range 4 {
+					must(t, w.eng.RenewAll(c.Thread().Now()))
+					c.Sleep(term / 2)
+				}
+				if is := w.space.Lease(se.Coordinator(), c.Thread().Now()); is == memory.LeaseLive {
+					t.Fatalf("%v: after %d verbs of rejoining coordinator %d, which was %d, is alive: %v",
+						s, k, se.Coordinator(), old, se.Broken())
+				}
+				must(t, se.Rejoin(c))
+			}
+			must(t, se.Close())
+			must(t, ours.Renew())
+		}
+		if became == 0 {
+			t.Errorf("%v: none has failed as another coordinator", s)
+		}
+		w.check(s.String())
 	}
 }

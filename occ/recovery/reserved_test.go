@@ -3,11 +3,12 @@ package recovery
 import (
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 )
 
-// TestIsReserved: what a commit reserves is told from a record that was deleted, whatever has that locked.
+// TestIsReserved: what a commit reserves is told from a record that was deleted,
+// whatever has that locked.
 func TestIsReserved(t *testing.T) {
 	mine, later, other := record.MakeTxID(3, 10), record.MakeTxID(3, 11), record.MakeTxID(4, 1)
 	for _, x := range []struct {
@@ -27,7 +28,7 @@ func TestIsReserved(t *testing.T) {
 		{"a node", later, record.Node, record.HeldBy(mine), false},
 	} {
 		img := make(record.Image, record.LineSize)
-		img.Put(memory.MakeAddr(1, 0), x.version, x.state, 2, 0, 0, []byte("key"), nil)
+		img.Put(layout.MakeAddr(1, 0), x.version, x.state, 2, 0, 0, []byte("key"), nil)
 		img.SetGuard(x.guard)
 		if got := isReserved(img); got != x.want {
 			t.Errorf("%s: %v", x.name, got)

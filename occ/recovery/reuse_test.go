@@ -3,9 +3,11 @@ package recovery_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -62,7 +64,7 @@ func (r *reinsertion) lose() {
 		t.Errorf("deleted, and not inserted since: %q", got)
 	}
 	id := r.first.ID()
-	if v, ok := w.space.Verdict(id.Coordinator()); !ok || v.Of(id.Seq()) == memory.OutcomeAborted {
+	if v, ok := w.space.Verdict(id.Coordinator()); !ok || v.Of(id.Seq()) == layout.OutcomeAborted {
 		t.Errorf("the first insert has committed, its verdict is %v", v)
 	}
 }
@@ -87,7 +89,8 @@ func TestFreedWhileCopyMissing(t *testing.T) {
 			continue
 		}
 		t.Run(s.String(), func(t *testing.T) {
-			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: memory.HeaderArea + 3*256<<10}, s, occ.Options{}, 64<<10)
+			w := newWorldIn(t, rdmatest.Options{Blades: 3, Size: layout.HeaderArea + 3*256<<10}, s,
+				occ.Options{}, 64<<10)
 			a, first := w.session()
 			w.sure(a, first, put("z", "x"))
 			gone := w.copiesOf("z")[1].Blade
@@ -99,6 +102,93 @@ func TestFreedWhileCopyMissing(t *testing.T) {
 			w.takeBack(gone)
 			w.sure(r.se, r.second, put("0", "y"))
 			r.lose()
+		})
+	}
+}
+
+// goBack has all segments go back of which nothing is in use, while sessions have logs that
+// name their blocks.
+func (w *world) goBack() {
+	w.t.Helper()
+	w.space.Withdraw(memory.Search{Full: true})
+	ids, err := w.space.Depart()
+	must(w.t, err)
+	n, err := w.space.GiveBack(w.ctl.Plain(), ids...)
+	must(w.t, err)
+	if n == 0 {
+		w.t.Fatal("no segment has gone back")
+	}
+}
+
+// TestInsertOverReturned is TestInsertOverReclaimed of a block whose segment has gone back since:
+// it lies in another one of the number, and nothing was ever there.
+func TestInsertOverReturned(t *testing.T) {
+	for _, s := range settings(t) {
+		if s.backups == 0 {
+			continue
+		}
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{})
+			old := strings.Repeat("old", 300) // of which nothing else is so large
+			_, first := w.session()
+			se, second := w.session()
+			must(t, w.do(first, put("k", old)))
+			first.Coro().Sleep(10_000) // until its lock is released
+			was := w.keyAt("k")
+			w.sure(se, second, del("k"))
+			second.Coro().Sleep(10_000)
+			_, err := se.MakeRoom(se.Thread().Plain())
+			must(t, err)
+			for i := range 40 { // until its log says nothing of that any more
+				w.sure(se, second, put(fmt.Sprint(i%20), fmt.Sprint(i)), put(fmt.Sprint((i+7)%20), "x"))
+			}
+			w.goBack()
+			must(t, second.Begin())
+			i, err := second.Stage(w.table, []byte("k"), true)
+			must(t, err)
+			must(t, second.Insert(i, []byte(strings.Repeat("new", 300))))
+			must(t, second.Execute())
+			if now := w.keyAt("k"); now != was {
+				t.Fatalf("the key was at %v, and is at %v", was, now)
+			}
+			w.loseBlade(w.space.View().At(was, 0).Blade)
+			w.sweep()
+			third, tx := w.session()
+			if got := w.values(third, tx, "k"); got[0] != "" {
+				t.Errorf("deleted, and not inserted since: %q", got[0][:3])
+			}
+			w.check("a blade was lost")
+		})
+	}
+}
+
+// TestNewOfReturned: a log names a new block of a segment that has gone back since. The block of
+// its address in another segment was never in use: it stays free.
+func TestNewOfReturned(t *testing.T) {
+	for _, s := range defaultSettings(t) {
+		t.Run(s.String(), func(t *testing.T) {
+			p := newSplit(t, s, 1500)
+			p.writeLog(p.x, p.records)
+			c := p.ctl.Plain()
+			for _, a := range []layout.Addr{p.leaf, p.block} { // in the log alone: nothing was written
+				p.al.Hold(a)
+				p.al.Free(a, p.class)
+			}
+			p.goBack()
+			for at := layout.Addr(0); at != p.block; {
+				var err error
+				at, err = p.al.Alloc(c, p.class)
+				must(t, err)
+				if at>>layout.OffsetBits != p.block>>layout.OffsetBits {
+					t.Fatalf("block %v is handed out, of another segment than %v", at, p.block)
+				}
+			}
+			p.touched = 0
+			_, err := recovery.Recover(c, p.eng.Recovery(), p.x.Coordinator())
+			must(t, err)
+			if p.touched > 0 {
+				t.Errorf("%d WRITEs to a block that is free", p.touched)
+			}
 		})
 	}
 }
@@ -154,8 +244,8 @@ func TestLeftBlockIsSomebodys(t *testing.T) {
 			w.sure(ours, own, put("b", "1"))
 			victim, tx := w.session()
 			w.sure(victim, tx, put("a", "1"))
-			at := func() (at memory.Addr) {
-				w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			at := func() (at layout.Addr) {
+				w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 					if string(line.Key()) == "a" {
 						at = a
 					}
@@ -175,7 +265,8 @@ func TestLeftBlockIsSomebodys(t *testing.T) {
 				t.Fatalf("the block is %v", img.Meta().State())
 			}
 			mine := record.MakeTxID(ours.Coordinator(), 1000)
-			record.Image(line).Put(left, mine, record.Live, record.Image(line).Meta().Table(), record.Image(line).Meta().Class(), mine, []byte("other"), nil)
+			record.Image(line).Put(left, mine, record.Live, record.Image(line).Meta().Table(),
+				record.Image(line).Meta().Class(), mine, []byte("other"), nil)
 			want := bytes.Clone(line)
 			_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
 			must(t, err)

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"slices"
 
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -35,16 +38,17 @@ const (
 // entry is a record that a transaction has written, and what was found of it.
 type entry struct {
 	log.Entry
-	class memory.Class
+	class layout.Class
 	table uint16
 	lost  bool // the segment has no copy left
 	// lines are the first lines of the copies of Addr, or, of a redo log's Update,
 	// that of the primary alone, as a rule; old are those of From.
-	lines, old [memory.MaxReplicas][]byte
-	// block is all of the block of a New that has no other copy, where the words of a line arrive in any order.
+	lines, old [layout.MaxReplicas][]byte
+	// block is all of the block of a New that has no other copy, where the words of a line
+	// arrive in any order.
 	block []byte
-	// held: the transaction has the lock: of Addr; of a move, of the block that the record leaves. Of a New: the
-	// image is still to be written.
+	// held: the transaction has the lock: of Addr; of a move, of the block that the record leaves.
+	// Of a New: the image is still to be written.
 	held      bool
 	installed bool // of a New: the primary has the image, as far as the first line tells
 	switched  bool // of a move: the slot has the new block
@@ -116,7 +120,7 @@ func (r *run) scan() error {
 				x.on = append(x.on, rdma.BladeID(b))
 				return len(x.raw)
 			}
-			records(areas[b], co.ID, again, func(off uint32, rec *log.Record) {
+			err := records(areas[b], co.ID, again, func(off uint32, rec *log.Record) {
 				if rec.Kind == log.Mark {
 					r.marks[co.ID] = max(r.marks[co.ID], rec.Tx.Seq())
 					return
@@ -133,6 +137,9 @@ func (r *run) scan() error {
 				found[rec.Tx], at[off] = x, x
 				r.txs = append(r.txs, x)
 			})
+			if err != nil {
+				return fmt.Errorf("recovery: log of coordinator %d on blade %d: %w", co.ID, b, err)
+			}
 		}
 		if err := r.do(); err != nil {
 			return err
@@ -150,16 +157,21 @@ func maxSize(logs []memory.LogArea) uint32 {
 	return n
 }
 
-// records calls fn for every intact record of a coordinator in a log area. Records
-// start on lines. One that is intact has not been overwritten anywhere, so what
-// looks like a record inside of it is a part of an image. known returns the length of a record at an
-// offset that is known to be intact, and is passed over, or 0.
-func records(area []byte, coordinator uint32, known func(off uint32) int, fn func(off uint32, rec *log.Record)) {
+// records calls fn for every intact record of a coordinator in a log area. Records start on lines.
+// One that is intact has not been overwritten anywhere, so what looks like a record inside of it is
+// a part of an image. known returns the length of a record at an offset that is known to be intact,
+// and is passed over, or 0. log.ErrFormat: there is a record of the coordinator that this program
+// does not understand.
+func records(area []byte, coordinator uint32, known func(off uint32) int, fn func(off uint32, rec *log.Record)) error {
 	for off := 0; off+log.HeaderSize <= len(area); {
 		n := 0
 		if _, err := log.Peek(area[off:]); err == nil { // few lines go on
 			if n = known(uint32(off)); n == 0 {
-				if rec, err := log.Decode(area[off:]); err == nil && rec.Tx.Coordinator() == coordinator {
+				rec, err := log.Decode(area[off:])
+				switch own := rec.Tx.Coordinator() == coordinator; {
+				case own && errors.Is(err, log.ErrFormat):
+					return fmt.Errorf("at byte %d: %w", off, err)
+				case own && err == nil:
 					fn(uint32(off), &rec)
 					n = rec.Length
 				}
@@ -167,6 +179,7 @@ func records(area []byte, coordinator uint32, known func(off uint32) int, fn fun
 		}
 		off += max((n+record.LineSize-1)&^(record.LineSize-1), record.LineSize)
 	}
+	return nil
 }
 
 // noteDirty remembers which parts of a log area are to be cleared.

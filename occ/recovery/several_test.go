@@ -11,6 +11,7 @@ import (
 	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -19,18 +20,22 @@ import (
 	"txnode/verify"
 )
 
-// Several processes on one database: each has a space that has joined, an engine, and handles of its own.
+// Several processes on one database: each has a space that has joined, an engine, and
+// handles of its own.
 
-// processes makes a database, and processes that have joined it, and use its hash table, or its ordered one.
+// processes makes a database, and processes that have joined it, and use its hash table,
+// or its ordered one.
 func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, ordered bool) (all []*world) {
 	t.Helper()
-	w := newWorldWith(t, rdmatest.Options{Blades: 3, Size: size}, s, o, memory.Options{SegmentSize: 256 << 10, LogArea: 128 << 10, Shared: true})
+	w := newWorldWith(t, rdmatest.Options{Blades: 3, Size: size}, s, o,
+		memory.Options{SegmentSize: 256 << 10, LogArea: 128 << 10, Shared: true})
 	g, err := blink.Geometry{MaxKey: 32, MaxEntries: 3}.Fit()
 	must(t, err)
-	meta, err := w.space.CreateOrderedTable("o", []byte(`{"key":"bytes","value":"bytes","index":"ordered"}`), g.Class, g.MaxKey, nil)
+	meta, err := w.space.CreateNodesTable("o", []byte(`{"key":"bytes","value":"bytes","index":"ordered"}`),
+		g.Class, g.MaxKey, nil)
 	must(t, err)
 	se, tx := w.session()
-	root, err := tx.NewOrdered(&occ.Table{ID: meta.ID, Name: meta.Name}, g.Class, tree.Empty)
+	root, err := tx.NewNodes(&occ.Table{ID: meta.ID, Name: meta.Name}, g.Class, tree.Empty)
 	must(t, err)
 	w.setRoot(meta.ID, root)
 	must(t, se.Close())
@@ -40,7 +45,7 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 		if ordered {
 			tr, err := tree.New(x.space, g, meta.ID, root)
 			must(t, err)
-			x.table = &occ.Table{ID: meta.ID, Name: meta.Name, Index: tr, Ordered: tr}
+			x.table = &occ.Table{ID: meta.ID, Name: meta.Name, Ordered: tr}
 		}
 		all = append(all, x)
 	}
@@ -54,7 +59,9 @@ func (w *world) join(s setting, o occ.Options, thread int) *world {
 	x.ctl = x.newThread()
 	l := w.space.Layout()
 	var err error
-	x.space, err = memory.Open(x.ctl.Plain(), x.f, x.cat, memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: x.until})
+	x.space, err = memory.Open(x.ctl.Plain(), x.f, x.cat, memory.Options{
+		Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: x.until,
+	})
 	must(w.t, err)
 	must(w.t, x.space.EndAlone())
 	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, x.damaged
@@ -94,9 +101,10 @@ func whole(t testing.TB, what string, all []*world) {
 	}
 }
 
-// TestFreedByAnotherProcess: a session of one process inserts a record, one of another process deletes it, and frees its block. Then
-// the first one dies, and its log says still that it has inserted the record: it stays deleted. When its process uses
-// the block again, and dies before the record is in place, the record is there afterwards.
+// TestFreedByAnotherProcess: a session of one process inserts a record, one of another process
+// deletes it, and frees its block. Then the first one dies, and its log says still that it has
+// inserted the record: it stays deleted. When its process uses the block again, and dies before the
+// record is in place, the record is there afterwards.
 func TestFreedByAnotherProcess(t *testing.T) {
 	large := strings.Repeat("large ", 10_000)
 	for _, s := range settings(t) {
@@ -135,7 +143,8 @@ func TestFreedByAnotherProcess(t *testing.T) {
 				}
 				whole(t, what, all)
 
-				// The block of a large record is used again, since there are few, by a transaction that stops at each of its verbs.
+				// The block of a large record is used again, since there are few, by a transaction
+				// that stops at each of its verbs.
 				for k := 0; ; k++ {
 					victim, v := p.session()
 					p.arm(k)
@@ -149,11 +158,12 @@ func TestFreedByAnotherProcess(t *testing.T) {
 					q.recover(v.ID().Coordinator())
 					must(t, p.space.Follow())
 					verdict, _ := q.space.Verdict(v.ID().Coordinator())
-					committed := told == nil || verdict.Of(v.ID().Seq()) == memory.OutcomeCommitted
+					committed := told == nil || verdict.Of(v.ID().Seq()) == layout.OutcomeCommitted
 					se, tx := q.session()
 					got := q.values(se, tx, "k")[0]
 					if want := map[bool]string{true: large}[committed]; got != want {
-						t.Fatalf("%s: stopped after %d verbs (told %v): %.8q instead of %.8q, %v", what, k, told, got, want, verdict)
+						t.Fatalf("%s: stopped after %d verbs (told %v): %.8q instead of %.8q, %v",
+							what, k, told, got, want, verdict)
 					}
 					if got != "" {
 						q.sure(se, tx, del("k"))
@@ -170,8 +180,8 @@ func TestFreedByAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestProcessesAtRandom: sessions of three processes change the same records, in turn. Some of them stop at a verb, and another process
-// recovers them.
+// TestProcessesAtRandom: sessions of three processes change the same records, in turn. Some of them
+// stop at a verb, and another process recovers them.
 func TestProcessesAtRandom(t *testing.T) {
 	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
@@ -214,7 +224,7 @@ func TestProcessesAtRandom(t *testing.T) {
 							id := x.tx.ID()
 							y.recover(id.Coordinator())
 							verdict, _ := y.space.Verdict(id.Coordinator())
-							if told == nil || verdict.Of(id.Seq()) == memory.OutcomeCommitted {
+							if told == nil || verdict.Of(id.Seq()) == layout.OutcomeCommitted {
 								for k, v := range changes {
 									model[k] = v
 								}
@@ -246,7 +256,8 @@ func TestProcessesAtRandom(t *testing.T) {
 					got := all[j].values(clients[j].s, clients[j].tx, keys...)
 					for n, k := range keys {
 						if got[n] != model[k] {
-							t.Fatalf("seed %d, step %d: process %d reads %.20q of %s, and not %.20q", seed, step, all[j].space.Process(), got[n], k, model[k])
+							t.Fatalf("seed %d, step %d: process %d reads %.20q of %s, and not %.20q",
+								seed, step, all[j].space.Process(), got[n], k, model[k])
 						}
 					}
 				}
@@ -259,7 +270,8 @@ func TestProcessesAtRandom(t *testing.T) {
 	}
 }
 
-// TestLocksBetweenProcesses: what a process makes of a lock that it meets on a block of another process's segment.
+// TestLocksBetweenProcesses: what a process makes of a lock that it meets on a block of another
+// process's segment.
 func TestLocksBetweenProcesses(t *testing.T) {
 	s := setting{occ.PolicyDefault, 1, strong}
 	all := processes(t, s, occ.Options{ReclaimAfter: 1}, 2, 6<<20, false)
@@ -267,8 +279,8 @@ func TestLocksBetweenProcesses(t *testing.T) {
 	owner, tx := p.session()
 	p.sure(owner, tx, put("k", "old"))
 	at := p.copiesOf("k")
-	var a memory.Addr
-	p.blocks(p.ctl.Plain(), func(x memory.Addr, _ record.Image) { a = x })
+	var a layout.Addr
+	p.blocks(p.ctl.Plain(), func(x layout.Addr, _ record.Image) { a = x })
 	p.sure(owner, tx, del("k"))
 	tx.Coro().Sleep(10_000)
 	if n, err := owner.MakeRoom(owner.Thread().Plain()); n != 1 || err != nil {
@@ -288,8 +300,8 @@ func TestLocksBetweenProcesses(t *testing.T) {
 		}
 	}
 
-	// The dead one had it locked when it was free, by an address from before. A session of the owner writes a placeholder
-	// there, whose guard has not arrived.
+	// The dead one had it locked when it was free, by an address from before. A session of the
+	// owner writes a placeholder there, whose guard has not arrived.
 	lock := record.HeldBy(record.MakeTxID(dead, 5))
 	img := make(record.Image, record.LineSize)
 	img.Put(a, tx.ID()+1<<1, record.Absent, p.table.ID, class, 0, []byte("k"), nil)
@@ -325,7 +337,8 @@ func w64(w *world, b rdma.BladeID, off uint64) record.Image {
 	return record.Image(w.f.Memory(b)[off : off+record.LineSize])
 }
 
-// TestSegmentOfAnotherProcess: a record in a segment that another process has just added is found, and no damage.
+// TestSegmentOfAnotherProcess: a record in a segment that another process has just added is
+// found, and no damage.
 func TestSegmentOfAnotherProcess(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{}, 2, 6<<20, ordered)
@@ -350,8 +363,9 @@ func TestSegmentOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestProcessesLoseABlade: a blade is lost while a session of one process is in the middle of a transaction. A session of another
-// process declares it dead, and may stop in the middle of that, and then a third process goes on. All go on afterwards.
+// TestProcessesLoseABlade: a blade is lost while a session of one process is in the middle of a
+// transaction. A session of another process declares it dead, and may stop in the middle of that,
+// and then a third process goes on. All go on afterwards.
 func TestProcessesLoseABlade(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 {
@@ -412,17 +426,20 @@ func TestProcessesLoseABlade(t *testing.T) {
 					stop = r.IntN(60)
 				}
 				decides.arm(stop)
-				_, err := recovery.FailOver(decides.newThread().Plain(), o, decides.space.Demise(b))
+				_, err := recovery.FailOver(decides.newThread().Plain(), o, decides.space.DeclareDead(b))
 				if stopped := decides.disarm(); stopped || stop < 0 && err != nil {
 					must(t, third.space.Follow())
 					if third.space.View().Up(b) { // it has not come to that
-						_, err = recovery.FailOver(third.newThread().Plain(), third.eng.Recovery(), third.space.Demise(b))
+						_, err = recovery.FailOver(third.newThread().Plain(), third.eng.Recovery(),
+							third.space.DeclareDead(b))
 					} else {
 						o := third.eng.Recovery()
 						o.Steal = true // but for the claim of a process that may live
-						standing := third.space.Gated()
-						if _, err := recovery.FailOver(third.newThread().Plain(), o, nil); standing && !errors.Is(err, memory.ErrClaimed) {
-							t.Fatalf("%s: what process %d decides was taken over: %v", what, decides.space.Process(), err)
+						standing := third.space.FailoverPending()
+						if _, err := recovery.FailOver(third.newThread().Plain(), o, nil); standing &&
+							!errors.Is(err, memory.ErrClaimed) {
+							t.Fatalf("%s: what process %d decides was taken over: %v",
+								what, decides.space.Process(), err)
 						}
 						third.ctl.Plain().Sleep(2_000_000)
 						_, err = recovery.FailOver(third.newThread().Plain(), o, nil)
@@ -436,7 +453,7 @@ func TestProcessesLoseABlade(t *testing.T) {
 					must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
 				}
 				verdict, known := third.space.Verdict(id.Coordinator())
-				if told == nil || hit && known && verdict.Of(id.Seq()) == memory.OutcomeCommitted {
+				if told == nil || hit && known && verdict.Of(id.Seq()) == layout.OutcomeCommitted {
 					for k, v := range changes {
 						model[k] = v
 					}
@@ -446,7 +463,9 @@ func TestProcessesLoseABlade(t *testing.T) {
 					got := w.values(clients[w].s, clients[w].tx, keys...)
 					for n, k := range keys {
 						if got[n] != model[k] {
-							t.Fatalf("%s: blade %d is lost, the victim is told %v, verdict %v: process %d reads %.20q of %s, and not %.20q", what, b, told, verdict, w.space.Process(), got[n], k, model[k])
+							t.Fatalf("%s: blade %d is lost, the victim is told %v, verdict %v: process %d reads "+
+								"%.20q of %s, and not %.20q", what, b, told, verdict, w.space.Process(),
+								got[n], k, model[k])
 						}
 					}
 					sure(w)
@@ -466,8 +485,8 @@ type client struct {
 	tx *occ.Tx
 }
 
-// TestHalfFreedByAnotherProcess: a process has freed a block of another one's segment, but for a backup, and its lock was lost with
-// a blade. A sweep of the owner frees it there, too.
+// TestHalfFreedByAnotherProcess: a process has freed a block of another one's segment, but for a
+// backup, and its lock was lost with a blade. A sweep of the owner frees it there, too.
 func TestHalfFreedByAnotherProcess(t *testing.T) {
 	all := processes(t, setting{occ.PolicyDefault, 2, strong}, occ.Options{ReclaimAfter: 1}, 2, 6<<20, false)
 	p, q := all[0], all[1]

@@ -8,20 +8,22 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// napping is the space of a process that is stopped before one of the verbs of what it does to an index.
+// napping is the space of a process that is stopped before one of the verbs of what it does to an
+// index.
 type napping struct {
 	race.Space
 	left  int           // verbs before that
 	sleep func()        // nil: it has slept
-	took  []memory.Addr // extents
+	took  []layout.Addr // extents
 }
 
-func (n *napping) ViewOn(t *rdma.Thread) *memory.View {
+func (n *napping) ViewOn(t *rdma.Thread) *layout.View {
 	if fn := n.sleep; fn != nil && n.left == 0 {
 		n.sleep = nil
 		fn()
@@ -39,8 +41,8 @@ func (n *napping) NewExtent(c *rdma.Coro, size uint32) (memory.Extent, error) {
 }
 
 // open is Options.Open for the table of a world, over such a space.
-func (n *napping) open(o recovery.Options, root memory.Addr) recovery.OpenIndex {
-	return func(c *rdma.Coro, _ race.Space, table uint16) (index.Index, error) {
+func (n *napping) open(o recovery.Options, root layout.Addr) recovery.OpenIndex {
+	return func(c *rdma.Coro, _ race.Space, table uint16) (index.Finder, error) {
 		ix, err := race.Open(c, n, root, table)
 		if err != nil {
 			return nil, err
@@ -55,7 +57,8 @@ func (n *napping) open(o recovery.Options, root memory.Addr) recovery.OpenIndex 
 
 const registrationTerm = 1_000_000_000
 
-// outlast has the processes renew their registrations until those of others have expired, which one of them ends.
+// outlast has the processes renew their registrations until those of others have expired,
+// which one of them ends.
 func outlast(t *testing.T, c *rdma.Coro, by *world, others ...*world) {
 	t.Helper()
 	for range 4 {
@@ -88,21 +91,23 @@ func (w *world) sweepAll(c *rdma.Coro) {
 	}
 }
 
-// TestSleepingMender: the process that has the right to recover an index is stopped between two verbs until another process has ended its
-// registration, has recovered the index, and the index was used. It goes on when it has the keys of the new epoch: its verbs fail,
-// in the name of the process as in that of a session which is alive. It registers anew, and the index is sound.
-func TestSleepingMender(t *testing.T) {
+// TestSleepingHolder: the process that has the right to recover an index is stopped between two
+// verbs until another process has ended its registration, has recovered the index, and the index
+// was used. It goes on when it has the keys of the new epoch: its verbs fail, in the name of the
+// process as in that of a session which is alive. It registers anew, and the index is sound.
+func TestSleepingHolder(t *testing.T) {
 	for _, bySession := range []bool{false, true} {
 		for at := 0; ; at += byRun(17, 2, 61) {
-			if what := fmt.Sprintf("by a session %v, stopped before verb %d", bySession, at); !mendAsleep(t, what, bySession, at) {
+			if what := fmt.Sprintf("by a session %v, stopped before verb %d", bySession, at); !repairAsleep(t,
+				what, bySession, at) {
 				break
 			}
 		}
 	}
 }
 
-// mendAsleep reports whether the process has come as far as to be stopped.
-func mendAsleep(t *testing.T, what string, bySession bool, at int) bool {
+// repairAsleep reports whether the process has come as far as to be stopped.
+func repairAsleep(t *testing.T, what string, bySession bool, at int) bool {
 	all := expiring(t, registrationTerm)
 	p, q, owner := all[0], all[1], all[2]
 	dead := owner.halfSplit()
@@ -122,7 +127,7 @@ func mendAsleep(t *testing.T, what string, bySession bool, at int) bool {
 	}
 	want, entitled := map[string]string{}, false
 	n := &napping{Space: p.space, left: at, sleep: func() {
-		entitled = p.space.HasMend(uint32(p.table.ID))
+		entitled = p.space.HasRight(uint32(p.table.ID))
 		outlast(t, qc, q, owner)
 		q.sweepAll(qc)
 		se, tx := q.session()
@@ -167,9 +172,10 @@ func mendAsleep(t *testing.T, what string, bySession bool, at int) bool {
 	return !t.Failed()
 }
 
-// TestSleepingCreator: a process that makes the index of a table is stopped between two verbs until another process has ended its registration,
-// has adopted its segment of extents, and has used the places. It goes on when it has the keys of the new epoch: nothing of another table
-// is overwritten, and the table has no root.
+// TestSleepingCreator: a process that makes the index of a table is stopped between two verbs until
+// another process has ended its registration, has adopted its segment of extents, and has used the
+// places. It goes on when it has the keys of the new epoch: nothing of another table is
+// overwritten, and the table has no root.
 func TestSleepingCreator(t *testing.T) {
 	reused := 0
 	for at, slept := 0, true; slept && !t.Failed(); at++ {
@@ -179,7 +185,7 @@ func TestSleepingCreator(t *testing.T) {
 		pc, qc := p.newThread().Plain(), q.newThread().Plain()
 		meta, err := p.space.CreateTable("late", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
 		must(t, err)
-		if !p.space.BeginMend(uint32(meta.ID)) {
+		if !p.space.AcquireRight(uint32(meta.ID)) {
 			t.Fatal("no right")
 		}
 		keys := 0
@@ -199,7 +205,7 @@ func TestSleepingCreator(t *testing.T) {
 			must(t, se.Close())
 			for _, a := range n.took {
 				for _, x := range q.space.Extents() {
-					if q.space.Owns(a) && x.Addr <= a && a < x.Addr+memory.Addr(x.Size) {
+					if q.space.Owns(a) && x.Addr <= a && a < x.Addr+layout.Addr(x.Size) {
 						reused++
 					}
 				}
@@ -218,7 +224,7 @@ func TestSleepingCreator(t *testing.T) {
 		if err := p.space.SetTableRoot(meta.ID, root); !errors.Is(err, memory.ErrTableExists) {
 			t.Errorf("%s: it has lost the right to make the index, and notes a root: %v", what, err)
 		}
-		p.space.EndMend(uint32(meta.ID))
+		p.space.ReleaseRight(uint32(meta.ID))
 		must(t, reader.space.Follow())
 		se, tx := reader.session()
 		for i := range keys {
@@ -234,8 +240,10 @@ func TestSleepingCreator(t *testing.T) {
 	}
 }
 
-// TestSweepOfAnEndedNumber: others end the registration of a process between two steps of its sweep, and it registers anew; no verb fails. The sweep does not
-// go on: under the number of before, others take the locks that it takes for nobody's. The next one, under the new number, comes to its end.
+// TestSweepOfAnEndedNumber: others end the registration of a process between two steps of its
+// sweep, and it registers anew; no verb fails. The sweep does not go on: under the number of
+// before, others take the locks that it takes for nobody's. The next one, under the new
+// number, comes to its end.
 func TestSweepOfAnEndedNumber(t *testing.T) {
 	all := expiring(t, registrationTerm)
 	p, q, owner := all[0], all[1], all[2]

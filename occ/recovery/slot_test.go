@@ -7,7 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -41,7 +41,7 @@ func damagedSlot(t *testing.T, s setting, stop, bit int) bool {
 	w.sure(victim, tx, put("k", "1"), put("x", "1"))
 	v := w.space.View()
 	var slot []byte // of x, on the primary
-	must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at memory.Addr, c index.Candidate) error {
+	must(t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(at layout.Addr, c index.Candidate) error {
 		a, s := v.At(c.Addr, 0), v.At(at, 0)
 		if string(record.Image(w.f.Memory(a.Blade)[a.Off:][:c.Class.Size()]).Key()) == "x" {
 			slot = w.f.Memory(s.Blade)[s.Off:][:8]

@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
 
-// TestSplitOverDamage: records are damaged on their primaries, and then the sub-table is split whose slots lead to
-// them. The split comes to its end, also when a recovery has to finish it, and when the records are repaired
-// from the copies, they are found.
+// TestSplitOverDamage: records are damaged on their primaries, and then the sub-table is split
+// whose slots lead to them. The split comes to its end, also when a recovery has to finish it, and
+// when the records are repaired from the copies, they are found.
 func TestSplitOverDamage(t *testing.T) {
-	stops := map[string]int{"free": byRun(100, 50, 200), "key": byRun(220, 110, 330)} // what is tried of others is like one of these
+	// what is tried of others is like one of these
+	stops := map[string]int{"free": byRun(100, 50, 200), "key": byRun(220, 110, 330)}
 	for name, damage := range map[string]func(p []byte){
 		"free":  unlive,
 		"zero":  func(p []byte) { clear(p[:record.LineSize]) },
@@ -38,9 +39,9 @@ func TestSplitOverDamage(t *testing.T) {
 	}
 }
 
-// splitOverDamage is TestSplitOverDamage of a split whose client dies after so many verbs, negative: not. The insert
-// with the number fill splits the sub-table; without damage, the first that does is returned, and else -1 if
-// nobody has died.
+// splitOverDamage is TestSplitOverDamage of a split whose client dies after so many verbs,
+// negative: not. The insert with the number fill splits the sub-table; without damage, the first
+// that does is returned, and else -1 if nobody has died.
 func splitOverDamage(t *testing.T, damage func(p []byte), stop, fill int) int {
 	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
 	ix := w.table.Index.(*race.Index)
@@ -111,8 +112,9 @@ func splitOverDamage(t *testing.T, damage func(p []byte), stop, fill int) int {
 	return 0
 }
 
-// TestDamagedIsNotVacant: a bit of a record is damaged, on all copies or where there are none, so that it says that its
-// block is free. Nobody empties its slot: when the bit is as it was, the record is there.
+// TestDamagedIsNotVacant: a bit of a record is damaged, on all copies or where there are none,
+// so that it says that its block is free. Nobody empties its slot: when the bit is as it was,
+// the record is there.
 func TestDamagedIsNotVacant(t *testing.T) {
 	for f := range 2 {
 		damagedIsNotVacant(t, f)
@@ -138,7 +140,7 @@ func damagedIsNotVacant(t *testing.T, f int) {
 	for range 5 {
 		if _, err := w.value(own, "x"); errors.Is(err, occ.ErrConflict) {
 			_, err := own.Unblock()
-			told = told || errors.Is(err, memory.ErrCorrupt)
+			told = told || errors.Is(err, layout.ErrCorrupt)
 		}
 	}
 	if !told {
@@ -147,7 +149,8 @@ func damagedIsNotVacant(t *testing.T, f int) {
 	w.decideUntil(victim.Coordinator(), -1)
 	w.sweep()
 	must(t, ours.Close())
-	_, err := recovery.PruneSlots(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true}, recovery.SweepReport{})
+	_, err := recovery.PruneSlots(w.ctl.Plain(), recovery.Options{Space: w.space, Steal: true, Alone: true},
+		recovery.SweepReport{})
 	must(t, err)
 	turn() // the bit is as it was
 	ours, own = w.session()

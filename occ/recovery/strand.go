@@ -10,6 +10,7 @@ import (
 	"txnode/index/race"
 	"txnode/log"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -22,12 +23,13 @@ import (
 //   - A record that moves has all of its new image in the new block. Both blocks stay locked, on
 //     all copies, by names that no transaction has: that of who has left the one, and that of who
 //     has gone to the other. Nobody reads an image of it. Who opens the database when the index
-//     has been mended finds both by their guards, and finishes the move.
+//     has been repaired finds both by their guards, and finishes the move.
 //   - A placeholder, or a tombstone that was to be used again, of an insert that is undone stays
 //     locked by its transaction, as if that had not come to its log. A sweep unlinks it.
 //
-// An insert whose placeholder may have been on a blade that was lost is written, whether a slot leads
-// there or not: what tells that its transaction had been at rest has left traces in the block.
+// An insert whose placeholder may have been on a blade that was lost is written, whether a
+// slot leads there or not: what tells that its transaction had been at rest has left
+// traces in the block.
 
 // departed is who has the lock of a block that a record of a dead coordinator's was to leave, and
 // settled who has that of the block to which it was to go.
@@ -57,14 +59,16 @@ func isDeparted(line record.Image) bool {
 }
 
 // strandedError is what is said to who meets such a block.
-func strandedError(a memory.Addr) error {
-	return fmt.Errorf("%w: the record in block %v was about to move when its client died, and the index of its table was damaged; the database, closed, can be checked, and repaired from another copy: then it is finished", ErrCorrupt, a)
+func strandedError(a layout.Addr) error {
+	return fmt.Errorf("%w: the record in block %v was about to move when its client died, and the index of its table "+
+		"was damaged; the database, closed, can be checked, and repaired from another copy: then it is finished",
+		ErrCorrupt, a)
 }
 
 // Beyond reports whether an error of Unlock or Unlink says that the index is damaged, or lost:
-// what is left of the block is the sweep's, when it is mended.
+// what is left of the block is the sweep's, when it is repaired.
 func Beyond(err error) bool {
-	return errors.Is(err, memory.ErrCorrupt) || errors.Is(err, memory.ErrLost)
+	return errors.Is(err, layout.ErrCorrupt) || errors.Is(err, layout.ErrLost)
 }
 
 // strand notes that the index of an entry's table is of no use, and returns other errors.
@@ -83,13 +87,13 @@ func (r *run) strand(e *entry, err error) error {
 }
 
 // strandMove leaves a move that was decided, and whose slot cannot be switched, to who opens the
-// database when its index is mended. The transaction has the lock of the old block, whose primary
+// database when its index is repaired. The transaction has the lock of the old block, whose primary
 // comes last: until then it is a move to be finished. And the others come one after the other, when
-// the image is in place: so a blade that is lost meanwhile promotes a copy that has the transaction's
-// version of it, or one behind which all is done.
+// the image is in place: so a blade that is lost meanwhile promotes a copy that has the
+// transaction's version of it, or one behind which all is done.
 func (r *run) strandMove(x *tx, e *entry) error {
 	a, old, id := x.goes(e), x.leaves(e), x.Tx.Coordinator()
-	mark := func(a memory.Addr, k int, by record.TxID) error {
+	mark := func(a layout.Addr, k int, by record.TxID) error {
 		g := r.v.At(a, k)
 		g.Off += record.GuardOff
 		return r.put(g, binary.LittleEndian.AppendUint64(nil, uint64(record.HeldBy(by))))
@@ -143,17 +147,17 @@ func (r *run) strandPlaceholder(x *tx, e *entry) error {
 
 // stranded is a block of a record whose move is to be finished.
 type stranded struct {
-	addr memory.Addr
+	addr layout.Addr
 	img  record.Image // as far as the key reaches
 }
 
 // finishStranded finishes the moves whose blocks the sweep has met. Only who is alone does: a
-// damaged index is mended while nobody has the database open.
+// damaged index is repaired while nobody has the database open.
 func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 	if len(s.stranded) == 0 {
 		return nil
 	}
-	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Finder, error) { return s.open(c, table) })
 	if err != nil {
 		return err
 	}
@@ -196,7 +200,7 @@ func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 	for _, k := range order {
 		u.table = k.table
 		err := u.finishMove(s.o.Space.ViewOn(c.Thread()), records[k])
-		if errors.Is(err, memory.ErrLost) || errors.Is(err, memory.ErrNoTable) {
+		if errors.Is(err, layout.ErrLost) || errors.Is(err, memory.ErrNoTable) {
 			continue // nobody reaches it any more
 		}
 		if err := s.spare(u.table, err); err != nil {
@@ -210,18 +214,18 @@ func (s *Sweeper) finishStranded(c *rdma.Coro) error {
 
 // reaches reports whether the index of a record's table can be used, or may be some day: no part
 // of it that would be needed is lost.
-func (u *unlocker) reaches(v *memory.View, img record.Image) bool {
+func (u *unlocker) reaches(v *layout.View, img record.Image) bool {
 	key := slices.Clone(img.Key()) // the buffer may be needed
 	ix, err := u.index(u.table)
 	if err == nil {
 		_, err = u.lookup(ix, v, u.table, key)
 	}
-	return !errors.Is(err, memory.ErrLost) && !errors.Is(err, memory.ErrNoTable)
+	return !errors.Is(err, layout.ErrLost) && !errors.Is(err, memory.ErrNoTable)
 }
 
 // finishMove switches the slot of a record to its new block, if it leads to the old one still,
 // frees that, and unlocks the new one. It may be repeated from any point.
-func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
+func (u *unlocker) finishMove(v *layout.View, blocks []stranded) error {
 	var from, to *stranded
 	for i := range blocks {
 		if x := &blocks[i]; isDeparted(x.img) {
@@ -253,12 +257,15 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 		if !ok {
 			return strandedError(to.addr)
 		}
-		err := u.o.alone(u.c, u.table, r, func() error { return r.Replace(u.c, q, from.addr, to.addr, to.img.Meta().Class()) })
+		err := u.o.alone(u.c, u.table, r, func() error {
+			return r.Replace(u.c, q, from.addr, to.addr, to.img.Meta().Class())
+		})
 		if err != nil {
 			return fmt.Errorf("recovery: switching the slot of a record of table %d: %w", u.table, err)
 		}
 	}
-	// What is damaged on the primary can be repaired from another copy afterwards, if that gets nothing of it.
+	// What is damaged on the primary can be repaired from another copy afterwards, if that
+	// gets nothing of it.
 	t := u.c.Thread()
 	if from != nil {
 		if to.img.Lock().Coordinator() == to.img.Version().Coordinator() { // else one of the three names is damaged
@@ -280,8 +287,8 @@ func (u *unlocker) finishMove(v *memory.View, blocks []stranded) error {
 	})
 }
 
-// byVersion tells the block that a record was to leave from the one to which it was to go, which has the
-// last image, made by the client that has died; nil: they do not say.
+// byVersion tells the block that a record was to leave from the one to which it was to go, which
+// has the last image, made by the client that has died; nil: they do not say.
 func byVersion(a, b *stranded) (from, to *stranded) {
 	id := a.img.Lock().Coordinator()
 	made := func(x *stranded) bool { return x.img.Version().Coordinator() == id && b.img.Lock().Coordinator() == id }
@@ -294,10 +301,10 @@ func byVersion(a, b *stranded) (from, to *stranded) {
 	return nil, nil
 }
 
-// writeBackwards writes n bytes, which fill leaves in the buffer, to all copies of a block, one after
-// the other, the primary last: a blade that is lost promotes one behind which all is done, or nothing.
-// A whole line is that of a block that comes free.
-func (u *unlocker) writeBackwards(v *memory.View, a memory.Addr, off uint64, n uint32, fill func(k int) error) error {
+// writeBackwards writes n bytes, which fill leaves in the buffer, to all copies of a block, one
+// after the other, the primary last: a blade that is lost promotes one behind which all is done, or
+// nothing. A whole line is that of a block that comes free.
+func (u *unlocker) writeBackwards(v *layout.View, a layout.Addr, off uint64, n uint32, fill func(k int) error) error {
 	for k := v.Written(a) - 1; k >= 0; k-- {
 		if err := fill(k); err != nil {
 			return err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -61,7 +61,8 @@ func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.Bla
 	}
 	w, spoilt := d.world, d.second
 	next = -1
-	what := fmt.Sprintf("stopped after %d verbs, and who recovers after %d, but for those to blade %d; blade %d is lost", at, left, late, lost)
+	what := fmt.Sprintf("stopped after %d verbs, and who recovers after %d, but for those to blade %d; "+
+		"blade %d is lost", at, left, late, lost)
 	mended := w.spoil(spoilt)
 	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
 		if left--; left == -1 {
@@ -94,18 +95,18 @@ func strandBesideLoss(t *testing.T, s setting, at, left int, late, lost rdma.Bla
 	return next
 }
 
-// stranded returns the blocks of the record whose move could not be finished: which it was to leave, and to
-// which it goes; 0: none.
-func (w *world) stranded() (from, to memory.Addr) {
+// stranded returns the blocks of the record whose move could not be finished: which it was to
+// leave, and to which it goes; 0: none.
+func (w *world) stranded() (from, to layout.Addr) {
 	w.t.Helper()
 	l, v := w.space.Layout(), w.space.View()
 	for id := range l.Segments {
 		g := &l.Segments[id]
-		if g.Kind != memory.KindBlocks || g.Placement.N == 0 {
+		if g.Kind != layout.KindBlocks || g.Placement.N == 0 {
 			continue
 		}
 		for off := uint32(0); off+g.Class.Size() <= l.SegmentSize; off += g.Class.Size() {
-			a := memory.MakeAddr(memory.SegmentID(id), off)
+			a := layout.MakeAddr(layout.SegmentID(id), off)
 			at := v.At(a, 0)
 			switch record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize]).Lock().Seq() {
 			case record.MaxSequence:
@@ -118,9 +119,10 @@ func (w *world) stranded() (from, to memory.Addr) {
 	return from, to
 }
 
-// dieStranded is dieBesides of a client behind which a move is to be finished: its table is mended, and all
-// sessions are closed. stop is from how many verbs on such a one is looked for, and then of how many it is.
-func dieStranded(t *testing.T, s setting, stop *int) (d *besides, from, to memory.Addr) {
+// dieStranded is dieBesides of a client behind which a move is to be finished: its table is
+// repaired, and all sessions are closed. stop is from how many verbs on such a one is looked for,
+// and then of how many it is.
+func dieStranded(t *testing.T, s setting, stop *int) (d *besides, from, to layout.Addr) {
 	t.Helper()
 	for ; ; *stop++ {
 		d := dieBesides(t, s, *stop)
@@ -158,8 +160,8 @@ func (w *world) armChanges(n int) {
 	}}
 }
 
-// TestStrandedTwice: who leaves a move to be finished dies after any change that he makes, somebody else goes on, and
-// then a blade is lost.
+// TestStrandedTwice: who leaves a move to be finished dies after any change that he makes, somebody
+// else goes on, and then a blade is lost.
 func TestStrandedTwice(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 {
@@ -192,8 +194,8 @@ func TestStrandedTwice(t *testing.T) {
 	}
 }
 
-// TestStrandFinishedInSteps: who finishes a move dies after any change that he makes, and perhaps a blade is lost
-// then. Whoever opens the database next finishes it.
+// TestStrandFinishedInSteps: who finishes a move dies after any change that he makes, and perhaps a
+// blade is lost then. Whoever opens the database next finishes it.
 func TestStrandFinishedInSteps(t *testing.T) {
 	for _, s := range settings(t) {
 		t.Run(s.String(), func(t *testing.T) {
@@ -203,7 +205,8 @@ func TestStrandFinishedInSteps(t *testing.T) {
 					d, _, _ := dieStranded(t, s, &first)
 					what := fmt.Sprintf("stop %d, dies after %d changes, blade %d is lost", first, n, lost)
 					d.armChanges(n)
-					_, err := recovery.Sweep(d.newThread().Plain(), recovery.Options{Space: d.space, Steal: true, Alone: true})
+					_, err := recovery.Sweep(d.newThread().Plain(),
+						recovery.Options{Space: d.space, Steal: true, Alone: true})
 					if died = d.disarm(); !died {
 						must(t, err)
 					}
@@ -221,10 +224,11 @@ func TestStrandFinishedInSteps(t *testing.T) {
 	}
 }
 
-// eachStrandedBit has a record whose move is to be finished, in each of its two blocks, either way, with a bit of the
-// first line of its primary damaged, or, -1, all of it. After fn, whose first argument says which way, it is mended,
-// and has its new value.
-func eachStrandedBit(t *testing.T, bits []int, fn func(t *testing.T, way bool, d *besides, line record.Image, bit int, what string)) {
+// eachStrandedBit has a record whose move is to be finished, in each of its two blocks, either way,
+// with a bit of the first line of its primary damaged, or, -1, all of it. After fn, whose first
+// argument says which way, it is repaired, and has its new value.
+func eachStrandedBit(t *testing.T, bits []int,
+	fn func(t *testing.T, way bool, d *besides, line record.Image, bit int, what string)) {
 	for _, s := range settings(t) {
 		if s.backups == 0 || s.caps == weak {
 			continue
@@ -264,13 +268,15 @@ func (w *world) sweptWhenRepaired(what string) {
 	}
 }
 
-// TestStrandedDamaged: a bit of a record whose move is to be finished is damaged, too. What it says of itself is
-// believed neither by who finishes the move nor by the other copies: when it is repaired from these, it is the new value.
+// TestStrandedDamaged: a bit of a record whose move is to be finished is damaged, too. What it says
+// of itself is believed neither by who finishes the move nor by the other copies: when it is
+// repaired from these, it is the new value.
 func TestStrandedDamaged(t *testing.T) {
-	bits := []int{1, 42, 64 + 3, 64 + 34, 64 + 36, 128, 8*record.KeyOff + 16, -1} // version, lengths, state, checksum, value, the line
+	// version, lengths, state, checksum, value, the line
+	bits := []int{1, 42, 64 + 3, 64 + 34, 64 + 36, 128, 8*record.KeyOff + 16, -1}
 	eachStrandedBit(t, bits, func(t *testing.T, first bool, d *besides, _ record.Image, _ int, what string) {
 		if !first {
-			if damage := d.sweepAlone(); damage != nil && !errors.Is(damage, memory.ErrCorrupt) {
+			if damage := d.sweepAlone(); damage != nil && !errors.Is(damage, layout.ErrCorrupt) {
 				t.Errorf("%s: swept: %v", what, damage)
 			}
 		}
@@ -278,9 +284,10 @@ func TestStrandedDamaged(t *testing.T) {
 	})
 }
 
-// TestStrandedGuard: a bit of the guard of a record whose move is to be finished is damaged. No sweep takes that for
-// the lock of nobody's: the record has not its old value again. If it is a bit of the client's number, or that by
-// which the two blocks differ, who opens the database finishes the move; else when it is repaired.
+// TestStrandedGuard: a bit of the guard of a record whose move is to be finished is damaged. No
+// sweep takes that for the lock of nobody's: the record has not its old value again. If it is a bit
+// of the client's number, or that by which the two blocks differ, who opens the database finishes
+// the move; else when it is repaired.
 func TestStrandedGuard(t *testing.T) {
 	const differ, client = 8*record.GuardOff + 1, 8*record.GuardOff + 41
 	bits := []int{8 * record.GuardOff, differ, 8*record.GuardOff + 20, client, 8*record.MetaOff + 36}
@@ -294,7 +301,7 @@ func TestStrandedGuard(t *testing.T) {
 				}
 				return
 			}
-		} else if _, err := recovery.Sweep(d.ctl.Plain(), d.eng.Recovery()); !errors.Is(err, memory.ErrCorrupt) {
+		} else if _, err := recovery.Sweep(d.ctl.Plain(), d.eng.Recovery()); !errors.Is(err, layout.ErrCorrupt) {
 			t.Errorf("%s: swept beside others: %v", what, err)
 		}
 		if g := line.Guard(); g != was {
@@ -304,8 +311,9 @@ func TestStrandedGuard(t *testing.T) {
 	})
 }
 
-// TestStrandedBehindZero: a client has died in a transaction that moves a record, in a table whose index is damaged, and
-// the line of the block that it was to leave is zero on the primary, or junk, before it is recovered.
+// TestStrandedBehindZero: a client has died in a transaction that moves a record, in a table whose
+// index is damaged, and the line of the block that it was to leave is zero on the primary, or junk,
+// before it is recovered.
 func TestStrandedBehindZero(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 || s.policy == occ.PolicyFORD {

@@ -7,6 +7,7 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -25,12 +26,12 @@ type SweepReport struct {
 	taken taken
 }
 
-// taken is a set of blocks: those that were somebody's, and not locked, when a sweep looked at them. What the sweep
-// frees of them later, it has unlinked before.
+// taken is a set of blocks: those that were somebody's, and not locked, when a sweep looked at
+// them. What the sweep frees of them later, it has unlinked before.
 type taken [][]uint64 // by segment, a bit for each line
 
 // put says of the block that begins at a whether it is in the set.
-func (t *taken) put(l *memory.Layout, a memory.Addr, is bool) {
+func (t *taken) put(l *layout.Layout, a layout.Addr, is bool) {
 	seg, i := int(a.Segment()), a.Offset()/record.LineSize
 	if seg >= len(*t) {
 		*t = append(*t, make(taken, len(l.Segments)-len(*t))...)
@@ -46,7 +47,7 @@ func (t *taken) put(l *memory.Layout, a memory.Addr, is bool) {
 }
 
 // has reports whether the block that begins at a is in the set.
-func (t taken) has(a memory.Addr) bool {
+func (t taken) has(a layout.Addr) bool {
 	seg, i := int(a.Segment()), a.Offset()/record.LineSize
 	return seg < len(t) && int(i/64) < len(t[seg]) && t[seg][i/64]>>(i%64)&1 != 0 && a.Offset()%record.LineSize == 0
 }
@@ -63,7 +64,7 @@ func (t taken) has(a memory.Addr) bool {
 // (SweepReport.Damage), else with an error, too.
 //
 // A block goes to the pool beside a damaged index only if no slot of that can lead to it. Slots
-// lead to blocks that are free only where a blade was lost with a placeholder (Space.Hollow),
+// lead to blocks that are free only where a blade was lost with a placeholder (Space.Dangling),
 // since a block is placed before it is linked, and unlinked before it is freed: then none
 // goes. Nor does one that the damaged table had last, nor one that is not free on a copy.
 func Sweep(c *rdma.Coro, o Options) (SweepReport, error) {
@@ -95,7 +96,7 @@ func SweepIndexes(c *rdma.Coro, o Options) error {
 	var damage error
 	for _, t := range tables {
 		switch err := s.index(c, t.ID); {
-		case errors.Is(err, memory.ErrCorrupt):
+		case errors.Is(err, layout.ErrCorrupt):
 			damage = err
 		case err != nil:
 			return err
@@ -121,10 +122,10 @@ type Sweeper struct {
 	begun      bool
 	own        bool // strays in segments of this process, and what is in their way
 	generation uint64
-	tables     []memory.Table
-	indexes    map[uint16]index.Index
+	tables     []layout.Table
+	indexes    map[uint16]index.Finder
 	table      int // the next to be recovered
-	seg        memory.SegmentID
+	seg        layout.SegmentID
 	block      uint32
 	left       bool                 // somebody else was at a lock
 	again      bool                 // locks of the next blocks have just been resolved
@@ -134,15 +135,15 @@ type Sweeper struct {
 	unclaimed  bool                 // it could not be told, since a coordinator is being recovered
 	strays     *memory.Strays       // that is it; nil: it cannot be told
 	sound      []bool               // of strays, which are free still, as far as they were read again
-	linked     map[memory.Addr]bool // free blocks to which slots lead that could not be emptied
+	linked     map[layout.Addr]bool // free blocks to which slots lead that could not be emptied
 	damaged    map[uint16]bool      // tables whose indexes are
-	stranded   []memory.Addr        // blocks of records whose moves are to be finished
+	stranded   []layout.Addr        // blocks of records whose moves are to be finished
 	scoured    int                  // tables whose slots have been looked at
 	scourer    *race.Scourer
 }
 
-// DueSweep begins the sweep that this process is to do now, as far as another process does not do it for all: see Space.BeginSweep. It is nil if
-// there is none.
+// DueSweep begins the sweep that this process is to do now, as far as another process does not do
+// it for all: see Space.BeginSweep. It is nil if there is none.
 func DueSweep(c *rdma.Coro, o Options) *Sweeper {
 	due := o.Space.BeginSweep(c.Thread().Now())
 	if due == memory.SweepNothing {
@@ -155,7 +156,9 @@ func DueSweep(c *rdma.Coro, o Options) *Sweeper {
 
 // NewSweeper begins a sweep of everything.
 func NewSweeper(o Options) *Sweeper {
-	return &Sweeper{o: o, indexes: map[uint16]index.Index{}, seg: 1, linked: map[memory.Addr]bool{}, damaged: map[uint16]bool{}}
+	return &Sweeper{
+		o: o, indexes: map[uint16]index.Finder{}, seg: 1, linked: map[layout.Addr]bool{}, damaged: map[uint16]bool{},
+	}
 }
 
 // Step does the next part of the sweep: an index, or a few hundred blocks or slots. done: that
@@ -196,10 +199,10 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	}
 	// Now that locks of nobody's, which may be those of placeholders, are resolved; and
 	// before blocks go to the pool that such slots lead to.
-	if !more && err == nil && s.o.Space.Hollow() {
+	if !more && err == nil && s.o.Space.Dangling() {
 		more, err = s.slots(c)
 	}
-	if !more && err == nil && len(s.damaged) > 0 && s.o.Space.Hollow() {
+	if !more && err == nil && len(s.damaged) > 0 && s.o.Space.Dangling() {
 		s.strays = nil // slots that nobody can look at may lead to them
 	}
 	if !more && err == nil {
@@ -227,7 +230,7 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 		}
 		return true, nil
 	case s.Report.Damage != nil:
-		err = s.o.Space.SweptBeside(s.generation)
+		err = s.o.Space.SweptButDamage(s.generation)
 	default:
 		err = s.o.Space.Swept(s.generation)
 	}
@@ -237,8 +240,9 @@ func (s *Sweeper) Step(c *rdma.Coro) (done bool, err error) {
 	return true, err
 }
 
-// Ended reports whether the tenure has ended under which the sweep began, so that it goes on no more: a sweeper resolves locks in
-// the name of that, and others may take these locks for nobody's since.
+// Ended reports whether the tenure has ended under which the sweep began, so that it goes
+// on no more: a sweeper resolves locks in the name of that, and others may take these locks
+// for nobody's since.
 func (s *Sweeper) Ended() bool { return s.o.stands() != nil }
 
 // Generation is what Space.Unswept said when the sweep began: it is about those who were gone
@@ -251,10 +255,10 @@ func (s *Sweeper) Left() bool { return s.left }
 // spare notes that the index of a table is damaged, and returns other errors. What is linked in a
 // part of an index that is lost, nobody reaches any more, and it is left alone.
 func (s *Sweeper) spare(table uint16, err error) error {
-	if errors.Is(err, memory.ErrLost) {
+	if errors.Is(err, layout.ErrLost) {
 		return nil
 	}
-	if !errors.Is(err, memory.ErrCorrupt) {
+	if !errors.Is(err, layout.ErrCorrupt) {
 		return err
 	}
 	s.damaged[table] = true
@@ -284,13 +288,13 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 	part := s.strays.Blocks[len(s.sound):]
 	part = part[:min(len(part), strayBlocks)]
 	t := c.Thread()
-	size := len(part) * memory.MaxReplicas * record.LineSize
+	size := len(part) * layout.MaxReplicas * record.LineSize
 	buf, err := t.Alloc(size)
 	if err != nil {
 		return false, fmt.Errorf("recovery: sweeping: %w", err)
 	}
 	defer t.Free(buf, size)
-	at := func(i, k int) uint32 { return buf + uint32((i*memory.MaxReplicas+k)*record.LineSize) }
+	at := func(i, k int) uint32 { return buf + uint32((i*layout.MaxReplicas+k)*record.LineSize) }
 	v := s.o.Space.ViewOn(c.Thread())
 	var b rdma.Batch
 	for i, x := range part {
@@ -341,9 +345,9 @@ func isFree(line record.Image) bool {
 	return line.Meta().State() == record.Free && (line.Stable() || line.Version() == 0 && line.Guard() == 0)
 }
 
-// soundFree is isFree of a line whose checksum matches: else it may be that of a record, and damaged,
-// which is to be repaired from another copy, and given to nobody.
-func soundFree(line record.Image, a memory.Addr) bool {
+// soundFree is isFree of a line whose checksum matches: else it may be that of a record, and
+// damaged, which is to be repaired from another copy, and given to nobody.
+func soundFree(line record.Image, a layout.Addr) bool {
 	if !isFree(line) {
 		return false
 	}
@@ -368,7 +372,7 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 		table := s.tables[s.scoured].ID
 		if s.scourer == nil {
 			ix, err := s.open(c, table)
-			if errors.Is(err, memory.ErrNoTable) || errors.Is(err, memory.ErrLost) {
+			if errors.Is(err, memory.ErrNoTable) || errors.Is(err, layout.ErrLost) {
 				continue
 			}
 			if err != nil {
@@ -409,25 +413,27 @@ func (s *Sweeper) slots(c *rdma.Coro) (more bool, err error) {
 // index brings an index into order.
 func (s *Sweeper) index(c *rdma.Coro, table uint16) error {
 	ix, err := s.open(c, table)
-	if errors.Is(err, memory.ErrNoTable) || errors.Is(err, memory.ErrLost) {
+	if errors.Is(err, memory.ErrNoTable) || errors.Is(err, layout.ErrLost) {
 		return nil // it has no index yet, or none any more
 	}
 	if err != nil {
 		return fmt.Errorf("recovery: index of table %d: %w", table, err)
 	}
-	if m, ok := ix.(mender); ok {
-		if err := s.o.alone(c, table, ix, func() error { return m.Recover(c, s.o.deadOwner) }); err != nil && !errors.Is(err, memory.ErrLost) {
+	if m, ok := ix.(resyncer); ok {
+		if err := s.o.alone(c, table, ix, func() error { return m.Recover(c, s.o.deadOwner) }); err != nil &&
+			!errors.Is(err, layout.ErrLost) {
 			return fmt.Errorf("recovery: index of table %d: %w", table, err)
 		}
 	}
 	return nil
 }
 
-// alone runs fn, which changes what others have left in the index of a table, when
-// nobody else does the like. A process that dies with that right keeps it until another process ends its
-// registration. Maintenance does that; but where workers do the maintenance, all of them may be waiting like this one.
+// alone runs fn, which changes what others have left in the index of a table, when nobody else does
+// the like. A process that dies with that right keeps it until another process ends its
+// registration. Maintenance does that; but where workers do the maintenance, all of them may be
+// waiting like this one.
 func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) error {
-	for since := c.Thread().Now(); !o.Space.BeginMend(uint32(table)); c.Sleep(mendPoll) {
+	for since := c.Thread().Now(); !o.Space.AcquireRight(uint32(table)); c.Sleep(mendPoll) {
 		now := c.Thread().Now()
 		if now-since <= stallNs {
 			continue
@@ -437,7 +443,7 @@ func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) err
 		}
 		since = now
 	}
-	defer o.Space.EndMend(uint32(table))
+	defer o.Space.ReleaseRight(uint32(table))
 	if r, ok := ix.(*race.Index); ok && o.By == 0 {
 		r.SetOwner(o.owner(o.Space.View())) // the epoch may have moved since it was opened
 	}
@@ -449,7 +455,7 @@ func (o *Options) alone(c *rdma.Coro, table uint16, ix any, fn func() error) err
 const mendPoll = 10_000
 
 // open returns the handle on a table's index.
-func (s *Sweeper) open(c *rdma.Coro, table uint16) (index.Index, error) {
+func (s *Sweeper) open(c *rdma.Coro, table uint16) (index.Finder, error) {
 	if ix := s.indexes[table]; ix != nil {
 		return ix, nil
 	}
@@ -460,7 +466,7 @@ func (s *Sweeper) open(c *rdma.Coro, table uint16) (index.Index, error) {
 	return ix, err
 }
 
-var _ mender = (*race.Index)(nil)
+var _ resyncer = (*race.Index)(nil)
 
 // sweepBytes is how many bytes of blocks a step reads at most, and sweepBlocks how
 // many blocks.
@@ -476,8 +482,8 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	l := s.o.Space.Layout()
 	for int(s.seg) < len(l.Segments) {
 		g := &l.Segments[s.seg]
-		skip := s.own && !s.o.Space.Owns(memory.MakeAddr(s.seg, 0))
-		if g.Kind == memory.KindBlocks && g.Placement.N > 0 && !skip && s.block < l.Backed(s.seg)/g.Class.Size() {
+		skip := s.own && !s.o.Space.Owns(layout.MakeAddr(s.seg, 0))
+		if g.Kind == layout.KindBlocks && g.Placement.N > 0 && !skip && s.block < l.Backed(s.seg)/g.Class.Size() {
 			break
 		}
 		s.seg, s.block = s.seg+1, 0
@@ -497,7 +503,7 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 		err = s.clearTorn(c, x.halves, l.Segments[s.seg].Class)
 	}
 	if err == nil && s.o.Alone {
-		err = s.level(c, size, stride, x)
+		err = s.freeCopies(c, size, stride, x)
 	}
 	if err != nil {
 		return false, err
@@ -527,12 +533,12 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 // seen is what a look at the next n blocks has found.
 type seen struct {
 	n       uint32
-	held    []memory.Addr      // locked by nobody's transaction
-	deleted []memory.Addr      // deleted records of nobody's
-	halves  []memory.Addr      // what may be halves of placeholders
+	held    []layout.Addr      // locked by nobody's transaction
+	deleted []layout.Addr      // deleted records of nobody's
+	halves  []layout.Addr      // what may be halves of placeholders
 	free    []memory.FreeBlock // free and unlocked
 	// stranded are blocks of records whose moves are to be finished.
-	stranded []memory.Addr
+	stranded []layout.Addr
 }
 
 // maxResolved is how many locks a step resolves at most.
@@ -540,7 +546,7 @@ const maxResolved = 32
 
 // look reads the headers of the next n blocks, and goes only so far as it finds no more
 // locks than a step resolves.
-func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (x seen, err error) {
+func (s *Sweeper) look(c *rdma.Coro, l *layout.Layout, size, stride, n uint32) (x seen, err error) {
 	t := c.Thread()
 	buf, err := t.Alloc(int(n * stride))
 	if err != nil {
@@ -548,7 +554,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 	}
 	defer t.Free(buf, int(n*stride))
 	v := s.o.Space.ViewOn(c.Thread())
-	first := memory.MakeAddr(s.seg, s.block*size)
+	first := layout.MakeAddr(s.seg, s.block*size)
 	if !v.Contains(first, n*size) {
 		return seen{n: n}, nil
 	}
@@ -558,7 +564,7 @@ func (s *Sweeper) look(c *rdma.Coro, l *memory.Layout, size, stride, n uint32) (
 	p := t.Bytes(buf, n*stride)
 	x.free = s.found[:0]
 	for ; x.n < n && len(x.held)+len(x.deleted) < maxResolved; x.n++ {
-		a, line := first+memory.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
+		a, line := first+layout.Addr(x.n*size), record.Image(p[x.n*stride:x.n*stride+record.LineSize])
 		g := line.Guard()
 		has := false
 		switch {
@@ -593,13 +599,13 @@ func (s *Sweeper) passOver(line record.Image) {
 }
 
 // readHeads reads the first lines of n blocks of a copy, stride bytes of each.
-func readHeads(c *rdma.Coro, v *memory.View, buf uint32, first memory.Addr, k int, size, stride, n uint32) error {
+func readHeads(c *rdma.Coro, v *layout.View, buf uint32, first layout.Addr, k int, size, stride, n uint32) error {
 	var b rdma.Batch
 	if stride == size {
 		b.Read(v.At(first, k), buf, n*size)
 	} else {
 		for i := range n {
-			b.Read(v.At(first+memory.Addr(i*size), k), buf+i*stride, stride)
+			b.Read(v.At(first+layout.Addr(i*size), k), buf+i*stride, stride)
 		}
 	}
 	if err := c.Do(&b); err != nil {
@@ -609,11 +615,11 @@ func readHeads(c *rdma.Coro, v *memory.View, buf uint32, first memory.Addr, k in
 }
 
 // resolve unlocks blocks, and counts them.
-func (s *Sweeper) resolve(c *rdma.Coro, held []memory.Addr, count *int) error {
+func (s *Sweeper) resolve(c *rdma.Coro, held []layout.Addr, count *int) error {
 	if len(held) == 0 {
 		return nil
 	}
-	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Index, error) { return s.open(c, table) })
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Finder, error) { return s.open(c, table) })
 	if err != nil {
 		return err
 	}

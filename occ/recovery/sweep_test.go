@@ -8,6 +8,7 @@ import (
 	"txnode/index"
 	"txnode/index/race"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -93,8 +94,8 @@ func TestSweepPassesOver(t *testing.T) {
 			})
 			w.decideUntil(victim.Coordinator(), -1)
 			w.try(ours, own, func() error { return w.do(own, get("before")) }) // it may have to rejoin
-			var at memory.Addr
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			var at layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 				if string(line.Key()) == "a" {
 					at = a
 				}
@@ -155,8 +156,9 @@ func TestPruneSlots(t *testing.T) {
 	}
 }
 
-// TestScouringReadsNoTakenBlocks: after the loss of a blade a sweep looks for slots that lead to free blocks. Of the blocks that it has seen taken
-// before it reads none again, so it costs no READ for each record.
+// TestScouringReadsNoTakenBlocks: after the loss of a blade a sweep looks for slots that lead to
+// free blocks. Of the blocks that it has seen taken before it reads none again, so it costs no
+// READ for each record.
 func TestScouringReadsNoTakenBlocks(t *testing.T) {
 	for _, s := range replicated(t) {
 		w := newWorld(t, s, occ.Options{})
@@ -166,11 +168,11 @@ func TestScouringReadsNoTakenBlocks(t *testing.T) {
 			w.sure(ours, own, put(fmt.Sprint("key", i), "1"))
 		}
 		w.loseBlade(2)
-		if !w.space.Hollow() {
+		if !w.space.Dangling() {
 			t.Fatal("nothing is hollow")
 		}
 		at := map[rdma.RemoteAddr]bool{}
-		w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+		w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 			g := w.space.View().At(a, 0)
 			g.Key = 0
 			at[g] = true
@@ -205,8 +207,8 @@ func TestVacateBesideTransactions(t *testing.T) {
 		if got := w.values(ours, own, "a", "c"); !slices.Equal(got, []string{"2", "1"}) {
 			t.Errorf("%v: %q", s, got)
 		}
-		var hollow memory.Addr
-		w.blocks(c, func(a memory.Addr, line record.Image) {
+		var hollow layout.Addr
+		w.blocks(c, func(a layout.Addr, line record.Image) {
 			if line.Meta().State() == record.Free {
 				hollow = a
 			}
@@ -218,7 +220,7 @@ func TestVacateBesideTransactions(t *testing.T) {
 		for _, x := range cs {
 			ids = append(ids, x.ID)
 		}
-		claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*memory.Layout) error { return nil }}, ids...)
+		claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*layout.Layout) error { return nil }}, ids...)
 		must(t, err)
 		must(t, recovery.Reconnect(w.ctl.Plain(), w.space))
 		if done, err := recovery.Vacate(w.ctl.Plain(), o, w.table.ID, []byte("b"), hollow); done || err != nil {
@@ -234,7 +236,7 @@ func TestVacateBesideTransactions(t *testing.T) {
 		if swept, err := recovery.Sweep(w.ctl.Plain(), o); err != nil || swept.Slots == 0 {
 			t.Errorf("%v: a sweep has emptied %d slots: %v", s, swept.Slots, err)
 		}
-		w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+		w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 			if line.Meta().State() == record.Free {
 				t.Errorf("%v: a slot leads to the free block %v", s, a)
 			}
@@ -257,8 +259,8 @@ func TestVacateLockOfDead(t *testing.T) {
 		w := newWorld(t, s, occ.Options{})
 		se, _ := w.loaded(put("a", "1"), put("b", "1"))
 		c := se.Thread().Plain()
-		var hollow memory.Addr
-		w.blocks(c, func(a memory.Addr, line record.Image) {
+		var hollow layout.Addr
+		w.blocks(c, func(a layout.Addr, line record.Image) {
 			if string(line.Key()) == "a" {
 				hollow = a
 			}
@@ -291,9 +293,9 @@ func TestVacateLockOfDead(t *testing.T) {
 }
 
 // slotsTo is how many slots lead to a block.
-func (w *world) slotsTo(a memory.Addr) (n int) {
+func (w *world) slotsTo(a layout.Addr) (n int) {
 	w.t.Helper()
-	must(w.t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(_ memory.Addr, x index.Candidate) error {
+	must(w.t, w.table.Index.(*race.Index).Walk(w.ctl.Plain(), func(_ layout.Addr, x index.Candidate) error {
 		if x.Addr == a {
 			n++
 		}
@@ -304,14 +306,15 @@ func (w *world) slotsTo(a memory.Addr) (n int) {
 
 // hollow makes the slot of a key of the only session lead to a free block, as when a blade is
 // lost, so that a sweep looks for such slots.
-func (w *world) hollow(se *occ.Session, key string) (block memory.Addr) {
+func (w *world) hollow(se *occ.Session, key string) (block layout.Addr) {
 	w.t.Helper()
-	claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*memory.Layout) error { return nil }}, se.Coordinator())
+	claim, err := w.space.Claim(memory.ClaimOptions{Change: func(*layout.Layout) error { return nil }},
+		se.Coordinator())
 	must(w.t, err)
 	must(w.t, recovery.Reconnect(w.ctl.Plain(), w.space))
 	var rep recovery.Report
 	must(w.t, recovery.Run(w.ctl.Plain(), w.eng.Recovery(), claim, &rep))
-	w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+	w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 		if string(line.Key()) == key {
 			block = a
 		}
@@ -417,9 +420,9 @@ func TestSweepBesideVacate(t *testing.T) {
 	}
 }
 
-// TestSweepBesideResolution: somebody looks whose lock a block has that a dead client has left free, just when a sweep asks
-// which blocks nobody has, or is about to free it on the copies on which it is not free. It is found by another sweep, which is
-// due, and the others by this one.
+// TestSweepBesideResolution: somebody looks whose lock a block has that a dead client has left
+// free, just when a sweep asks which blocks nobody has, or is about to free it on the copies on
+// which it is not free. It is found by another sweep, which is due, and the others by this one.
 func TestSweepBesideResolution(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		for k, more := 0, true; more && !t.Failed(); k++ {
@@ -432,8 +435,8 @@ func TestSweepBesideResolution(t *testing.T) {
 			victim, tx := w.session()
 			ks := []string{"a", "b", "c"}
 			w.sure(victim, tx, put("a", "1"), put("b", "1"), put("c", "1"))
-			var at []memory.Addr
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			var at []layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 				if slices.Contains(ks, string(line.Key())) {
 					at = append(at, a)
 				}
@@ -442,7 +445,7 @@ func TestSweepBesideResolution(t *testing.T) {
 			w.sure(victim, tx, del("a"), del("b"), del("c"))
 			tx.Coro().Sleep(10_000)
 			v := w.space.View()
-			line := func(a memory.Addr) []byte {
+			line := func(a layout.Addr) []byte {
 				to := v.At(a, v.Copies(a)-1)
 				return w.f.Memory(to.Blade)[to.Off:][:record.LineSize]
 			}

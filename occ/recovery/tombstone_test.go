@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// TestUnlinkedInVain: a sweep that reclaims the deleted record of a dead client fails, from any of its changes
-// on, at all but those to the lock. Who knows the block from before does not write the key into it when no slot leads
-// there any more: the insert is found by everybody.
+// TestUnlinkedInVain: a sweep that reclaims the deleted record of a dead client fails, from any of
+// its changes on, at all but those to the lock. Who knows the block from before does not write the
+// key into it when no slot leads there any more: the insert is found by everybody.
 func TestUnlinkedInVain(t *testing.T) {
 	for _, s := range replicated(t) {
 		for _, own := range []bool{false, true} { // the sweep is in a session's name
@@ -62,9 +62,10 @@ func TestUnlinkedInVain(t *testing.T) {
 	}
 }
 
-// TestUnlinkedWithoutLock: who reclaims a deleted record, a sweep that of a dead client or a session one of its own, is
-// stopped, and the blade is lost on which he had the lock. Who knows the block from before does not write the
-// key into it if no slot leads there any more: the insert is found by everybody.
+// TestUnlinkedWithoutLock: who reclaims a deleted record, a sweep that of a dead client or a
+// session one of its own, is stopped, and the blade is lost on which he had the lock. Who knows the
+// block from before does not write the key into it if no slot leads there any more: the insert is
+// found by everybody.
 func TestUnlinkedWithoutLock(t *testing.T) {
 	for _, s := range replicated(t) {
 		for _, own := range []bool{false, true} { // the session's own
@@ -104,8 +105,9 @@ func TestUnlinkedWithoutLock(t *testing.T) {
 	}
 }
 
-// TestUnlinkedRemembered: as TestUnlinkedWithoutLock, and an address cache has the block, whatever was done to make it
-// forgotten: who has read it before says so afterwards. Nobody writes or reads that block when no slot leads there any more.
+// TestUnlinkedRemembered: as TestUnlinkedWithoutLock, and an address cache has the block, whatever
+// was done to make it forgotten: who has read it before says so afterwards. Nobody writes or reads
+// that block when no slot leads there any more.
 func TestUnlinkedRemembered(t *testing.T) {
 	for _, s := range replicated(t) {
 		for _, key := range []string{"a", "of eight"} {
@@ -115,7 +117,9 @@ func TestUnlinkedRemembered(t *testing.T) {
 					victim, its := w.session()
 					w.sure(victim, its, put(key, "1"))
 					aside := w.eng
-					w.eng = occ.NewEngine(w.space, occ.Options{ReclaimAfter: 100, Policy: s.policy, CacheBytes: 64 << 10, Damaged: w.damaged})
+					w.eng = occ.NewEngine(w.space, occ.Options{
+						ReclaimAfter: 100, Policy: s.policy, CacheBytes: 64 << 10, Damaged: w.damaged,
+					})
 					ours, tx := w.session()
 					w.values(ours, tx, key)
 					w.sure(victim, its, del(key))
@@ -178,7 +182,7 @@ func TestMakeRoomOfDead(t *testing.T) {
 			w.sweep()                       // which leaves the deleted records of those who live to them
 			_, err := late.MakeRoom(tx.Coro())
 			must(t, err)
-			w.blocks(w.ctl.Plain(), func(a memory.Addr, line record.Image) {
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
 				if string(line.Key()) == "long" {
 					t.Errorf("block %v is a deleted record still, and nobody has it on his list", a)
 				}

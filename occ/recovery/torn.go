@@ -3,7 +3,7 @@ package recovery
 import (
 	"fmt"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -21,9 +21,9 @@ func torn(line record.Image) bool { return !line.Guard().Held() && !line.Stable(
 // clearTorn makes those of the blocks free that are halves of placeholders: the header
 // that arrived says that the block is free, or all backups do. Any other is damage, and
 // not touched. The caller is the only user of the database.
-func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []memory.Addr, class memory.Class) error {
+func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []layout.Addr, class layout.Class) error {
 	t := c.Thread()
-	const size = memory.MaxReplicas * record.LineSize
+	const size = layout.MaxReplicas * record.LineSize
 	buf, err := t.Alloc(size)
 	if err != nil {
 		return fmt.Errorf("recovery: sweeping: %w", err)
@@ -47,7 +47,8 @@ func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []memory.Addr, class memory.Cla
 			free = free && backup.Meta().State() == record.Free && backup.Stable()
 		}
 		id := line.Version()
-		if !free || id.Coordinator() == 0 || s.o.Space.Registered(id.Coordinator()) || id.Coordinator() >= s.o.Space.Layout().NextCoordinator {
+		if !free || id.Coordinator() == 0 || s.o.Space.Registered(id.Coordinator()) ||
+			id.Coordinator() >= s.o.Space.Layout().NextCoordinator {
 			continue
 		}
 		line.PutFree(a, id, 0, class, s.o.Space.CountFree(a))

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -46,14 +46,14 @@ func TestTornFirstImage(t *testing.T) {
 				home := last.home
 				copy(last.line[record.LineSize/2:], was[last.at.Blade][last.at.Off:][record.LineSize/2:record.LineSize])
 				must(t, w.f.StopBlade(home))
-				_, err := recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.Demise(home))
+				_, err := recovery.FailOver(w.ctl.Plain(), w.eng.Recovery(), w.space.DeclareDead(home))
 				must(t, err)
 				w.sweep()
 				what := fmt.Sprintf("killed after %d verbs (told %v)", k, told)
 				w.check(what)
 				v, _ := w.space.Verdict(victim.ID().Coordinator())
 				want := ""
-				if told == nil || v.Of(victim.ID().Seq()) == memory.OutcomeCommitted {
+				if told == nil || v.Of(victim.ID().Seq()) == layout.OutcomeCommitted {
 					want = "new"
 				}
 				ours, own := w.session()
@@ -84,11 +84,11 @@ func (w *world) images(id record.TxID) (all []written) {
 	for k := 1; k <= w.space.Backups(); k++ {
 		for seg := range l.Segments {
 			g := &l.Segments[seg]
-			if g.Kind != memory.KindBlocks {
+			if g.Kind != layout.KindBlocks {
 				continue
 			}
 			for off := uint32(0); off < l.SegmentSize; off += g.Class.Size() {
-				a := memory.MakeAddr(memory.SegmentID(seg), off)
+				a := layout.MakeAddr(layout.SegmentID(seg), off)
 				at := v.At(a, k)
 				line := w.f.Memory(at.Blade)[at.Off:][:record.LineSize]
 				if record.Image(line).Version() == id {
@@ -116,9 +116,9 @@ func TestTornPlaceholder(t *testing.T) {
 			must(t, victim.Close())
 			l := w.space.Layout()
 			v := w.space.Current()
-			seg := slices.IndexFunc(l.Segments, func(g memory.Segment) bool { return g.Kind == memory.KindBlocks })
+			seg := slices.IndexFunc(l.Segments, func(g layout.Segment) bool { return g.Kind == layout.KindBlocks })
 			class := l.Segments[seg].Class
-			words := func(a memory.Addr, to ...uint64) (was []uint64) {
+			words := func(a layout.Addr, to ...uint64) (was []uint64) {
 				t.Helper()
 				th := w.ctl
 				buf, err := th.Alloc(record.LineSize)
@@ -138,15 +138,16 @@ func TestTornPlaceholder(t *testing.T) {
 				must(t, th.Plain().Fence(rdma.FenceThread, 0, &b))
 				return was
 			}
-			last := memory.MakeAddr(memory.SegmentID(seg), l.SegmentSize-2*class.Size()) // never used
+			last := layout.MakeAddr(layout.SegmentID(seg), l.SegmentSize-2*class.Size()) // never used
 			words(last, uint64(record.MakeTxID(id, 7)))
 			if s.backups > 0 { // without a copy nothing proves that it is no record
 				meta := make([]byte, record.LineSize)
 				record.Image(meta).Put(last, record.MakeTxID(id, 8), record.Absent, 1, class, 0, []byte("key"), nil)
-				words(last+memory.Addr(class.Size()), uint64(record.MakeTxID(id, 8)), binary.LittleEndian.Uint64(meta[8:]))
+				words(last+layout.Addr(class.Size()), uint64(record.MakeTxID(id, 8)),
+					binary.LittleEndian.Uint64(meta[8:]))
 			}
 			half := make(record.Image, record.LineSize) // of the line that frees it, over a locked tombstone
-			freeing := last - memory.Addr(class.Size())
+			freeing := last - layout.Addr(class.Size())
 			half.Put(freeing, record.MakeTxID(id, 9), record.Absent, 1, class, 0, []byte("key"), nil)
 			half.SetGuard(record.HeldBy(record.MakeTxID(id, 10)))
 			freed := make(record.Image, record.LineSize)
@@ -157,7 +158,7 @@ func TestTornPlaceholder(t *testing.T) {
 				all[i] = binary.LittleEndian.Uint64(half[8*i:])
 			}
 			words(freeing, all[:]...)
-			line := func(a memory.Addr) record.Image {
+			line := func(a layout.Addr) record.Image {
 				buf, err := w.ctl.Alloc(record.LineSize)
 				must(t, err)
 				defer w.ctl.Free(buf, record.LineSize)
@@ -167,9 +168,9 @@ func TestTornPlaceholder(t *testing.T) {
 				must(t, w.ctl.Plain().Do(&b))
 				return slices.Clone(w.ctl.Bytes(buf, record.LineSize))
 			}
-			record0 := memory.MakeAddr(memory.SegmentID(seg), 0)
+			record0 := layout.MakeAddr(layout.SegmentID(seg), 0)
 			for line(record0).Meta().State() != record.Live { // the first record of the segment
-				record0 += memory.Addr(class.Size())
+				record0 += layout.Addr(class.Size())
 			}
 			was := words(record0, uint64(record.MakeTxID(id, 9)))
 			o := w.eng.Recovery()

@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
 
-// TestSplitOverLostRecord: the primaries of records are zero, and their copies damaged, or there are none. Who reads
-// them is told; a split comes to its end, also when a recovery has to finish it; and their slots stay, by which a check
-// finds what is lost.
+// TestSplitOverLostRecord: the primaries of records are zero, and their copies damaged, or there
+// are none. Who reads them is told; a split comes to its end, also when a recovery has to finish
+// it; and their slots stay, by which a check finds what is lost.
 func TestSplitOverLostRecord(t *testing.T) {
 	step := 210
 	if testing.Short() {
@@ -29,7 +29,8 @@ func TestSplitOverLostRecord(t *testing.T) {
 	}
 }
 
-// splitOverLostRecord reports whether a client has died in the split, after so many verbs; negative: none is to.
+// splitOverLostRecord reports whether a client has died in the split, after so many verbs;
+// negative: none is to.
 func splitOverLostRecord(t *testing.T, f, stop int) (died bool) {
 	w := newWorld(t, setting{occ.PolicyDefault, f, strong}, occ.Options{})
 	ix := w.table.Index.(*race.Index)
@@ -71,7 +72,7 @@ func splitOverLostRecord(t *testing.T, f, stop int) (died bool) {
 		return err
 	}
 	for i := range keys {
-		if err := try(get(key(i))); stop < 0 && !errors.Is(err, memory.ErrCorrupt) {
+		if err := try(get(key(i))); stop < 0 && !errors.Is(err, layout.ErrCorrupt) {
 			t.Fatalf("f=%d: who reads a record that is lost is told: %v", f, err)
 		}
 	}
@@ -86,7 +87,7 @@ func splitOverLostRecord(t *testing.T, f, stop int) (died bool) {
 	if died {
 		w.decideUntil(victim.Coordinator(), -1)
 		_, err := recovery.Sweep(w.ctl.Plain(), w.eng.Recovery())
-		if err != nil && !errors.Is(err, memory.ErrCorrupt) {
+		if err != nil && !errors.Is(err, layout.ErrCorrupt) {
 			t.Errorf("f=%d, stop %d: %v", f, stop, err)
 		}
 		w.sweep() // which finds nothing in its way
@@ -95,7 +96,7 @@ func splitOverLostRecord(t *testing.T, f, stop int) (died bool) {
 		must(t, victim.Close())
 	}
 	for ; i < 1000 && ix.Events().Splits < 2; i++ {
-		if err := try(put(fmt.Sprint("new ", i), "1")); err != nil && !errors.Is(err, memory.ErrCorrupt) {
+		if err := try(put(fmt.Sprint("new ", i), "1")); err != nil && !errors.Is(err, layout.ErrCorrupt) {
 			t.Fatalf("f=%d, stop %d: insert %d: %v", f, stop, i, err)
 		}
 	}

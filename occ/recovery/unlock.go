@@ -7,6 +7,7 @@ import (
 
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -38,18 +39,18 @@ const (
 // was to become a node, and nothing leads to it.
 //
 // An error is that of a verb, or of the index.
-func Unlock(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
+func Unlock(c *rdma.Coro, o Options, a layout.Addr) (Unlocked, error) {
 	return unlock(c, o, a, 0)
 }
 
-// UnlockOwn is Unlock for a session that has become another coordinator, and has the blocks still that the
-// transactions of the old one had taken: of these it resolves the locks, too.
-func UnlockOwn(c *rdma.Coro, o Options, a memory.Addr) (Unlocked, error) {
+// UnlockOwn is Unlock for a session that has become another coordinator, and has the blocks still
+// that the transactions of the old one had taken: of these it resolves the locks, too.
+func UnlockOwn(c *rdma.Coro, o Options, a layout.Addr) (Unlocked, error) {
 	return unlock(c, o, a, o.By)
 }
 
-func unlock(c *rdma.Coro, o Options, a memory.Addr, own uint32) (Unlocked, error) {
-	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+func unlock(c *rdma.Coro, o Options, a layout.Addr, own uint32) (Unlocked, error) {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Finder, error) { return o.open(c, o.Space, table) })
 	if err != nil {
 		return UnlockedNot, err
 	}
@@ -61,8 +62,8 @@ func unlock(c *rdma.Coro, o Options, a memory.Addr, own uint32) (Unlocked, error
 // Unlink takes a block out of the index of a table that was linked for a key by an
 // insert which is undone, and whose placeholder died with a blade: the block is free.
 // Whoever calls has the block.
-func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) error {
-	u, err := newUnlocker(c, &o, func(table uint16) (index.Index, error) { return o.open(c, o.Space, table) })
+func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a layout.Addr) error {
+	u, err := newUnlocker(c, &o, func(table uint16) (index.Finder, error) { return o.open(c, o.Space, table) })
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func Unlink(c *rdma.Coro, o Options, table uint16, key []byte, a memory.Addr) er
 type unlocker struct {
 	c     *rdma.Coro
 	o     *Options
-	index func(table uint16) (index.Index, error)
+	index func(table uint16) (index.Finder, error)
 	batch rdma.Batch
 	buf   uint32 // arena: a key's worth of a block, then one of another
 	query uint32
@@ -90,7 +91,7 @@ type unlocker struct {
 
 const keyRoom = record.LineSize + record.MaxKey
 
-func newUnlocker(c *rdma.Coro, o *Options, ix func(uint16) (index.Index, error)) (*unlocker, error) {
+func newUnlocker(c *rdma.Coro, o *Options, ix func(uint16) (index.Finder, error)) (*unlocker, error) {
 	at, err := c.Thread().Alloc(keyRoom)
 	if err != nil {
 		return nil, fmt.Errorf("recovery: buffer for a block: %w", err)
@@ -115,7 +116,7 @@ func (u *unlocker) do() error {
 }
 
 // cas replaces the guard of a block's primary and reports whether it was old.
-func (u *unlocker) cas(v *memory.View, a memory.Addr, old, to record.Guard) (bool, error) {
+func (u *unlocker) cas(v *layout.View, a layout.Addr, old, to record.Guard) (bool, error) {
 	g := v.At(a, 0)
 	g.Off += record.GuardOff
 	u.batch.Reset()
@@ -126,7 +127,7 @@ func (u *unlocker) cas(v *memory.View, a memory.Addr, old, to record.Guard) (boo
 	return u.batch.Result(i) == uint64(old), nil
 }
 
-func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
+func (u *unlocker) unlock(a layout.Addr) (Unlocked, error) {
 	v := u.o.Space.ViewOn(u.c.Thread())
 	if !v.Contains(a, record.LineSize) {
 		return UnlockedNow, nil
@@ -180,8 +181,9 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		}
 		return u.now(u.cas(v, a, g, was))
 	}
-	// A free block that a dead one had locked may have been read while somebody was writing a placeholder to it, whose
-	// guard had not arrived: he has it still, or has written another guard since.
+	// A free block that a dead one had locked may have been read while somebody was writing
+	// a placeholder to it, whose guard had not arrived: he has it still, or has written
+	// another guard since.
 	if !dead && (u.o.Space.Taken(a, u.own) || !u.o.Space.Owns(a) && u.beingTaken(a, img)) {
 		return UnlockedNot, nil
 	}
@@ -202,8 +204,8 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 		if img, err = u.read(v, a); err != nil {
 			return UnlockedNot, err
 		}
-		// If it was a free block, somebody was writing a placeholder to it, and the line was read when one word of
-		// that had arrived, and another not: the lock was overwritten, or will be.
+		// If it was a free block, somebody was writing a placeholder to it, and the line was read
+		// when one word of that had arrived, and another not: the lock was overwritten, or will be.
 		_, damage := img.Check(a)
 		if damage != nil || img.Version() != was || img.Guard() != mine {
 			return u.now(u.cas(v, a, mine, g))
@@ -212,9 +214,10 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	}
 	name := img.Guard().Owner().Coordinator()
 	if begun, err := u.reclaim(v, a, img); err != nil {
-		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it was
-		// found, but with a lock if no slot may lead there any more: who knows the block from before would
-		// use it again. If that fails, too, the session is broken, and another one by then.
+		// Nobody takes it over from somebody alive: it is left to whoever comes next, as it
+		// was found, but with a lock if no slot may lead there any more: who knows the block
+		// from before would use it again. If that fails, too, the session is broken, and
+		// another one by then.
 		if dead && begun {
 			g = record.HeldBy(img.Version())
 		}
@@ -229,18 +232,20 @@ func (u *unlocker) unlock(a memory.Addr) (Unlocked, error) {
 	return UnlockedNow, nil
 }
 
-// beingTaken reports whether a session may be writing a placeholder to a block, of a segment of another process, which
-// alone knows that.
-func (u *unlocker) beingTaken(a memory.Addr, img record.Image) bool {
+// beingTaken reports whether a session may be writing a placeholder to a block, of a segment of
+// another process, which alone knows that.
+func (u *unlocker) beingTaken(a layout.Addr, img record.Image) bool {
 	_, damage := img.Check(a)
 	return damage != nil || u.o.Space.Registered(img.Version().Coordinator())
 }
 
-// linked reports whether a block is that of a deleted record of an ordered table, to which a node leads: it stays what it
-// is, and a transaction unlinks it. One to which none leads was to be linked by a commit that did not come.
-func (u *unlocker) linked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
+// linked reports whether a block is that of a deleted record of an ordered table, to which a node
+// leads: it stays what it is, and a transaction unlinks it. One to which none leads was to be
+// linked by a commit that did not come.
+func (u *unlocker) linked(v *layout.View, a layout.Addr, img record.Image) (bool, error) {
 	m := img.Meta()
-	if _, err := img.Check(a); err != nil || m.State() != record.Absent || m.KeyLen() == 0 || !u.o.Space.OrderedTable(m.Table()) {
+	if _, err := img.Check(a); err != nil || m.State() != record.Absent || m.KeyLen() == 0 ||
+		!u.o.Space.TableInBlocks(m.Table()) {
 		return false, nil //nolint:nilerr // it is looked at as other blocks are
 	}
 	u.table = m.Table()
@@ -256,25 +261,25 @@ func (u *unlocker) linked(v *memory.View, a memory.Addr, img record.Image) (bool
 	return leadsTo(q, a), nil
 }
 
-// halfFree reports whether a block's line, whose guard is held, says that the block is
-// free in its first words, and not in the others: its owner was killed in the middle of the
-// WRITE that frees it, after it had been unlinked. Where it says in the same word that there are a key
-// or a value it is a record, whose state is damaged, perhaps on all copies.
-func halfFree(line record.Image, a memory.Addr) bool {
+// halfFree reports whether a block's line, whose guard is held, says that the block is free in its
+// first words, and not in the others: its owner was killed in the middle of the WRITE that frees
+// it, after it had been unlinked. Where it says in the same word that there are a key or a value it
+// is a record, whose state is damaged, perhaps on all copies.
+func halfFree(line record.Image, a layout.Addr) bool {
 	_, err := line.Check(a)
 	m := line.Meta()
 	return m.State() == record.Free && err != nil && m.KeyLen()|m.ValueLen() == 0
 }
 
-// renumbered reports whether a block is free, and locked in the name of a recoverer, as one whose number was being
-// changed (memory.Space), or that was being freed: a copy may have half of a line.
+// renumbered reports whether a block is free, and locked in the name of a recoverer, as one whose
+// number was being changed (memory.Space), or that was being freed: a copy may have half of a line.
 func renumbered(line record.Image) bool {
 	return line.Meta().State() == record.Free && line.Lock().Seq() >= record.MaxSequence
 }
 
-// freeElsewhere reports whether the backups of a block are free, as they are when its primary is being
-// freed, which comes last. Else the primary is damaged, and its record is on a copy.
-func (u *unlocker) freeElsewhere(v *memory.View, a memory.Addr) (bool, error) {
+// freeElsewhere reports whether the backups of a block are free, as they are when its primary is
+// being freed, which comes last. Else the primary is damaged, and its record is on a copy.
+func (u *unlocker) freeElsewhere(v *layout.View, a layout.Addr) (bool, error) {
 	for k := 1; k < v.Copies(a); k++ {
 		img, err := u.readCopy(v, a, k)
 		if err != nil || img.Meta().State() != record.Free {
@@ -284,9 +289,10 @@ func (u *unlocker) freeElsewhere(v *memory.View, a memory.Addr) (bool, error) {
 	return true, nil
 }
 
-// strandedElsewhere reports whether a copy of a block is that of a record whose move is to be finished: then the
-// lock, or the state, on the primary is damaged. Who finishes the move gets to the primary last.
-func (u *unlocker) strandedElsewhere(v *memory.View, a memory.Addr) (bool, error) {
+// strandedElsewhere reports whether a copy of a block is that of a record whose move is to be
+// finished: then the lock, or the state, on the primary is damaged. Who finishes the move gets
+// to the primary last.
+func (u *unlocker) strandedElsewhere(v *layout.View, a layout.Addr) (bool, error) {
 	u.batch.Reset()
 	n := v.Copies(a)
 	if n < 2 {
@@ -313,11 +319,11 @@ func (u *unlocker) strandedElsewhere(v *memory.View, a memory.Addr) (bool, error
 // under way when a blade was lost, none is: a transaction may have been inserting over it. When
 // that is decided, another sweep is due.
 func abandoned(s *memory.Space, img record.Image) bool {
-	if s.Gated() {
+	if s.FailoverPending() {
 		return false
 	}
 	return img.Meta().State() == record.Absent && img.Stable() && !s.Registered(img.Version().Coordinator()) &&
-		!s.OrderedTable(img.Meta().Table()) // a transaction that meets it unlinks it
+		!s.TableInBlocks(img.Meta().Table()) // a transaction that meets it unlinks it
 }
 
 func (u *unlocker) now(ok bool, err error) (Unlocked, error) {
@@ -328,12 +334,12 @@ func (u *unlocker) now(ok bool, err error) (Unlocked, error) {
 }
 
 // read reads a block of the primary as far as its key may reach.
-func (u *unlocker) read(v *memory.View, a memory.Addr) (record.Image, error) {
+func (u *unlocker) read(v *layout.View, a layout.Addr) (record.Image, error) {
 	return u.readCopy(v, a, 0)
 }
 
 // readCopy is read for any copy.
-func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image, error) {
+func (u *unlocker) readCopy(v *layout.View, a layout.Addr, k int) (record.Image, error) {
 	t := u.c.Thread()
 	n := uint32(record.LineSize)
 	for {
@@ -345,17 +351,19 @@ func (u *unlocker) readCopy(v *memory.View, a memory.Addr, k int) (record.Image,
 		img := record.Image(t.Bytes(u.buf, n))
 		m := img.Meta()
 		end := uint32(record.KeyAt(m.KeyLen()) + m.KeyLen())
-		if n > record.LineSize || record.KeyAt(m.KeyLen()) == record.KeyOff || m.KeyLen() > record.MaxKey || !v.Contains(a, end) {
+		if n > record.LineSize || record.KeyAt(m.KeyLen()) == record.KeyOff || m.KeyLen() > record.MaxKey ||
+			!v.Contains(a, end) {
 			return img, nil
 		}
 		n = (end + 7) &^ 7
 	}
 }
 
-// reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it. begun: it may be
-// unlinked, whatever the error says.
-func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (begun bool, err error) {
-	if _, err := img.Check(a); err == nil && img.Meta().KeyLen() > 0 { // else it was being written, or has no key, and was never linked
+// reclaim unlinks a block in state absent, or half free, whose lock is ours, and frees it. begun:
+// it may be unlinked, whatever the error says.
+func (u *unlocker) reclaim(v *layout.View, a layout.Addr, img record.Image) (begun bool, err error) {
+	// else it was being written, or has no key, and was never linked
+	if _, err := img.Check(a); err == nil && img.Meta().KeyLen() > 0 {
 		if begun, err := u.unlink(v, img.Meta().Table(), a, img.Key()); err != nil {
 			return begun, err
 		}
@@ -378,21 +386,22 @@ func (u *unlocker) reclaim(v *memory.View, a memory.Addr, img record.Image) (beg
 	return true, nil
 }
 
-// putFree puts the line of a block that is freed, whose image is given, into the buffer, in the name of
-// the dead one that held it.
-func (u *unlocker) putFree(a memory.Addr, img record.Image) {
+// putFree puts the line of a block that is freed, whose image is given, into the buffer, in the
+// name of the dead one that held it.
+func (u *unlocker) putFree(a layout.Addr, img record.Image) {
 	m, coordinator := img.Meta(), img.Lock().Coordinator()
 	class, ok := u.o.Space.ClassAt(a) // of a torn header nothing is sure
 	if !ok {
 		class = m.Class()
 	}
-	record.Image(u.c.Thread().Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class, u.o.Space.CountFree(a))
+	record.Image(u.c.Thread().Bytes(u.buf, record.LineSize)).PutFree(a, lastVersion(coordinator), m.Table(), class,
+		u.o.Space.CountFree(a))
 }
 
 // unlinked reports whether a copy of a block that is free on the primary is what somebody
 // has left who was freeing it: a record that no slot leads to any more, deleted if nobody else
 // is at work. Where one does, or there is a value, it is the primary that is damaged.
-func (u *unlocker) unlinked(v *memory.View, a memory.Addr, img record.Image) (bool, error) {
+func (u *unlocker) unlinked(v *layout.View, a layout.Addr, img record.Image) (bool, error) {
 	m := img.Meta()
 	live := m.State() == record.Live // its value need not have been read
 	if live && u.o.Alone || m.State() == record.Node {
@@ -428,9 +437,9 @@ func (u *unlocker) place() error {
 	return nil
 }
 
-// unlink takes a block out of its table's index, on every copy. begun: a slot may be empty on some, whatever the
-// error says.
-func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byte) (begun bool, err error) {
+// unlink takes a block out of its table's index, on every copy. begun: a slot may be empty on some,
+// whatever the error says.
+func (u *unlocker) unlink(v *layout.View, table uint16, a layout.Addr, key []byte) (begun bool, err error) {
 	u.table = table
 	ix, err := u.index(table)
 	if errors.Is(err, memory.ErrNoTable) {
@@ -443,19 +452,29 @@ func (u *unlocker) unlink(v *memory.View, table uint16, a memory.Addr, key []byt
 	if err != nil {
 		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
 	}
-	if m, ok := ix.(mender); ok {
-		if _, err := m.Mend(u.c, q, 0, a); err != nil {
+	if m, ok := ix.(resyncer); ok {
+		if _, err := m.Resync(u.c, q, 0, a); err != nil {
 			return false, fmt.Errorf("recovery: the slot of an insert into table %d: %w", table, err)
 		}
 	}
-	if err := ix.Remove(u.c, q, a); err != nil && !errors.Is(err, index.ErrChanged) {
+	s, ok := ix.(index.Slots)
+	switch {
+	case ok:
+		err = s.Remove(u.c, q, a)
+	case leadsTo(q, a):
+		err = errLinked
+	}
+	if err != nil && !errors.Is(err, index.ErrChanged) {
 		return true, fmt.Errorf("recovery: unlinking an insert from table %d: %w", table, err)
 	}
 	return true, nil
 }
 
+// errLinked is why a block of an ordered table is not unlinked.
+var errLinked = errors.New("a node of the index leads to it, and nodes change by commits alone")
+
 // lookup looks up a key. The query is good until the next lookup.
-func (u *unlocker) lookup(ix index.Index, v *memory.View, table uint16, key []byte) (*index.Query, error) {
+func (u *unlocker) lookup(ix index.Finder, v *layout.View, table uint16, key []byte) (*index.Query, error) {
 	t := u.c.Thread()
 	if need := ix.BufferSize() + record.LineSize; u.qsize < need {
 		if u.qsize > 0 {
@@ -468,7 +487,10 @@ func (u *unlocker) lookup(ix index.Index, v *memory.View, table uint16, key []by
 		}
 		u.query, u.qsize = at, need
 	}
-	q := &index.Query{Key: key, Hash: record.Hash(table, key), Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v}
+	q := &index.Query{
+		Key: key, Hash: record.Hash(table, key),
+		Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v,
+	}
 	for range maxLookups {
 		u.batch.Reset()
 		ix.Search(&u.batch, q)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -45,11 +45,11 @@ func TestVerdictContradictsNobody(t *testing.T) {
 			t.Fatalf("%v: there is no verdict", s)
 		}
 		for _, id := range acknowledged {
-			if o := v.Of(id.Seq()); o == memory.OutcomeAborted {
+			if o := v.Of(id.Seq()); o == layout.OutcomeAborted {
 				t.Errorf("%v: %v was acknowledged, and is said to be %v: %+v", s, id, o, v)
 			}
 		}
-		if o := v.Of(acknowledged[4].Seq() + 4); o != memory.OutcomeAborted {
+		if o := v.Of(acknowledged[4].Seq() + 4); o != layout.OutcomeAborted {
 			t.Errorf("%v: one that was never there is said to be %v: %+v", s, o, v)
 		}
 		w.check(s.String())
@@ -71,7 +71,8 @@ func TestUnknownKeepsItsLog(t *testing.T) {
 			w.sure(ours, own, put(a, "1"), put(b, "1"))
 			se, first := w.session()
 			var others []*occ.Tx
-			for _, key := range []string{fmt.Sprintf("c%d", k), fmt.Sprintf("d%d", k)} { // the newest record stays until there is another one
+			// the newest record stays until there is another one
+			for _, key := range []string{fmt.Sprintf("c%d", k), fmt.Sprintf("d%d", k)} {
 				w.sure(ours, own, put(key, "1"))
 				own.Coro().Sleep(10_000) // until the locks are released
 				tx, err := se.NewTx(se.Thread().Plain())
@@ -98,10 +99,10 @@ func TestUnknownKeepsItsLog(t *testing.T) {
 			must(t, se.Rejoin(se.Thread().Plain()))
 			v, _ := w.space.Verdict(id.Coordinator())
 			want := "1"
-			if o := v.Of(id.Seq()); o == memory.OutcomeCommitted || told == nil {
+			if o := v.Of(id.Seq()); o == layout.OutcomeCommitted || told == nil {
 				want = "2"
 				committed++
-			} else if o != memory.OutcomeAborted && errors.Is(told, occ.ErrOutcomeUnknown) {
+			} else if o != layout.OutcomeAborted && errors.Is(told, occ.ErrOutcomeUnknown) {
 				t.Errorf("%s: the verdict on %v is %v: %+v", what, id, o, v)
 			}
 			if errors.Is(told, occ.ErrOutcomeUnknown) {

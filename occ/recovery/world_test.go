@@ -14,6 +14,7 @@ import (
 	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -52,8 +53,9 @@ func byRun(usually, withFull, withShort int) int {
 	return usually
 }
 
-// settings are both policies with every number of backups, on both fabrics: with -full. Else they are three
-// of these, and with -short two: the usual one, and those that the name of the test draws, so that the tests together have all.
+// settings are both policies with every number of backups, on both fabrics: with -full. Else they
+// are three of these, and with -short two: the usual one, and those that the name of the test
+// draws, so that the tests together have all.
 func settings(t testing.TB) []setting {
 	var out []setting
 	for _, p := range []occ.Policy{occ.PolicyDefault, occ.PolicyFORD} {
@@ -73,7 +75,8 @@ func settings(t testing.TB) []setting {
 	return some
 }
 
-// replicated are those with backups: without, a blade is not lost with a placeholder and without its slot.
+// replicated are those with backups: without, a blade is not lost with a placeholder and without
+// its slot.
 func replicated(t testing.TB) []setting {
 	return slices.DeleteFunc(settings(t), func(s setting) bool { return s.backups == 0 })
 }
@@ -97,7 +100,7 @@ type world struct {
 
 // damaged is told what a recovery could not finish since an index is damaged.
 func (w *world) damaged(err error) {
-	if errors.Is(err, memory.ErrCorrupt) && !w.spoilt {
+	if errors.Is(err, layout.ErrCorrupt) && !w.spoilt {
 		w.t.Errorf("no index is damaged, and a recovery has met: %v", err)
 	}
 }
@@ -209,13 +212,13 @@ func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo
 }
 
 // setRoot records where the index of a table starts, as the process that makes it.
-func (w *world) setRoot(table uint16, root memory.Addr) {
+func (w *world) setRoot(table uint16, root layout.Addr) {
 	w.t.Helper()
-	if !w.space.BeginMend(uint32(table)) {
+	if !w.space.AcquireRight(uint32(table)) {
 		w.t.Fatal("another process makes the table")
 	}
 	must(w.t, w.space.SetTableRoot(table, root))
-	w.space.EndMend(uint32(table))
+	w.space.ReleaseRight(uint32(table))
 }
 
 func must(t testing.TB, err error) {
@@ -385,16 +388,16 @@ func (w *world) examine(o verify.Options) {
 	must(w.t, d.Close())
 }
 
-// repair repairs what can be repaired of the database, whose sessions are closed, and returns how many
-// findings there were.
+// repair repairs what can be repaired of the database, whose sessions are closed, and returns how
+// many findings there were.
 func (w *world) repair() (found int) {
 	w.t.Helper()
 	w.examine(verify.Options{Repair: true, Report: func(verify.Finding) error { found++; return nil }})
 	return found
 }
 
-// mended demands that keys have their values since the database was repaired, and that it is as if
-// nothing had been damaged.
+// repaired demands that keys have their values since the database was repaired, and that it is as
+// if nothing had been damaged.
 func (w *world) mended(what string, keys, want []string) {
 	w.t.Helper()
 	s, tx := w.session()
@@ -432,13 +435,14 @@ func (w *world) check(what string) {
 func (w *world) owned(what string, report func(verify.Finding) error) {
 	w.t.Helper()
 	var free []memory.FreeBlock
-	is := map[memory.Addr]bool{}
-	w.examine(verify.Options{Report: report, Free: func(a memory.Addr, v uint64) {
+	is := map[layout.Addr]bool{}
+	w.examine(verify.Options{Report: report, Free: func(a layout.Addr, v uint64) {
 		free = append(free, memory.FreeBlock{Addr: a, Version: v})
 		is[a] = true
 	}})
 	if nobodys, twice := w.space.Unowned(free); len(nobodys) > 0 || len(twice) > 0 {
-		w.t.Errorf("%s: %d free blocks are nobody's, %d are there twice: %v %v", what, len(nobodys), len(twice), nobodys[:min(len(nobodys), 4)], twice)
+		w.t.Errorf("%s: %d free blocks are nobody's, %d are there twice: %v %v", what, len(nobodys), len(twice),
+			nobodys[:min(len(nobodys), 4)], twice)
 	}
 	for _, a := range w.space.Spare() {
 		if !is[a] {
@@ -485,10 +489,10 @@ func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
 }
 
 // blocks calls fn for the first line of every block that a slot leads to.
-func (w *world) blocks(c *rdma.Coro, fn func(a memory.Addr, line record.Image)) {
+func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) {
 	w.t.Helper()
 	v := w.space.View()
-	must(w.t, w.table.Index.(*race.Index).Walk(c, func(_ memory.Addr, x index.Candidate) error {
+	must(w.t, w.table.Index.(*race.Index).Walk(c, func(_ layout.Addr, x index.Candidate) error {
 		buf, err := c.Thread().Alloc(record.LineSize)
 		must(w.t, err)
 		defer c.Thread().Free(buf, record.LineSize)
@@ -505,7 +509,7 @@ func (w *world) blocks(c *rdma.Coro, fn func(a memory.Addr, line record.Image)) 
 func (w *world) zero(c *rdma.Coro, key string, copies int) {
 	w.t.Helper()
 	v := w.space.View()
-	w.blocks(c, func(a memory.Addr, line record.Image) {
+	w.blocks(c, func(a layout.Addr, line record.Image) {
 		if string(line.Key()) != key {
 			return
 		}

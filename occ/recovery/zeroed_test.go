@@ -10,16 +10,16 @@ import (
 
 	"txnode/index"
 	"txnode/index/race"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/verify"
 )
 
-// TestZeroedWords zeroes words of an index, each on one copy, while clients insert and delete, and die. When the database
-// has been repaired, and opened, nothing is left to be repaired, and every key is there whose insert was
-// acknowledged, and was not deleted.
+// TestZeroedWords zeroes words of an index, each on one copy, while clients insert and delete, and
+// die. When the database has been repaired, and opened, nothing is left to be repaired, and every
+// key is there whose insert was acknowledged, and was not deleted.
 func TestZeroedWords(t *testing.T) {
 	seeds := byRun(30, 60, 6)
 	for seed := range seeds {
@@ -105,7 +105,7 @@ func (z *zeroed) do(o op) {
 		if z.there[o.key] = true; o.value == "" {
 			delete(z.there, o.key)
 		}
-	case errors.Is(err, memory.ErrCorrupt), errors.Is(err, occ.ErrConflict):
+	case errors.Is(err, layout.ErrCorrupt), errors.Is(err, occ.ErrConflict):
 		fmt.Fprintf(&z.log, "%v: %v\n", o, err)
 	default:
 		z.t.Errorf("%s%v: %v", &z.log, o, err)
@@ -116,13 +116,13 @@ func (z *zeroed) do(o op) {
 func (z *zeroed) zero(n int) {
 	all, err := z.table.Index.(*race.Index).Extents(z.ctl.Plain())
 	must(z.t, err)
-	sizes, touched := map[memory.Addr]uint32{}, map[memory.Addr]bool{}
+	sizes, touched := map[layout.Addr]uint32{}, map[layout.Addr]bool{}
 	for _, x := range z.space.Extents() {
 		sizes[x.Addr] = x.Size
 	}
 	for tries := 0; n > 0 && tries < 400; tries++ {
 		a, k := all[z.r.IntN(len(all))], z.r.IntN(z.backups+1)*z.r.IntN(2)
-		at := a + memory.Addr(8*z.r.IntN(int(sizes[a])/8))
+		at := a + layout.Addr(8*z.r.IntN(int(sizes[a])/8))
 		unit := at
 		if at-a < 64 { // whose checksum needs all of it
 			unit = a
@@ -130,7 +130,8 @@ func (z *zeroed) zero(n int) {
 		p := z.space.View().At(at, k)
 		word := z.f.Memory(p.Blade)[p.Off:][:8]
 		w := binary.LittleEndian.Uint64(word)
-		if z.backups == 0 && (a == all[0] || at-a < 64 || at&63 == 56) || touched[unit] || w == 0 || w>>54 == 1 { // empty, or a trace
+		// empty, or a trace
+		if z.backups == 0 && (a == all[0] || at-a < 64 || at&63 == 56) || touched[unit] || w == 0 || w>>54 == 1 {
 			continue
 		}
 		clear(word)
@@ -168,7 +169,7 @@ func (z *zeroed) die() {
 // sweep sweeps, as far as damage lets it.
 func (z *zeroed) sweep(alone bool) {
 	_, err := recovery.Sweep(z.ctl.Plain(), recovery.Options{Space: z.space, Steal: alone, Alone: alone})
-	if err != nil && !errors.Is(err, memory.ErrCorrupt) {
+	if err != nil && !errors.Is(err, layout.ErrCorrupt) {
 		z.t.Errorf("%sswept: %v", &z.log, err)
 	}
 }
@@ -191,7 +192,7 @@ func (z *zeroed) end() {
 	}
 	left := z.repair()
 	linked := map[string]bool{}
-	must(z.t, z.table.Index.(*race.Index).Walk(z.ctl.Plain(), func(_ memory.Addr, b index.Candidate) error {
+	must(z.t, z.table.Index.(*race.Index).Walk(z.ctl.Plain(), func(_ layout.Addr, b index.Candidate) error {
 		p := z.space.View().At(b.Addr, 0)
 		if line := record.Image(z.f.Memory(p.Blade)[p.Off:][:record.LineSize]); line.Meta().State() == record.Live {
 			linked[string(line.Key())] = true

@@ -38,7 +38,9 @@ func TestPowerWhileBuilding(t *testing.T) {
 
 func whileBuilding(steps int, seed uint64) (building bool, err error) {
 	armed := false
-	v, err := newVolatile(&life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}, 1+seed, func(v *volatile, w *rdma.WR) rdma.Status {
+	v, err := newVolatile(&life{
+		Blades: 2, Backups: 1, Workers: 1, Seed: 1,
+	}, 1+seed, func(v *volatile, w *rdma.WR) rdma.Status {
 		v.down = v.down || armed && w.Op == rdma.OpFlush
 		return rdma.StatusOK
 	})
@@ -49,7 +51,8 @@ func whileBuilding(steps int, seed uint64) (building bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := errors.Join(v.put(w.Update, 100, 1), v.f.StopBlade(1), v.put(w.Update, 200, 1), v.f.RestartBlade(1, true)); err != nil {
+	if err := errors.Join(v.put(w.Update, 100, 1), v.f.StopBlade(1), v.put(w.Update, 200, 1),
+		v.f.RestartBlade(1, true)); err != nil {
 		return false, err
 	}
 	for range steps {

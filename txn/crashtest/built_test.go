@@ -27,7 +27,8 @@ func TestPowerAfterBuilding(t *testing.T) {
 			for seed := range seeds {
 				for left := 10; left <= 30; left += 10 {
 					if err := afterBuilding(first, next, again, left, seed); err != nil {
-						t.Fatalf("blade %d and then %d are lost, the power %d requests later, seed %d, the copier is interrupted: %v: %v", first, next, left, seed, again, err)
+						t.Fatalf("blade %d and then %d are lost, the power %d requests later, seed %d, the copier is "+
+							"interrupted: %v: %v", first, next, left, seed, again, err)
 					}
 				}
 			}
@@ -40,7 +41,9 @@ func TestPowerAfterBuilding(t *testing.T) {
 // interrupted: a FLUSH of the copier fails, and it compares everything once more.
 func afterBuilding(first, next rdma.BladeID, interrupted bool, left int, seed uint64) error {
 	armed, run := false, 1<<30
-	v, err := newVolatile(&life{Blades: 3, Backups: 1, Workers: 2, Seed: 1}, 1+seed, func(v *volatile, w *rdma.WR) rdma.Status {
+	v, err := newVolatile(&life{
+		Blades: 3, Backups: 1, Workers: 2, Seed: 1,
+	}, 1+seed, func(v *volatile, w *rdma.WR) rdma.Status {
 		if armed && w.Op == rdma.OpFlush {
 			armed = false
 			return rdma.StatusIO

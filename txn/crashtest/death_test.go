@@ -8,15 +8,15 @@ import (
 	"runtime"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
-// TestPowerAfterDeaths is TestPower with threads that are unwound before, wherever they are, and verbs that
-// fail: the others recover the dead in the middle of their own commits, sessions rejoin, and
-// log space runs short beside all of that.
+// TestPowerAfterDeaths is TestPower with threads that are unwound before, wherever they are, and
+// verbs that fail: the others recover the dead in the middle of their own commits, sessions rejoin,
+// and log space runs short beside all of that.
 func TestPowerAfterDeaths(t *testing.T) {
 	sum := &totals{}
 	var deaths, failures int
@@ -24,7 +24,8 @@ func TestPowerAfterDeaths(t *testing.T) {
 	if deaths == 0 || failures == 0 {
 		t.Errorf("%d threads were unwound, %d verbs have failed", deaths, failures)
 	}
-	t.Logf("%d losses of power, %d deaths and %d failed verbs before; %d transactions acknowledged, %d under way, %d of which had taken effect",
+	t.Logf("%d losses of power, %d deaths and %d failed verbs before; %d transactions acknowledged, %d under way, %d "+
+		"of which had taken effect",
 		sum.kills, deaths, failures, sum.committed, sum.unknown, sum.effective)
 }
 
@@ -43,7 +44,10 @@ func deathRun(seed uint64, sum *totals, deaths, failures *int) error {
 			}
 			return status
 		})
-		err := deathLife(p.f, p.cat, p.l, p.r, deaths, &p.down, &open, func(x *frame) error { frames = append(frames, x); return nil })
+		err := deathLife(p.f, p.cat, p.l, p.r, deaths, &p.down, &open, func(x *frame) error {
+			frames = append(frames, x)
+			return nil
+		})
 		if !p.down {
 			return fmt.Errorf("life %d: the power has not gone, but %w", life, err)
 		}
@@ -56,7 +60,8 @@ func deathRun(seed uint64, sum *totals, deaths, failures *int) error {
 }
 
 // deathLife runs clients until the power goes. Now and then one of several threads is unwound.
-func deathLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, deaths *int, down, running *bool, say func(*frame) error) error {
+func deathLife(f *rdmatest.Fabric, cat layout.Catalog, l *life, r *rand.Rand, deaths *int, down, running *bool,
+	say func(*frame) error) error {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, l.onFabric(f, cat))
 	if err != nil {
@@ -78,7 +83,10 @@ func deathLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, de
 		}
 		*running = true
 		err = db.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w *txn.Worker) error {
-			c := &client{l: l, id: round<<16 | int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed+uint64(round)<<32, uint64(id))), say: say, now: f.Now}
+			c := &client{
+				l: l, id: round<<16 | int64(id), w: w, table: table, sorted: sorted,
+				rand: rand.New(rand.NewPCG(l.Seed+uint64(round)<<32, uint64(id))), say: say, now: f.Now,
+			}
 			if id/coroutines == victim && id%coroutines == 0 {
 				*deaths++
 				w.Sleep(after)

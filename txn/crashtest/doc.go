@@ -15,9 +15,9 @@
 // TestPower does the same with the loss of power, on a simulated fabric that forgets
 // what was not flushed, line by line, of databases that are open with txn.DurabilityPower.
 //
-// Clients keep a table with secondary indexes, too, one of which is dropped and built anew meanwhile. After each
-// opening every index has the entries of the table's records, and no others. TestPowerWhileIndexing takes the power at
-// each step of defining, building and dropping one.
+// Clients keep a table with secondary indexes, too, one of which is dropped and built anew
+// meanwhile. After each opening every index has the entries of the table's records, and no others.
+// TestPowerWhileIndexing takes the power at each step of defining, building and dropping one.
 //
 // TestKillAfterLoss is TestKill of writers that lose a blade, and may have it back.
 //

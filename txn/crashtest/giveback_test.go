@@ -7,18 +7,20 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
-// TestPowerAndGiveBack takes the power while records are deleted, their segments go back, and the places are used for records of another
-// size. No record is lost that was acknowledged, and none comes back that was deleted.
+// TestPowerAndGiveBack takes the power while records are deleted, their segments go back, and the
+// places are used for records of another size. No record is lost that was acknowledged, and none
+// comes back that was deleted.
 func TestPowerAndGiveBack(t *testing.T) {
 	sum := &gaveBack{}
 	eachPower(t, 20, 6, 100, func(seed uint64) error { return powerGiveBack(seed, sum) })
-	t.Logf("%d losses of power; in %d of them segments had gone back, and in %d their numbers were in use again", sum.losses, sum.back, sum.again)
+	t.Logf("%d losses of power; in %d of them segments had gone back, and in %d their numbers were in use again",
+		sum.losses, sum.back, sum.again)
 	if sum.back == 0 || sum.again == 0 {
 		t.Error("nothing was tested")
 	}
@@ -27,8 +29,8 @@ func TestPowerAndGiveBack(t *testing.T) {
 // gaveBack counts over all seeds.
 type gaveBack struct{ losses, back, again int }
 
-// backRow is what is known of a record: the byte that its value is made of, 0: it is not there. maybe: or that of the transaction that was under
-// way.
+// backRow is what is known of a record: the byte that its value is made of, 0: it is not there.
+// maybe: or that of the transaction that was under way.
 type backRow struct {
 	mark  byte
 	maybe bool
@@ -101,7 +103,7 @@ func backLife(p *supply, rows map[uint64]*backRow) (back, again bool, err error)
 	if err != nil {
 		return false, false, err
 	}
-	vacant := map[memory.SegmentID]bool{}
+	vacant := map[layout.SegmentID]bool{}
 	change := func(from, to uint64, size int, mark byte) error {
 		for k := from; k < to; k += 8 {
 			err := w.Update(ctx, func(tx *txn.Tx) error {
@@ -139,7 +141,7 @@ func backLife(p *supply, rows map[uint64]*backRow) (back, again bool, err error)
 			}
 			l := db.Space().Layout()
 			for id := range l.Segments {
-				switch x := memory.SegmentID(id); {
+				switch x := layout.SegmentID(id); {
 				case l.Segments[id].Vacant:
 					vacant[x], back = true, true
 				case vacant[x]:

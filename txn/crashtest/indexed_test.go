@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
@@ -22,14 +22,16 @@ type member struct {
 // numMembers is how many keys the table has: so many that a build takes several transactions.
 const numMembers = 300
 
-// indexed is a table with indexes, which clients write beside the records: by groups, by mail, which is unique, and
-// sometimes a third one, which is dropped and made anew meanwhile, as another one each time.
+// indexed is a table with indexes, which clients write beside the records: by groups, by mail,
+// which is unique, and sometimes a third one, which is dropped and made anew meanwhile, as
+// another one each time.
 type indexed struct {
 	ordered bool
 	now     atomic.Pointer[members]
 }
 
-// members is a handle of the table. Those of a table whose indexes have changed meanwhile cannot write.
+// members is a handle of the table. Those of a table whose indexes have changed
+// meanwhile cannot write.
 type members struct {
 	table           *txn.Table[uint64, member]
 	byGroup, byMail *txn.Index[uint64, member, uint64]
@@ -118,7 +120,8 @@ func (x *indexed) change(ctx context.Context, db *txn.DB, r *rand.Rand) error {
 	return m.late.Build(ctx, nil)
 }
 
-// turn writes some members in one transaction. A mail that another one has is refused, and that is another one's indeed.
+// turn writes some members in one transaction. A mail that another one has is refused, and that is
+// another one's indeed.
 func (x *indexed) turn(ctx context.Context, w *txn.Worker, r *rand.Rand) error {
 	n, seed := 1+r.IntN(3), r.Uint64()
 	err := w.Update(ctx, func(tx *txn.Tx) error {
@@ -144,7 +147,8 @@ func (x *indexed) turn(ctx context.Context, w *txn.Worker, r *rand.Rand) error {
 				return err
 			}
 			if !found || other == k || had.Mail != now.Mail {
-				return fmt.Errorf("mail %d of member %d is refused as another's; it is that of %d: %v, %+v", now.Mail, k, other, found, had)
+				return fmt.Errorf("mail %d of member %d is refused as another's; it is that of %d: %v, %+v",
+					now.Mail, k, other, found, had)
 			}
 		}
 		return nil
@@ -178,7 +182,8 @@ func (x *indexed) agrees(tx *txn.Tx, from uint64) error {
 			return err
 		}
 		if has[k] != (found && v.Group == group) {
-			return fmt.Errorf("member %d is %+v, found %v; the index has it in group %d: %v", k, v, found, group, has[k])
+			return fmt.Errorf("member %d is %+v, found %v; the index has it in group %d: %v",
+				k, v, found, group, has[k])
 		}
 		if !found || v.Mail == 0 {
 			continue
@@ -194,8 +199,8 @@ func (x *indexed) agrees(tx *txn.Tx, from uint64) error {
 	return nil
 }
 
-// holds demands of a database that was opened again that every index has an entry of every record, and no other one.
-// An index that was not built yet is built first.
+// holds demands of a database that was opened again that every index has an entry of every record,
+// and no other one. An index that was not built yet is built first.
 func (x *indexed) holds(ctx context.Context, db *txn.DB) error {
 	m := x.now.Load()
 	if m.late != nil {
@@ -240,7 +245,8 @@ func (x *indexed) holds(ctx context.Context, db *txn.DB) error {
 		slices.Sort(got[n]) // of numbers that differ in length
 		want[n] = slices.Compact(want[n])
 		if !slices.Equal(want[n], got[n]) {
-			return fmt.Errorf("index %d of %d, unique %v: %d entries, of the records %d: these are entries alone %q, these are not there %q", n, len(want), m.unique,
+			return fmt.Errorf("index %d of %d, unique %v: %d entries, of the records %d: these are entries alone %q, "+
+				"these are not there %q", n, len(want), m.unique,
 				len(got[n]), len(want[n]), without(got[n], want[n]), without(want[n], got[n]))
 		}
 	}
@@ -265,7 +271,7 @@ func noStrays(db *txn.DB) error {
 	}
 	for _, t := range tables {
 		var o struct{ Of string }
-		if t.State != memory.TableLive || t.Root == 0 || json.Unmarshal(t.Options, &o) != nil || o.Of == "" {
+		if t.State != layout.TableLive || t.Root == 0 || json.Unmarshal(t.Options, &o) != nil || o.Of == "" {
 			continue
 		}
 		info, err := db.TableInfo(o.Of)

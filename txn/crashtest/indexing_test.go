@@ -10,10 +10,11 @@ import (
 	"txnode/txn"
 )
 
-// TestPowerWhileIndexing takes the power while an index of a table with records is defined, built and dropped, and an
-// ordered table with an index is made and dropped: in each of these after so many requests, for ever more of them. When the
-// database is open again, an index that is not built goes on to be built, every index fits its table, and no block is left
-// of what was dropped or not made to its end.
+// TestPowerWhileIndexing takes the power while an index of a table with records is defined, built
+// and dropped, and an ordered table with an index is made and dropped: in each of these after so
+// many requests, for ever more of them. When the database is open again, an index that is not
+// built goes on to be built, every index fits its table, and no block is left of what was dropped
+// or not made to its end.
 func TestPowerWhileIndexing(t *testing.T) {
 	raced.Skip(t)
 	seeds, step := uint64(2), 5
@@ -46,7 +47,9 @@ var indexingStages = []struct {
 	name string
 	do   func(ctx context.Context, v *volatile, x *indexed, unique bool) error
 }{
-	{"defines", func(_ context.Context, v *volatile, x *indexed, unique bool) error { return x.open(v.db, true, unique) }},
+	{"defines", func(_ context.Context, v *volatile, x *indexed, unique bool) error {
+		return x.open(v.db, true, unique)
+	}},
 	{"builds", func(ctx context.Context, _ *volatile, x *indexed, _ bool) error {
 		return x.now.Load().late.Build(ctx, nil)
 	}},
@@ -68,10 +71,13 @@ var indexingStages = []struct {
 			return nil
 		})
 	}},
-	{"drops the table", func(ctx context.Context, v *volatile, _ *indexed, _ bool) error { return v.db.DropTable(ctx, scratch) }},
+	{"drops the table", func(ctx context.Context, v *volatile, _ *indexed, _ bool) error {
+		return v.db.DropTable(ctx, scratch)
+	}},
 }
 
-// whileIndexing takes the power in a stage, after so many requests. done: it has come to its end before.
+// whileIndexing takes the power in a stage, after so many requests. done: it has come to its end
+// before.
 func whileIndexing(stage, left int, seed uint64) (done bool, err error) {
 	ctx := context.Background()
 	l := &life{Blades: 2, Backups: int(seed % 2), Workers: 1, Accounts: seed / 2, Seed: 1}

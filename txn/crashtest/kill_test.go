@@ -15,8 +15,8 @@ import (
 
 	"txnode/check"
 	"txnode/history"
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/txn"
 	"txnode/verify"
@@ -54,8 +54,11 @@ func killing(t *testing.T, kills, perLife int, loss bool) {
 		l := life{
 			Loss: loss,
 			Dir:  filepath.Join(t.TempDir(), "db"), Policy: []occ.Policy{occ.PolicyDefault, occ.PolicyFORD}[n%2],
-			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000), Seed: r.Uint64(),
-			Durability: []txn.Durability{txn.DurabilityProcess, txn.DurabilityProcess, txn.DurabilityPower, txn.DurabilityProcess}[n%4],
+			Blades: 3, Backups: []int{1, 2, 0}[n/2%3], Workers: 1 + r.IntN(4), Accounts: 40 + r.Uint64N(2000),
+			Seed: r.Uint64(),
+			Durability: []txn.Durability{
+				txn.DurabilityProcess, txn.DurabilityProcess, txn.DurabilityPower, txn.DurabilityProcess,
+			}[n%4],
 		}
 		if loss {
 			l.Blades, l.Backups, l.Durability = 4, 1+n/2%2, txn.DurabilityProcess
@@ -69,7 +72,8 @@ func killing(t *testing.T, kills, perLife int, loss bool) {
 		}
 		t.Logf("%d of %d kills", sum.kills, kills) // shown at once with -v
 	}
-	t.Logf("%d kills, %d of them while the database was being opened; %d transactions acknowledged, %d under way when their process was killed, %d of which had taken effect",
+	t.Logf("%d kills, %d of them while the database was being opened; %d transactions acknowledged, %d under way "+
+		"when their process was killed, %d of which had taken effect",
 		sum.kills, sum.early, sum.committed, sum.unknown, sum.effective)
 }
 
@@ -204,7 +208,7 @@ func look(l *life) (map[uint64]state, error) {
 func noDrops(db *txn.DB) error {
 	tables, err := db.Space().Tables()
 	for _, t := range tables {
-		if t.State == memory.TableDropping {
+		if t.State == layout.TableDropping {
 			return fmt.Errorf("table %d %q is still being dropped", t.ID, t.Name)
 		}
 	}
@@ -220,7 +224,8 @@ func whole(db *txn.DB) error {
 			return nil
 		}
 		if time.Since(begun) > patience {
-			return fmt.Errorf("after %v copies are still missing: %d of %d segments, blades that are down: %v", patience, r.Missing, r.Segments, r.Down)
+			return fmt.Errorf("after %v copies are still missing: %d of %d segments, blades that are down: %v",
+				patience, r.Missing, r.Segments, r.Down)
 		}
 	}
 }
@@ -303,7 +308,9 @@ func judge(base map[uint64]state, frames []*frame, found map[uint64]state, sum *
 	}
 	before := history.Txn{Start: first - 2, End: first - 1, Outcome: history.Committed}
 	for k, s := range base {
-		before.Ops = append(before.Ops, history.Op{Key: history.Key(k), Version: history.Version(s.writer), Kind: history.Write})
+		before.Ops = append(before.Ops, history.Op{
+			Key: history.Key(k), Version: history.Version(s.writer), Kind: history.Write,
+		})
 	}
 	txns = append(txns, before)
 	for _, a := range all {
@@ -319,9 +326,13 @@ func judge(base map[uint64]state, frames []*frame, found map[uint64]state, sum *
 			x.Ops = append(x.Ops, h)
 			switch o.Kind {
 			case 'w':
-				x.Ops = append(x.Ops, history.Op{Key: h.Key, Version: history.Version(a.ID), Prev: h.Version, Kind: history.Write})
+				x.Ops = append(x.Ops, history.Op{
+					Key: h.Key, Version: history.Version(a.ID), Prev: h.Version, Kind: history.Write,
+				})
 			case 'd':
-				x.Ops = append(x.Ops, history.Op{Key: h.Key, Version: history.Version(a.ID), Prev: h.Version, Kind: history.Delete})
+				x.Ops = append(x.Ops, history.Op{
+					Key: h.Key, Version: history.Version(a.ID), Prev: h.Version, Kind: history.Delete,
+				})
 			}
 		}
 		txns = append(txns, x)
@@ -419,7 +430,7 @@ func walk(dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	l, err := memory.LoadLayout(h.Catalog)
+	l, err := layout.LoadLayout(h.Catalog)
 	if err != nil {
 		return err
 	}
@@ -432,17 +443,19 @@ func walk(dir string) (err error) {
 
 func noFindings(db *verify.Database) error {
 	var findings []string
-	s, err := db.Check(context.Background(), verify.Options{Indexes: txn.CatalogIndexes, Report: func(f verify.Finding) error {
-		if len(findings) < 10 {
-			findings = append(findings, f.String())
-		}
-		return nil
-	}})
+	s, err := db.Check(context.Background(),
+		verify.Options{Indexes: txn.CatalogIndexes, Report: func(f verify.Finding) error {
+			if len(findings) < 10 {
+				findings = append(findings, f.String())
+			}
+			return nil
+		}})
 	if err != nil {
 		return err
 	}
 	if s.Findings > 0 || s.Coordinators > 0 {
-		return fmt.Errorf("%d findings, %d coordinators not closed:\n%s", s.Findings, s.Coordinators, strings.Join(findings, "\n"))
+		return fmt.Errorf("%d findings, %d coordinators not closed:\n%s", s.Findings, s.Coordinators,
+			strings.Join(findings, "\n"))
 	}
 	return nil
 }

@@ -12,9 +12,9 @@ import (
 	"txnode/txn"
 )
 
-// sorted is what clients write beside the records, in ordered tables: a mirror of the records, which each transaction
-// changes with them, and a queue, whose numbers are without a gap from its head to its tail. And a table with secondary
-// indexes.
+// sorted is what clients write beside the records, in ordered tables: a mirror of the records,
+// which each transaction changes with them, and a queue, whose numbers are without a gap from its
+// head to its tail. And a table with secondary indexes.
 type sorted struct {
 	mirror  *txn.OrderedTable[string, []byte]
 	queue   *txn.OrderedTable[uint64, uint64]
@@ -35,8 +35,9 @@ func openSorted(db *txn.DB, l *life) (*sorted, error) {
 	return &sorted{mirror, queue, indexed}, err
 }
 
-// sortedKey is the key of a record's image in the mirror. It is so long that a leaf has room for eight or so, and
-// begins with what differs, so that few keys make a tree of several levels. The order is that of the records' keys.
+// sortedKey is the key of a record's image in the mirror. It is so long that a leaf has room for
+// eight or so, and begins with what differs, so that few keys make a tree of several levels. The
+// order is that of the records' keys.
 func sortedKey(k uint64) string { return strings.Repeat(fmt.Sprintf("%06d", 240*k), 20) }
 
 // put puts a record's new state, nil if it is deleted, into the mirror.
@@ -105,13 +106,14 @@ func (s *sorted) agrees(tx *txn.Tx, table *txn.Table[uint64, []byte], l *life, f
 		return err
 	}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("a range of the mirror has %d records, and the records of its keys are %d, or others", len(got), len(want))
+		return fmt.Errorf("a range of the mirror has %d records, and the records of its keys are %d, or others",
+			len(got), len(want))
 	}
 	return nil
 }
 
-// holds checks the ordered tables of a database that was opened again: the mirror has what was found of the records, by
-// ranges in both directions and by its keys, and the queue has no gap.
+// holds checks the ordered tables of a database that was opened again: the mirror has what was
+// found of the records, by ranges in both directions and by its keys, and the queue has no gap.
 func (s *sorted) holds(ctx context.Context, db *txn.DB, found map[uint64]state) error {
 	want := map[string][]byte{}
 	for k, x := range found {
@@ -122,7 +124,8 @@ func (s *sorted) holds(ctx context.Context, db *txn.DB, found map[uint64]state) 
 		up, down = up[:0], down[:0]
 		for k, v := range s.mirror.Range(tx, txn.Bound[string]{}, txn.Bound[string]{}) {
 			if !bytes.Equal(v, want[k]) {
-				return fmt.Errorf("the mirror has %d bytes by key %.6s, of which the records have %d", len(v), k, len(want[k]))
+				return fmt.Errorf("the mirror has %d bytes by key %.6s, of which the records have %d",
+					len(v), k, len(want[k]))
 			}
 			up = append(up, k)
 		}

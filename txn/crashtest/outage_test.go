@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -25,18 +25,22 @@ func TestPowerAfterOutages(t *testing.T) {
 	if outages == 0 {
 		t.Error("no blade was lost")
 	}
-	t.Logf("%d losses of power, %d of blades before; %d transactions acknowledged, %d under way, %d of which had taken effect",
+	t.Logf("%d losses of power, %d of blades before; %d transactions acknowledged, %d under way, %d of which had "+
+		"taken effect",
 		sum.kills, outages, sum.committed, sum.unknown, sum.effective)
 }
 
 func outageRun(seed uint64, sum *totals, outages *int) error {
 	p := newSupply(seed, 11, 1, sum)
 	var db *txn.DB
-	p.hold = func() bool { return db != nil && db.Space() != nil && db.Space().Gated() }
+	p.hold = func() bool { return db != nil && db.Space() != nil && db.Space().FailoverPending() }
 	for life := range 3 {
 		var frames []*frame
 		p.down, p.left = false, 2000+p.r.IntN(12000)
-		err := outageLife(p.f, p.cat, p.l, p.r, &db, outages, func(x *frame) error { frames = append(frames, x); return nil })
+		err := outageLife(p.f, p.cat, p.l, p.r, &db, outages, func(x *frame) error {
+			frames = append(frames, x)
+			return nil
+		})
 		if !p.down {
 			return fmt.Errorf("life %d: the power has not gone, but %w", life, err)
 		}
@@ -51,7 +55,8 @@ func outageRun(seed uint64, sum *totals, outages *int) error {
 
 // outageLife runs clients until the power goes, while blades are lost, as long as
 // everything has all of its copies, and come back.
-func outageLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, open **txn.DB, outages *int, say func(*frame) error) error {
+func outageLife(f *rdmatest.Fabric, cat layout.Catalog, l *life, r *rand.Rand, open **txn.DB, outages *int,
+	say func(*frame) error) error {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, l.onFabric(f, cat))
 	if err != nil {
@@ -67,7 +72,10 @@ func outageLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, r *rand.Rand, o
 		return err
 	}
 	return db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
-		c := &client{l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
+		c := &client{
+			l: l, id: int64(id), w: w, table: table, sorted: sorted,
+			rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now,
+		}
 		lost, next := rdma.BladeID(0), 5+r.IntN(60)
 		for away := false; ; {
 			if err := c.step(ctx); err != nil {

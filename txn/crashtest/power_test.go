@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
 	"txnode/txn"
@@ -23,7 +23,8 @@ func TestPower(t *testing.T) {
 	sum := &totals{}
 	var again int
 	eachPower(t, 25, 5, 100, func(seed uint64) error { return powerRun(seed, sum, &again) })
-	t.Logf("%d losses of power, %d of them during recovery; %d transactions acknowledged, %d under way, %d of which had taken effect",
+	t.Logf("%d losses of power, %d of them during recovery; %d transactions acknowledged, %d under way, %d of which "+
+		"had taken effect",
 		sum.kills, again, sum.committed, sum.unknown, sum.effective)
 }
 
@@ -57,19 +58,19 @@ type powered struct {
 
 var errNoPower = errors.New("no power")
 
-func (p *powered) Load() ([]memory.Entry, memory.Revision, error) {
+func (p *powered) Load() ([]layout.Entry, layout.Revision, error) {
 	if *p.down {
 		return nil, 0, errNoPower
 	}
 	return p.Mem.Load()
 }
 
-func (p *powered) Revision() (memory.Revision, error) {
+func (p *powered) Revision() (layout.Revision, error) {
 	_, rev, err := p.Load()
 	return rev, err
 }
 
-func (p *powered) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (p *powered) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if *p.down {
 		return 0, errNoPower
 	}
@@ -92,11 +93,17 @@ type supply struct {
 // newSupply makes one, drawn from the seed, with f from a number on up to 2.
 func newSupply(seed, stream uint64, least int, sum *totals) *supply {
 	r := rand.New(rand.NewPCG(seed, stream))
-	caps := rdma.Caps{Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0}
+	caps := rdma.Caps{
+		Placed: r.IntN(3) > 0, OrderedLine: r.IntN(3) > 0, MaskedCAS: r.IntN(2) == 0, Synchronous: r.IntN(2) == 0,
+	}
 	p := &supply{r: r, base: map[uint64]state{}, sum: sum, hold: func() bool { return false }}
-	p.l = &life{Blades: 3, Backups: least + r.IntN(3-least), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed}
+	p.l = &life{
+		Blades: 3, Backups: least + r.IntN(3-least), Workers: 1 + r.IntN(3), Accounts: 10 + r.Uint64N(100), Seed: seed,
+	}
 	p.cat = &powered{down: &p.down}
-	p.f = rdmatest.New(rdmatest.Options{Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: p.fail})
+	p.f = rdmatest.New(rdmatest.Options{
+		Blades: 3, Size: 16 << 20, Caps: caps, Seed: seed, Volatile: true, Fail: p.fail,
+	})
 	return p
 }
 
@@ -159,7 +166,7 @@ func powerRun(seed uint64, sum *totals, again *int) error {
 	return nil
 }
 
-func (l *life) onFabric(f rdma.Fabric, cat memory.Catalog) txn.Options {
+func (l *life) onFabric(f rdma.Fabric, cat layout.Catalog) txn.Options {
 	o := l.options()
 	o.Dir, o.Blades, o.BladeSize = "", 0, 0
 	o.Fabric, o.Catalog, o.Durability, o.SegmentSize = f, cat, txn.DurabilityPower, 256<<10
@@ -168,7 +175,7 @@ func (l *life) onFabric(f rdma.Fabric, cat memory.Catalog) txn.Options {
 
 // powerLife runs clients until nothing works any more, or, if clean, until they have
 // done enough and the database is closed.
-func powerLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, say func(*frame) error, clean bool) error {
+func powerLife(f *rdmatest.Fabric, cat layout.Catalog, l *life, say func(*frame) error, clean bool) error {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, l.onFabric(f, cat))
 	if err != nil {
@@ -188,7 +195,10 @@ func powerLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, say func(*frame)
 		}
 	}
 	err = db.Run(ctx, l.Workers, 1+int(l.Seed%3), func(ctx context.Context, id int, w *txn.Worker) error {
-		c := &client{l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now}
+		c := &client{
+			l: l, id: int64(id), w: w, table: table, sorted: sorted,
+			rand: rand.New(rand.NewPCG(l.Seed, uint64(id))), say: say, now: f.Now,
+		}
 		for !clean || c.done < 50 {
 			if err := c.step(ctx); err != nil {
 				return err
@@ -203,7 +213,7 @@ func powerLife(f *rdmatest.Fabric, cat memory.Catalog, l *life, say func(*frame)
 }
 
 // powerLook opens the database and reads all of it.
-func powerLook(f *rdmatest.Fabric, cat memory.Catalog, l *life) (map[uint64]state, error) {
+func powerLook(f *rdmatest.Fabric, cat layout.Catalog, l *life) (map[uint64]state, error) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, l.onFabric(f, cat))
 	if err != nil {
@@ -216,8 +226,8 @@ func powerLook(f *rdmatest.Fabric, cat memory.Catalog, l *life) (map[uint64]stat
 	return found, db.Close(ctx)
 }
 
-func walkFabric(f rdma.Fabric, cat memory.Catalog) error {
-	l, err := memory.LoadLayout(cat)
+func walkFabric(f rdma.Fabric, cat layout.Catalog) error {
+	l, err := layout.LoadLayout(cat)
 	if err != nil {
 		return err
 	}

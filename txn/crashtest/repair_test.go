@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"txnode/internal/raced"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 	"txnode/verify"
@@ -22,7 +22,9 @@ func TestRepairBeforeRecovery(t *testing.T) {
 	some := false
 	for seed := range uint64(20) {
 		armed := false
-		v, err := newVolatile(&life{Blades: 2, Backups: 1, Workers: 1, Seed: 1}, 1, func(v *volatile, w *rdma.WR) rdma.Status {
+		v, err := newVolatile(&life{
+			Blades: 2, Backups: 1, Workers: 1, Seed: 1,
+		}, 1, func(v *volatile, w *rdma.WR) rdma.Status {
 			v.down = v.down || armed && w.Op == rdma.OpFlush
 			return rdma.StatusOK
 		})
@@ -37,11 +39,11 @@ func TestRepairBeforeRecovery(t *testing.T) {
 			t.Fatal("it was acknowledged")
 		}
 		v.losePower(seed)
-		layout, err := memory.LoadLayout(v.cat)
+		stored, err := layout.LoadLayout(v.cat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := verify.Attach(v.f, layout)
+		d, err := verify.Attach(v.f, stored)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,8 +58,11 @@ func write(l *life) error {
 				return
 			}
 			c := &client{
-				l: l, id: int64(id), w: w, table: table, sorted: sorted, rand: rand.New(rand.NewPCG(l.Seed, uint64(id))),
-				say: func(x *frame) error { return send(os.Stdout, x) }, now: func() int64 { return time.Now().UnixNano() },
+				l: l, id: int64(id), w: w, table: table, sorted: sorted,
+				rand: rand.New(rand.NewPCG(l.Seed, uint64(id))),
+				say:  func(x *frame) error { return send(os.Stdout, x) }, now: func() int64 {
+					return time.Now().UnixNano()
+				},
 			}
 			for errs[id] == nil && c.done < 20_000 { // whoever is not killed by then ends well
 				errs[id] = c.step(ctx)
@@ -77,7 +80,8 @@ func write(l *life) error {
 				return
 			default:
 			}
-			if err := change(r); err != nil && !l.Loss { // when a blade may be lost it makes no difference what becomes of that
+			// when a blade may be lost it makes no difference what becomes of that
+			if err := change(r); err != nil && !l.Loss {
 				dropping <- err
 				return
 			} else if err != nil {
@@ -94,7 +98,9 @@ func write(l *life) error {
 
 // comeAndGo makes a table with an index, fills it, and drops both.
 func comeAndGo(ctx context.Context, db *txn.DB, r *rand.Rand) error {
-	index := txn.NewUniqueIndex("by_number", txn.Uint64, func(_ string, p []byte) []uint64 { return []uint64{binary.LittleEndian.Uint64(p)} })
+	index := txn.NewUniqueIndex("by_number", txn.Uint64, func(_ string, p []byte) []uint64 {
+		return []uint64{binary.LittleEndian.Uint64(p)}
+	})
 	table, err := txn.CreateTable(db, scratch, txn.String, txn.Bytes(), index)
 	if err != nil {
 		return err
@@ -102,7 +108,8 @@ func comeAndGo(ctx context.Context, db *txn.DB, r *rand.Rand) error {
 	n := r.Uint64N(400)
 	if _, err = table.Load(ctx, func(yield func(string, []byte) bool) {
 		for i := range n {
-			if !yield(fmt.Sprint("key ", i), append(binary.LittleEndian.AppendUint64(nil, i), make([]byte, r.IntN(200))...)) {
+			if !yield(fmt.Sprint("key ", i), append(binary.LittleEndian.AppendUint64(nil, i),
+				make([]byte, r.IntN(200))...)) {
 				return
 			}
 		}

@@ -36,7 +36,8 @@ func (l *life) options() txn.Options {
 }
 
 func (l *life) String() string {
-	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durability %v, loss of a blade %v, seed %d", l.Policy, l.Blades, l.Backups, l.Workers, l.Durability, l.Loss, l.Seed)
+	return fmt.Sprintf("policy %v, %d blades, %d backups, %d workers, durability %v, loss of a blade %v, seed %d",
+		l.Policy, l.Blades, l.Backups, l.Workers, l.Durability, l.Loss, l.Seed)
 }
 
 func (l *life) spec() string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/txn"
@@ -49,8 +50,8 @@ func (w *world) judge(x *scenario) error {
 }
 
 // layout is what the catalog says.
-func (w *world) layout() (*memory.Layout, error) {
-	l, err := memory.LoadLayout(w.cat)
+func (w *world) layout() (*layout.Layout, error) {
+	l, err := layout.LoadLayout(w.cat)
 	if err == nil {
 		err = l.Validate()
 	}
@@ -75,16 +76,17 @@ func (p *process) agrees() error {
 	}
 	v := s.View()
 	if v.Epoch != l.Epoch || v.Segments() != len(l.Segments) {
-		return fmt.Errorf("its view is of epoch %d with %d segments, of %d with %d", v.Epoch, v.Segments(), l.Epoch, len(l.Segments))
+		return fmt.Errorf("its view is of epoch %d with %d segments, of %d with %d",
+			v.Epoch, v.Segments(), l.Epoch, len(l.Segments))
 	}
 	for id := range l.Segments {
-		a := memory.MakeAddr(memory.SegmentID(id), 0)
+		a := layout.MakeAddr(layout.SegmentID(id), 0)
 		if got := v.Copies(a); got != int(l.Segments[id].Placement.N) {
 			return fmt.Errorf("in its view segment %d has %d copies, of %d", id, got, l.Segments[id].Placement.N)
 		}
 	}
 	for b := range l.Blades {
-		if id := rdma.BladeID(b); l.Blades[b].State == memory.BladeUp && v.Key(id) != l.Blades[b].Key {
+		if id := rdma.BladeID(b); l.Blades[b].State == layout.BladeUp && v.Key(id) != l.Blades[b].Key {
 			return fmt.Errorf("its key of blade %d is not that of the catalog", b)
 		}
 	}
@@ -93,7 +95,7 @@ func (p *process) agrees() error {
 
 // distinct demands that no block was handed out twice.
 func (w *world) distinct() error {
-	seen := map[memory.Addr]int{}
+	seen := map[layout.Addr]int{}
 	for _, p := range w.procs {
 		for _, h := range p.got {
 			a := h.addr
@@ -109,8 +111,8 @@ func (w *world) distinct() error {
 	return nil
 }
 
-// read has both processes read what was acknowledged. One may have to wait for what an idle session of the other has to
-// finish, which that does when it has something to do.
+// read has both processes read what was acknowledged. One may have to wait for what an idle session
+// of the other has to finish, which that does when it has something to do.
 func (w *world) read() (err error) {
 	for range 3 {
 		err = nil
@@ -131,7 +133,7 @@ func (w *world) read() (err error) {
 
 // readable demands that what was acknowledged is there, and nothing that was refused.
 func (w *world) readable(db *txn.DB) error {
-	if len(w.unsure)+int(w.added+w.maybe) == 0 { //nolint:gosec // small
+	if len(w.unsure)+int(w.added+w.maybe) == 0 { // small
 		return nil
 	}
 	t, err := txn.OpenTable(db, "t", txn.Uint64, txn.Plain[uint64]())
@@ -141,7 +143,8 @@ func (w *world) readable(db *txn.DB) error {
 	return db.View(context.Background(), func(tx *txn.Tx) error {
 		if w.added+w.maybe > 0 {
 			if got, err := t.Get(tx, loaded); err != nil || got < initial+w.added || got > initial+w.added+w.maybe {
-				return fmt.Errorf("%d was added to %d for certain, and perhaps %d: it is %d: %w", w.added, initial, w.maybe, got, err)
+				return fmt.Errorf("%d was added to %d for certain, and perhaps %d: it is %d: %w",
+					w.added, initial, w.maybe, got, err)
 			}
 		}
 		for key, values := range w.unsure {
@@ -150,8 +153,10 @@ func (w *world) readable(db *txn.DB) error {
 				return err
 			}
 			last, acked := w.acked[key]
-			if at := slices.Index(values, got); there && at < 0 && !(got == initial && key == loaded) || acked && (!there || at < slices.Index(values, last)) {
-				return fmt.Errorf("key %d is %d (%v), %d was acknowledged (%v), and these were tried: %d", key, got, there, last, acked, values)
+			if at := slices.Index(values, got); there && at < 0 && !(got == initial && key == loaded) || acked &&
+				(!there || at < slices.Index(values, last)) {
+				return fmt.Errorf("key %d is %d (%v), %d was acknowledged (%v), and these were tried: %d",
+					key, got, there, last, acked, values)
 			}
 		}
 		return nil
@@ -202,7 +207,7 @@ func (w *world) walk(space *memory.Space) error {
 	}
 	var found []string
 	var free []memory.FreeBlock
-	note := func(a memory.Addr, version uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: version}) }
+	note := func(a layout.Addr, version uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: version}) }
 	_, err = d.Check(context.Background(), verify.Options{Free: note, Report: func(f verify.Finding) error {
 		found = append(found, f.String())
 		return nil
@@ -214,14 +219,16 @@ func (w *world) walk(space *memory.Space) error {
 		return fmt.Errorf("the walk finds:\n%s", strings.Join(found, "\n"))
 	}
 	if len(l.Coordinators) > 0 || len(l.Processes) > 0 && !l.Processes[0].Resigned() {
-		return fmt.Errorf("after all were closed there are coordinators %v and processes %v", l.Coordinators, l.Processes)
+		return fmt.Errorf("after all were closed there are coordinators %v and processes %v",
+			l.Coordinators, l.Processes)
 	}
 	nobodys, twice := space.Unowned(free)
 	switch {
 	case len(twice) > 0:
 		return fmt.Errorf("blocks are to be had twice: %v", twice)
 	case len(nobodys) > 0:
-		return fmt.Errorf("%d free blocks are nobody's, one of them %v, version %v", len(nobodys), nobodys[0].Addr, record.TxID(nobodys[0].Version))
+		return fmt.Errorf("%d free blocks are nobody's, one of them %v, version %v", len(nobodys), nobodys[0].Addr,
+			record.TxID(nobodys[0].Version))
 	}
 	return nil
 }

@@ -7,7 +7,8 @@ import (
 	"txnode/rdma/steptest"
 )
 
-// TestReduction holds the schedules that are left out against those that are run: both have the same outcomes.
+// TestReduction holds the schedules that are left out against those that are run: both have
+// the same outcomes.
 func TestReduction(t *testing.T) {
 	for _, x := range scenarios() {
 		if !x.small {
@@ -20,11 +21,13 @@ func TestReduction(t *testing.T) {
 			outcomes[i] = map[string]int{}
 			var all bool
 			var err error
-			runs[i], all, err = w.f.Interleave(20_000, i == 0, func() { w.begins(&x, steptest.Batches) }, func(steptest.Schedule) error {
-				l, err := w.layout()
-				outcomes[i][fmt.Sprint(w.procs[0].errs, w.procs[1].errs, w.procs[0].got, w.procs[1].got, l, w.f.Hash())]++
-				return err
-			})
+			runs[i], all, err = w.f.Interleave(20_000, i == 0, func() { w.begins(&x, steptest.Batches) },
+				func(steptest.Schedule) error {
+					l, err := w.layout()
+					outcomes[i][fmt.Sprint(w.procs[0].errs, w.procs[1].errs, w.procs[0].got,
+						w.procs[1].got, l, w.f.Hash())]++
+					return err
+				})
 			if err != nil || !all {
 				t.Fatalf("%s: all %v after %d schedules: %v", x.name, all, runs[i], err)
 			}

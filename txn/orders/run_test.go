@@ -14,7 +14,8 @@ var (
 	full   = flag.Bool("full", false, "many more schedules")
 	only   = flag.String("schedule", "", "this schedule, in the one case that -run selects")
 	single = flag.Bool("replay", false, "only what -schedule says, which may be empty; its moves are logged")
-	fine   = flag.Bool("queues", false, "a move is what a client has posted for one blade, not what it has posted at once; -full tries both")
+	fine   = flag.Bool("queues", false,
+		"a move is what a client has posted for one blade, not what it has posted at once; -full tries both")
 )
 
 // table is what was tried, with -full.
@@ -121,7 +122,8 @@ func (x *scenario) explore(t *testing.T, grain steptest.Grain) {
 		if *fine {
 			flags = " -queues"
 		}
-		t.Fatalf("%v\ngo test ./txn/orders -run '^%s$' -v -replay%s -schedule '%v'", err, strings.ReplaceAll(t.Name(), "/", "$/^"), flags, last)
+		t.Fatalf("%v\ngo test ./txn/orders -run '^%s$' -v -replay%s -schedule '%v'",
+			err, strings.ReplaceAll(t.Name(), "/", "$/^"), flags, last)
 	}
 }
 

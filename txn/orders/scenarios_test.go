@@ -59,18 +59,44 @@ func scenarios() []scenario {
 		{name: "join-one", kind: closed, do: [2][]func(p *process) error{{opens, closes}, {opens}}},
 		{name: "add", small: true, kind: two, do: both(allocates(4)), judge: owners},
 		{name: "adopt", small: true, kind: two, before: leaves, do: both(allocates(4)), judge: owners},
-		{name: "close-adopt", kind: two, before: owns, do: [2][]func(p *process) error{{closes}, {follows, takesOver, allocates(5), follows, takesOver, allocates(5)}}, judge: owners},
-		{name: "table", kind: two, do: [2][]func(p *process) error{{creates("u", 7)}, {creates("u", 8)}}, judge: tables},
-		{name: "table-watch", kind: two, watches: 2, do: [2][]func(p *process) error{{creates("u", 7)}, {creates("u", 8)}}, judge: tables},
-		{name: "adopt-watch", kind: two, watches: 1, before: leaves, do: both(allocates(4), follows, allocates(4)), judge: owners},
-		{name: "take-over", kind: two, do: [2][]func(p *process) error{{declares}, {puts(loaded, 101), puts(loaded, 102)}}},
-		{name: "take-over-watch", kind: two, watches: 2, do: [2][]func(p *process) error{{declares}, {puts(loaded, 101), puts(2, 102)}}},
-		{name: "take-over-alloc", kind: two, before: owns, do: [2][]func(p *process) error{{declares, allocates(5)}, {allocates(5), allocates(5)}}, judge: owners},
-		{name: "commit-dead-blade", kind: three, do: [2][]func(p *process) error{{cutOff(1), puts(2, 201)}, {puts(loaded, 101)}}},
+		{name: "close-adopt", kind: two, before: owns, do: [2][]func(p *process) error{
+			{closes}, {follows, takesOver, allocates(5), follows, takesOver, allocates(5)},
+		}, judge: owners},
+		{
+			name: "table", kind: two, do: [2][]func(p *process) error{{creates("u", 7)}, {creates("u", 8)}},
+			judge: tables,
+		},
+		{name: "table-watch", kind: two, watches: 2, do: [2][]func(p *process) error{
+			{creates("u", 7)}, {creates("u", 8)},
+		}, judge: tables},
+		{
+			name: "adopt-watch", kind: two, watches: 1, before: leaves, do: both(allocates(4), follows, allocates(4)),
+			judge: owners,
+		},
+		{name: "take-over", kind: two, do: [2][]func(p *process) error{
+			{declares}, {puts(loaded, 101), puts(loaded, 102)},
+		}},
+		{name: "take-over-watch", kind: two, watches: 2, do: [2][]func(p *process) error{
+			{declares}, {puts(loaded, 101), puts(2, 102)},
+		}},
+		{name: "take-over-alloc", kind: two, before: owns, do: [2][]func(p *process) error{
+			{declares, allocates(5)}, {allocates(5), allocates(5)},
+		}, judge: owners},
+		{name: "commit-dead-blade", kind: three, do: [2][]func(p *process) error{
+			{cutOff(1), puts(2, 201)}, {puts(loaded, 101)},
+		}},
 		{name: "count-dead-blade", kind: three, do: [2][]func(p *process) error{{cutOff(0), adds}, {adds}}, may: busy},
-		{name: "count-declared", kind: two, watches: 1, do: [2][]func(p *process) error{{declares, adds}, {adds, adds}}, may: busy},
-		{name: "both-dead-blade", kind: three, before: stops(1), do: [2][]func(p *process) error{{puts(2, 201)}, {puts(loaded, 101)}}},
-		{name: "cut-off-heard", kind: cut, before: watched, do: [2][]func(p *process) error{{cutOff(1), puts(2, 201)}, {puts(loaded, 101)}},
+		{
+			name: "count-declared", kind: two, watches: 1,
+			do:  [2][]func(p *process) error{{declares, adds}, {adds, adds}},
+			may: busy,
+		},
+		{name: "both-dead-blade", kind: three, before: stops(1), do: [2][]func(p *process) error{
+			{puts(2, 201)}, {puts(loaded, 101)},
+		}},
+		{name: "cut-off-heard", kind: cut, before: watched, do: [2][]func(p *process) error{
+			{cutOff(1), puts(2, 201)}, {puts(loaded, 101)},
+		},
 			may: []error{txn.ErrCutOff, txn.ErrConflict, txn.ErrBroken}, judge: allUp},
 		{name: "drain", kind: three, do: [2][]func(p *process) error{{drains(1)}, {allocates(4), puts(2, 201)}}},
 	}
@@ -98,14 +124,15 @@ func owners(w *world) error {
 		for _, h := range p.got {
 			a := h.addr
 			if g := l.Segments[a.Segment()]; h.epoch >= p.since && p.db != nil && g.Owner != p.db.Space().Process() {
-				return fmt.Errorf("process %d was handed out %v, of a segment whose owner is %d", p.db.Space().Process(), a, g.Owner)
+				return fmt.Errorf("process %d was handed out %v, of a segment whose owner is %d",
+					p.db.Space().Process(), a, g.Owner)
 			}
 		}
 	}
 	return nil
 }
 
-func allocates(class memory.Class) func(p *process) error {
+func allocates(class layout.Class) func(p *process) error {
 	return func(p *process) error {
 		a, err := p.allocator()
 		if err != nil {
@@ -139,7 +166,8 @@ func (p *process) lay() error {
 	return err
 }
 
-// leaves has a third process add a segment of blocks, and close the database; the first of the two ends its registration.
+// leaves has a third process add a segment of blocks, and close the database; the first of the two
+// ends its registration.
 func leaves(w *world) error {
 	p := w.process(3)
 	err := p.open()
@@ -162,8 +190,8 @@ func owns(w *world) error {
 
 // handed is a block that was handed out, in an epoch.
 type handed struct {
-	addr  memory.Addr
-	epoch memory.Epoch
+	addr  layout.Addr
+	epoch layout.Epoch
 }
 
 // follows takes over what the other one has changed.
@@ -228,7 +256,7 @@ func tables(w *world) error {
 	}
 	n := 0
 	for _, t := range l.Tables {
-		if t.Name == "u" && t.State == memory.TableLive {
+		if t.Name == "u" && t.State == layout.TableLive {
 			n++
 		}
 	}
@@ -294,7 +322,7 @@ func allUp(w *world) error {
 		return err
 	}
 	for b := range l.Blades {
-		if l.Blades[b].State != memory.BladeUp {
+		if l.Blades[b].State != layout.BladeUp {
 			return fmt.Errorf("blade %d was declared dead, and it is heard", b)
 		}
 	}

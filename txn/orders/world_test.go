@@ -36,9 +36,11 @@ type kind struct {
 	open   bool // both processes have it open
 	blank  bool // there is none yet
 	make   func(w *world, db *txn.DB) error
-	// acknowledges: a process tells the other one that it knows the epoch in which a blade was declared dead, also when it has ended
+	// acknowledges: a process tells the other one that it knows the epoch in which a blade was
+	// declared dead, also when it has ended
 	acknowledges bool
-	// remote: a blade that does not answer one process may serve the other one. There is a witness then, which hears all.
+	// remote: a blade that does not answer one process may serve the other one. There is a witness
+	// then, which hears all.
 	remote bool
 }
 
@@ -70,8 +72,9 @@ type process struct {
 	run  *steptest.Client
 	errs []error // of what it did
 	got  []handed
-	// since is the epoch in which it was declared dead last: what it was handed out before may be handed out to others
-	since memory.Epoch
+	// since is the epoch in which it was declared dead last: what it was handed out before may be
+	// handed out to others
+	since layout.Epoch
 	ctl   *rdma.Thread
 	alloc *memory.Allocator
 }
@@ -143,8 +146,10 @@ func (w *world) open(n int) (*txn.DB, error) {
 func (p *process) open() (err error) {
 	w, backups := p.w, 1
 	p.db, err = txn.Open(context.Background(), txn.Options{
-		Fabric: p.fab, Catalog: &handle{w.cat, w.f, w}, Shared: true, Backups: &backups, SegmentSize: segmentSize, LogArea: logArea,
-		Arena: arena, CacheBytes: 16 << 10, IndexGroups: 4, Workers: 1, Retries: 20, LeaseTerm: time.Hour, WorkerWait: -1, Seed: uint64(p.n) + 1,
+		Fabric: p.fab, Catalog: &handle{w.cat, w.f, w}, Shared: true, Backups: &backups,
+		SegmentSize: segmentSize, LogArea: logArea,
+		Arena: arena, CacheBytes: 16 << 10, IndexGroups: 4, Workers: 1, Retries: 20, LeaseTerm: time.Hour,
+		WorkerWait: -1, Seed: uint64(p.n) + 1,
 		ReclaimAfter: 1, Techniques: &rdma.Techniques{},
 	})
 	return err
@@ -164,7 +169,7 @@ func (p *process) start(watches int, steps ...func(p *process) error) {
 	})
 	w.f.GoIn(p.n, func() {
 		for range watches {
-			rev := memory.Revision(0)
+			rev := layout.Revision(0)
 			w.f.Rest("watch", func() bool {
 				return p.db != nil && !p.run.Ended() && revision(w.cat) > rev
 			}, readsCatalog)
@@ -176,10 +181,11 @@ func (p *process) start(watches int, steps ...func(p *process) error) {
 		return
 	}
 	w.f.GoIn(p.n, func() {
-		for epoch := memory.Epoch(0); ; { // until the run ends
+		for epoch := layout.Epoch(0); ; { // until the run ends
 			w.f.Rest("acknowledge", func() bool {
-				is, err := memory.LoadLayout(w.cat)
-				return err == nil && p.db != nil && is.Epoch > epoch && slices.ContainsFunc(is.Coordinators, func(c memory.CoordinatorEntry) bool { return c.Promoted })
+				is, err := layout.LoadLayout(w.cat)
+				return err == nil && p.db != nil && is.Epoch > epoch && slices.ContainsFunc(is.Coordinators,
+					func(c layout.CoordinatorEntry) bool { return c.Promoted })
 			}, readsCatalog)
 			if err := p.db.Space().Follow(); err == nil && p.db.Space().Acknowledge() == nil {
 				epoch = p.db.Space().Layout().Epoch
@@ -188,7 +194,7 @@ func (p *process) start(watches int, steps ...func(p *process) error) {
 	})
 }
 
-func revision(c *catalog.Mem) memory.Revision {
+func revision(c *catalog.Mem) layout.Revision {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	rev, _ := c.Await(ctx, 0)
@@ -224,7 +230,8 @@ func (w *world) executed(c *steptest.Client, r *rdma.WR) {
 	}
 }
 
-// fenced notes that a process has done something in its epoch: no verb under a key older than its own is executed any more.
+// fenced notes that a process has done something in its epoch: no verb under a key older than its
+// own is executed any more.
 func (w *world) fenced(db *txn.DB) {
 	v := db.Space().View()
 	for b := range rdma.BladeID(w.kind.blades) {
@@ -251,20 +258,20 @@ type handle struct {
 	w *world
 }
 
-func (h *handle) Load() ([]memory.Entry, memory.Revision, error) {
+func (h *handle) Load() ([]layout.Entry, layout.Revision, error) {
 	h.f.Step("load", readsCatalog)
 	return h.Mem.Load()
 }
 
-func (h *handle) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (h *handle) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	h.f.Step("apply", func(to []steptest.Access) []steptest.Access {
 		to = readsCatalog(to)
 		to[len(to)-1].Writes = revision(h.Mem) == rev
 		return to
 	})
-	was, _ := memory.LoadLayout(h.Mem)
+	was, _ := layout.LoadLayout(h.Mem)
 	now, err := h.Mem.Apply(rev, changes)
-	if is, e := memory.LoadLayout(h.Mem); err == nil && h.w.wrong == nil && was != nil {
+	if is, e := layout.LoadLayout(h.Mem); err == nil && h.w.wrong == nil && was != nil {
 		if e == nil {
 			e = is.Validate()
 		}
@@ -273,12 +280,12 @@ func (h *handle) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revi
 	return now, err
 }
 
-// decided demands that with a blade that is declared dead, and a primary that is dropped, all coordinators are: they may have
-// locks there.
-func decided(was, is *memory.Layout) error {
+// decided demands that with a blade that is declared dead, and a primary that is dropped, all
+// coordinators are: they may have locks there.
+func decided(was, is *layout.Layout) error {
 	lost := false
 	for b := range was.Blades {
-		lost = lost || was.Blades[b].State == memory.BladeUp && is.Blades[b].State == memory.BladeDown
+		lost = lost || was.Blades[b].State == layout.BladeUp && is.Blades[b].State == layout.BladeDown
 	}
 	for id := range was.Segments {
 		x, y := was.Segments[id].Placement, is.Segments[id].Placement
@@ -286,21 +293,23 @@ func decided(was, is *memory.Layout) error {
 	}
 	for _, c := range is.Coordinators {
 		if lost && !c.Recovering {
-			return fmt.Errorf("primaries are lost in epoch %d, and the transactions of coordinator %d are not decided", is.Epoch, c.ID)
+			return fmt.Errorf("primaries are lost in epoch %d, and the transactions of coordinator %d are not decided",
+				is.Epoch, c.ID)
 		}
 	}
 	return nil
 }
 
-func (h *handle) Revision() (memory.Revision, error) {
+func (h *handle) Revision() (layout.Revision, error) {
 	h.f.Step("revision", readsCatalog)
 	return h.Mem.Revision()
 }
 
 // KeepAlive is a step of its own: it is no change of the catalog.
-func (h *handle) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (h *handle) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	h.f.Step("keep alive", func(to []steptest.Access) []steptest.Access {
-		return append(to, steptest.Access{What: steptest.Outside, Off: signsRealm, N: 1, Writes: b.Member != 0}, steptest.Access{What: steptest.Outside, Off: catalogRealm, N: 1})
+		return append(to, steptest.Access{What: steptest.Outside, Off: signsRealm, N: 1, Writes: b.Member != 0},
+			steptest.Access{What: steptest.Outside, Off: catalogRealm, N: 1})
 	})
 	return h.Mem.KeepAlive(b)
 }
@@ -311,7 +320,7 @@ func (w *world) witnesses() {
 	w.f.GoIn(len(w.procs)+1, func() {
 		for { // until the run ends
 			w.f.Rest("asked", func() bool {
-				l, err := memory.LoadLayout(w.cat)
+				l, err := layout.LoadLayout(w.cat)
 				return err == nil && len(w.inQuestion(l)) > 0
 			}, readsCatalog)
 			l, rev, err := layout.Load(cat)
@@ -326,7 +335,7 @@ func (w *world) witnesses() {
 }
 
 // inQuestion are the blades that a process asks about, which the witness hears.
-func (w *world) inQuestion(l *memory.Layout) map[rdma.BladeID]layout.Says {
+func (w *world) inQuestion(l *layout.Layout) map[rdma.BladeID]layout.Says {
 	found := map[rdma.BladeID]layout.Says{}
 	for b := range rdma.BladeID(w.kind.blades) {
 		if members.InQuestion(l, b) {

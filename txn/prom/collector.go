@@ -13,7 +13,8 @@ import (
 type Options struct {
 	// Labels are on every metric, as to tell two databases of a process apart.
 	Labels prometheus.Labels
-	// WithoutTables leaves out the figures of single tables: five series for each table that was opened.
+	// WithoutTables leaves out the figures of single tables: five series for each table that was
+	// opened.
 	WithoutTables bool
 }
 
@@ -24,8 +25,8 @@ type Collector struct {
 	described
 }
 
-// NewCollector makes a collector of a database, which must have come from txn.Open. The caller registers it, and closes
-// the database whenever it likes.
+// NewCollector makes a collector of a database, which must have come from txn.Open. The caller
+// registers it, and closes the database whenever it likes.
 func NewCollector(db *txn.DB, o Options) *Collector {
 	return &Collector{db: db, tables: !o.WithoutTables, described: describe(o.Labels)}
 }

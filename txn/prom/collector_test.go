@@ -19,7 +19,10 @@ import (
 
 // small are options of a database that a test can afford.
 func small() txn.Options {
-	return txn.Options{SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20, CacheBytes: 64 << 10, Workers: 3, Seed: 1, LatencySample: 1}
+	return txn.Options{
+		SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20,
+		CacheBytes: 64 << 10, Workers: 3, Seed: 1, LatencySample: 1,
+	}
 }
 
 func open(t *testing.T, o txn.Options) *txn.DB {
@@ -79,7 +82,8 @@ func busy(t *testing.T, db *txn.DB) {
 	}
 }
 
-// scrape returns every sample by its name and labels, as name{label=value,...}; a histogram is its count, sum and buckets.
+// scrape returns every sample by its name and labels, as name{label=value,...}; a histogram is its
+// count, sum and buckets.
 func scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()
@@ -109,7 +113,8 @@ func scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	return samples
 }
 
-// TestCollector: what is scraped is what db.Metrics and db.Redundancy tell, each figure under its own name.
+// TestCollector: what is scraped is what db.Metrics and db.Redundancy tell, each figure
+// under its own name.
 func TestCollector(t *testing.T) {
 	db := open(t, small())
 	busy(t, db)
@@ -161,7 +166,8 @@ func TestCollector(t *testing.T) {
 		n := uint64(0)
 		for i := range len(h.Buckets) - 1 {
 			n += h.Buckets[i]
-			want[fmt.Sprintf("txnode_transaction_duration_seconds_bucket{kind=%v,le=%g}", txn.Kind(k), h.Bound(i).Seconds())] = float64(n)
+			want[fmt.Sprintf("txnode_transaction_duration_seconds_bucket{kind=%v,le=%g}",
+				txn.Kind(k), h.Bound(i).Seconds())] = float64(n)
 		}
 		want[fmt.Sprintf("txnode_transaction_duration_seconds_count{kind=%v}", txn.Kind(k))] = float64(h.Count())
 		want[fmt.Sprintf("txnode_transaction_duration_seconds_sum{kind=%v}", txn.Kind(k))] = h.Sum.Seconds()
@@ -186,12 +192,14 @@ func TestCollector(t *testing.T) {
 			t.Errorf("%s was not expected", name)
 		}
 	}
-	if m.Committed != 5 || m.RolledBack != 2 || m.Retries != 1 || m.Latency[txn.KindUpdate].Count() != 6 || m.Verbs.Total() == 0 {
+	if m.Committed != 5 || m.RolledBack != 2 || m.Retries != 1 || m.Latency[txn.KindUpdate].Count() != 6 ||
+		m.Verbs.Total() == 0 {
 		t.Errorf("little has happened: %+v", m)
 	}
 }
 
-// TestTableMadeAgain: a table that is dropped and made again under its name has one series of each kind, which goes on.
+// TestTableMadeAgain: a table that is dropped and made again under its name has one series of each
+// kind, which goes on.
 func TestTableMadeAgain(t *testing.T) {
 	db := open(t, small())
 	registry := prometheus.NewPedanticRegistry()
@@ -204,7 +212,8 @@ func TestTableMadeAgain(t *testing.T) {
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, 1, nil) }); err != nil {
 			t.Fatal(err)
 		}
-		if got := scrape(t, registry)["txnode_table_operations_total{operation=insert,table=daily}"]; got != float64(n) {
+		if got := scrape(t,
+			registry)["txnode_table_operations_total{operation=insert,table=daily}"]; got != float64(n) {
 			t.Errorf("made %d times: %v inserts", n, got)
 		}
 		if err := db.DropTable(t.Context(), "daily"); err != nil {
@@ -213,11 +222,12 @@ func TestTableMadeAgain(t *testing.T) {
 	}
 }
 
-// TestNothingIsForgotten: a field of Metrics that is new in package txn fails here until it has a metric,
-// which TestCollector then compares.
+// TestNothingIsForgotten: a field of Metrics that is new in package txn fails here until it has a
+// metric, which TestCollector then compares.
 func TestNothingIsForgotten(t *testing.T) {
 	shown := map[string]bool{
-		"Committed": true, "RolledBack": true, "Failed": true, "Conflicts": true, "Retries": true, "Phases": true, "Latency": true, "Rejoins": true, "Damage": true, "Mended": true,
+		"Committed": true, "RolledBack": true, "Failed": true, "Conflicts": true, "Retries": true, "Phases": true,
+		"Latency": true, "Rejoins": true, "Damage": true, "Mended": true,
 		"Workers": true, "Recovery": true, "Copies": true, "Blades": true, "Tables": true,
 		"Verbs": false, // the sum of Phases
 	}
@@ -247,8 +257,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestTwoDatabases: two databases of a process are told apart by a label; a name that is no UTF-8 spoils no scrape, and
-// tables can be left out. A database that is closed goes on being told of.
+// TestTwoDatabases: two databases of a process are told apart by a label; a name that is no UTF-8
+// spoils no scrape, and tables can be left out. A database that is closed goes on being told of.
 func TestTwoDatabases(t *testing.T) {
 	one, two := open(t, small()), open(t, small())
 	busy(t, one)
@@ -258,7 +268,9 @@ func TestTwoDatabases(t *testing.T) {
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(prom.NewCollector(one, prom.Options{Labels: prometheus.Labels{"database": "one"}}))
-	registry.MustRegister(prom.NewCollector(two, prom.Options{Labels: prometheus.Labels{"database": "two"}, WithoutTables: true}))
+	registry.MustRegister(prom.NewCollector(two, prom.Options{
+		Labels: prometheus.Labels{"database": "two"}, WithoutTables: true,
+	}))
 	if err := two.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

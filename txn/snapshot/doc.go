@@ -3,7 +3,8 @@
 // before anything of it is used.
 //
 //	file  = magic "TXNSNAP1" | frame...
-//	frame = kind 8 | 0 24 | length of the payload 32 | payload | xxhash64 of all of the frame before it, with that of the last frame
+//	frame = kind 8 | 0 24 | length of the payload 32 | payload | xxhash64 of all of the frame
+//	before it, with that of the last frame
 //
 // All numbers are little-endian. The frames are, in this order, except that base
 // and change frames are mixed:

@@ -12,7 +12,8 @@ var (
 	// ErrTooLarge: a key or value does not fit the format.
 	ErrTooLarge = errors.New("snapshot: too large")
 	// ErrBehind: what the backup is written to is slower than transactions change the database.
-	ErrBehind = errors.New("snapshot: the backup is not written as fast as transactions change the database: write it to a faster file")
+	ErrBehind = errors.New("snapshot: the backup is not written as fast as transactions change the database: write " +
+		"it to a faster file")
 
 	errFinished = errors.New("snapshot: the backup is finished")
 )

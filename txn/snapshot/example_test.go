@@ -23,7 +23,9 @@ func Example() {
 		}
 	}
 	step(w.Base(1, []byte("ada"), []byte("100")))
-	step(w.Commit(7, []snapshot.Change{{Table: 1, Key: []byte("ada"), Value: []byte("70")}, {Table: 1, Key: []byte("bob"), Value: []byte("30")}}))
+	step(w.Commit(7, []snapshot.Change{
+		{Table: 1, Key: []byte("ada"), Value: []byte("70")}, {Table: 1, Key: []byte("bob"), Value: []byte("30")},
+	}))
 	step(w.Commit(8, []snapshot.Change{{Table: 1, Key: []byte("bob"), Deleted: true}})) // past the cut
 	_, err = w.Finish(7, []snapshot.Table{{ID: 1, Name: "accounts", Options: []byte(`{}`)}})
 	step(err)

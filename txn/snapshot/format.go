@@ -51,7 +51,8 @@ type Table struct {
 	ID      uint16          `json:"id"`
 	Name    string          `json:"name"`
 	Options json.RawMessage `json:"options"`
-	// Records is how many records the table has in the copy, or, of the table of an index, Entries is that.
+	// Records is how many records the table has in the copy, or, of the table of an
+	// index, Entries is that.
 	Records uint64 `json:"records,omitempty"`
 	Entries uint64 `json:"entries,omitempty"`
 	// Skipped is how many records and parts of the table were left out because they are damaged.
@@ -61,7 +62,8 @@ type Table struct {
 // Validate returns an error if the file could not carry the table's name as it is.
 func (t *Table) Validate() error {
 	if !utf8.ValidString(t.Name) {
-		return fmt.Errorf("snapshot: the name of table %q is not UTF-8: copy its records into a table with another name, and that one into the backup", t.Name)
+		return fmt.Errorf("snapshot: the name of table %q is not UTF-8: copy its records into a table with another "+
+			"name, and that one into the backup", t.Name)
 	}
 	return nil
 }

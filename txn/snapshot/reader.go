@@ -83,7 +83,8 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 				return fmt.Errorf("%w: its end: %w", ErrDamaged, err)
 			}
 			if e := &r.end; e.Records != r.bases || e.Changes != r.info.Changes {
-				return fmt.Errorf("%w: %d records and %d changes, its end says %d and %d", ErrDamaged, r.bases, r.info.Changes, e.Records, e.Changes)
+				return fmt.Errorf("%w: %d records and %d changes, its end says %d and %d",
+					ErrDamaged, r.bases, r.info.Changes, e.Records, e.Changes)
 			}
 			ended = true
 		default:
@@ -97,7 +98,8 @@ func Open(src io.ReadSeeker, progress func(bytes uint64)) (*Reader, error) {
 	case err != nil:
 		return nil, err
 	case !ended:
-		return nil, fmt.Errorf("%w: it ends after %d bytes, before its last frame: it was cut off", ErrDamaged, r.info.Bytes)
+		return nil, fmt.Errorf("%w: it ends after %d bytes, before its last frame: it was cut off",
+			ErrDamaged, r.info.Bytes)
 	}
 	if err := r.end.check(r.counts); err != nil {
 		return nil, err
@@ -126,7 +128,8 @@ func (r *Reader) Header() *Header { return &r.header }
 // Tables lists the tables of the copied database.
 func (r *Reader) Tables() []Table { return r.end.Tables }
 
-// Count is how many records a table has, or more: keys that have changed while the backup was taken may count twice.
+// Count is how many records a table has, or more: keys that have changed while the backup was
+// taken may count twice.
 func (r *Reader) Count(table uint16) uint64 { return r.counts[table] }
 
 // Info is what the file consists of.
@@ -188,7 +191,8 @@ func (r *Reader) frames(progress func(uint64), fn func(n uint64, k kind, payload
 // cutOff explains an error within frame n, which begins at a byte, and of which so many were got.
 func cutOff(n, at uint64, got int, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it ends after %d bytes, within frame %d, which begins at byte %d: it was cut off", ErrDamaged, at+uint64(got), n, at)
+		return fmt.Errorf("%w: it ends after %d bytes, within frame %d, which begins at byte %d: it was cut off",
+			ErrDamaged, at+uint64(got), n, at)
 	}
 	return fmt.Errorf("snapshot: reading: %w", err)
 }

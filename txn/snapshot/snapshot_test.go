@@ -17,7 +17,9 @@ import (
 	"txnode/txn/snapshot"
 )
 
-var header = snapshot.Header{Created: time.Unix(1, 0).UTC(), Blades: 3, BladeSize: 1 << 30, SegmentSize: 1 << 20, LogArea: 1 << 18, Backups: 1}
+var header = snapshot.Header{
+	Created: time.Unix(1, 0).UTC(), Blades: 3, BladeSize: 1 << 30, SegmentSize: 1 << 20, LogArea: 1 << 18, Backups: 1,
+}
 
 func tables(ids ...uint16) []snapshot.Table {
 	var ts []snapshot.Table
@@ -41,7 +43,8 @@ func contents(p []byte) (map[string]string, *snapshot.Reader, error) {
 	return got, r, err
 }
 
-// TestCountOfBusyKey: a key that changes all the time while a backup is taken does not make its table look large.
+// TestCountOfBusyKey: a key that changes all the time while a backup is taken does not make
+// its table look large.
 func TestCountOfBusyKey(t *testing.T) {
 	var file bytes.Buffer
 	w, err := snapshot.NewWriter(&file, header)
@@ -95,7 +98,10 @@ func TestModel(t *testing.T) {
 			var changes []snapshot.Change
 			seen := map[string]bool{}
 			for range r.IntN(4) {
-				c := snapshot.Change{Table: uint16(1 + r.IntN(2)), Key: fmt.Append(nil, r.IntN(20)), Value: fmt.Append(nil, "change", r.Int()), Deleted: r.IntN(4) == 0}
+				c := snapshot.Change{
+					Table: uint16(1 + r.IntN(2)), Key: fmt.Append(nil, r.IntN(20)),
+					Value: fmt.Append(nil, "change", r.Int()), Deleted: r.IntN(4) == 0,
+				}
 				id := fmt.Sprint(c.Table, " ", string(c.Key))
 				if seen[id] {
 					continue
@@ -186,7 +192,9 @@ func TestDamage(t *testing.T) {
 		}
 		refused(p[:i], fmt.Sprintf("cut off at %d", i))
 		// Where it ends, it says.
-		if _, _, err := contents(p[:i]); i >= 8 && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("ends after %d bytes,", i)) || !strings.Contains(err.Error(), "cut off")) {
+		if _, _, err := contents(p[:i]); i >= 8 &&
+			(err == nil || !strings.Contains(err.Error(), fmt.Sprintf("ends after %d bytes,", i)) ||
+				!strings.Contains(err.Error(), "cut off")) {
 			t.Errorf("cut off at %d: %v", i, err)
 		}
 	}
@@ -282,7 +290,8 @@ func TestOverOlder(t *testing.T) {
 	}
 	// Where frames begin: behind the magic, each with its length at 4.
 	for n := 8; n < len(newer); n += 16 + int(binary.LittleEndian.Uint32(newer[n+4:])) {
-		if _, _, err := contents(append(bytes.Clone(newer[:n]), older[n:]...)); n > 8 && !errors.Is(err, snapshot.ErrDamaged) {
+		if _, _, err := contents(append(bytes.Clone(newer[:n]), older[n:]...)); n > 8 &&
+			!errors.Is(err, snapshot.ErrDamaged) {
 			t.Fatalf("the frames from byte %d on are older: %v", n, err)
 		}
 	}

@@ -27,8 +27,9 @@ type Info struct {
 	Entries uint64 `json:"entries"` // of secondary indexes, likewise
 	Changes uint64 `json:"changes"` // transactions that committed meanwhile, those past the cut included
 	Bytes   uint64 `json:"bytes"`   // of the file
-	// Skipped is how many records and parts of tables were left out because they are damaged: see
-	// txn.BackupOptions. Parts of tables that were dropped before the end count here, and are not in the file.
+	// Skipped is how many records and parts of tables were left out because they are damaged:
+	// see txn.BackupOptions. Parts of tables that were dropped before the end count here, and
+	// are not in the file.
 	Skipped uint64 `json:"skipped,omitempty"`
 }
 

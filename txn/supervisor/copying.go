@@ -8,9 +8,11 @@ import (
 	"txnode/memory"
 )
 
-// CopyMetrics are how far a process is with the copies that it builds now: zero if it builds none. One process builds at a time.
+// CopyMetrics are how far a process is with the copies that it builds now: zero if it builds none.
+// One process builds at a time.
 type CopyMetrics struct {
-	// Done and Total are bytes that were looked at, and that are to be. After each change of the epoch it begins anew.
+	// Done and Total are bytes that were looked at, and that are to be. After each change of the
+	// epoch it begins anew.
 	Done, Total uint64
 	// Rate is how many bytes a second were looked at since it began; 0: not known yet.
 	Rate uint64
@@ -18,7 +20,8 @@ type CopyMetrics struct {
 	Left time.Duration
 }
 
-// copying is how far the copier of a database is. Only the failover of the database makes a next one.
+// copying is how far the copier of a database is. Only the failover of the database makes a next
+// one.
 type copying struct {
 	memory.CopyProgress
 
@@ -73,7 +76,8 @@ func (s *Supervisor) noteCopied(now int64, active bool) {
 	s.progress.Store(&c)
 	if say {
 		m, r := c.metrics(), s.space.Redundancy()
-		s.log.Info("copies are being built", zap.Int("missing", r.Missing), zap.Int("building", r.Building), zap.Uint64("bytes", m.Done), zap.Uint64("of bytes", m.Total),
+		s.log.Info("copies are being built", zap.Int("missing", r.Missing), zap.Int("building", r.Building),
+			zap.Uint64("bytes", m.Done), zap.Uint64("of bytes", m.Total),
 			zap.Uint64("bytes a second", m.Rate), zap.Duration("left", m.Left.Round(time.Second)))
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"txnode/rdma"
 )
 
-// Doomed are those of blades that do not answer which this process would declare dead: those that are gone, of which nothing is heard, and
-// which this process could not ask.
+// Doomed are those of blades that do not answer which this process would declare dead: those that
+// are gone, of which nothing is heard, and which this process could not ask.
 func (s *Supervisor) Doomed(c *rdma.Coro, gone, silent, troubled []int) (doomed []int, err error) {
 	var dead []Outage
 	for _, b := range gone {

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
@@ -23,15 +24,20 @@ const (
 	askPauseNs     = int64(200_000)    // between two looks whether other members have answered, at first
 	maxAskPauseNs  = int64(10_000_000) // and at most
 	awaitPauseNs   = int64(10_000)
-	gatePauseNs    = int64(500_000)       // between two looks whether another process has decided transactions
-	lookPauseNs    = int64(50_000_000)    // between two looks whether a blade is back
-	restLooks      = 4                    // at least, for which a process leaves copies to others that has no use for the right to build them
-	maxRestNs      = int64(3_200_000_000) // at most
-	gatePatienceNs = int64(200_000_000)   // with the recovery that decides transactions after the loss of a blade, in one epoch
-	lookParts      = 4                    // of a lease term, in which an idle process looks once whether blades answer
-	keepSteps      = 8                    // of a copier in a row
-	keepTime       = 2 * time.Millisecond // of the goroutine in a row, or half of the time that it waited for its turn: some 10 ms where all processors are at work
-	maxKeepTime    = 5 * time.Millisecond
+	gatePauseNs    = int64(500_000)    // between two looks whether another process has decided transactions
+	lookPauseNs    = int64(50_000_000) // between two looks whether a blade is back
+	// at least, for which a process leaves copies to others that has no use for the
+	// right to build them
+	restLooks = 4
+	maxRestNs = int64(3_200_000_000) // at most
+	// with the recovery that decides transactions after the loss of a blade, in one epoch
+	gatePatienceNs = int64(200_000_000)
+	lookParts      = 4 // of a lease term, in which an idle process looks once whether blades answer
+	keepSteps      = 8 // of a copier in a row
+	// of the goroutine in a row, or half of the time that it waited for its turn: some 10 ms where
+	// all processors are at work
+	keepTime    = 2 * time.Millisecond
+	maxKeepTime = 5 * time.Millisecond
 )
 
 // BladeDown is called on a thread that has met a blade which does not answer. When it
@@ -61,7 +67,7 @@ func (s *Supervisor) BladeDown(c *rdma.Coro, _ error) error {
 			return s.goOnWithout(c, cut)
 		}
 		s.space.CutOff(cut.why)
-		if len(dead) == 0 && !s.space.Gated() {
+		if len(dead) == 0 && !s.space.FailoverPending() {
 			return nil
 		}
 		for _, x := range dead {
@@ -92,9 +98,10 @@ func (s *Supervisor) BladeDown(c *rdma.Coro, _ error) error {
 	return errors.Join(rdma.ErrBladeDown, errors.New("txn: blades come and go"))
 }
 
-// decidedByOthers waits while another process decides transactions, for as long as its claim is good.
+// decidedByOthers waits while another process decides transactions, for as long as its claim is
+// good.
 func (s *Supervisor) decidedByOthers(c *rdma.Coro) error {
-	for s.space.Shared() && s.space.Gated() && len(s.space.Expired(c.Thread().Now())) == 0 && !s.Ended() {
+	for s.space.Shared() && s.space.FailoverPending() && len(s.space.Expired(c.Thread().Now())) == 0 && !s.Ended() {
 		c.Sleep(gatePauseNs)
 		if err := s.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
 			return err
@@ -104,19 +111,21 @@ func (s *Supervisor) decidedByOthers(c *rdma.Coro) error {
 	return nil
 }
 
-// Settle returns when no other process reads by an epoch from before, which it may from a blade that was declared dead because
-// nothing is heard of it here: see memory.Claim.Outlasts.
+// Settle returns when no other process reads by an epoch from before, which it may from a blade
+// that was declared dead because nothing is heard of it here: see memory.Claim.Outlasts.
 func (s *Supervisor) Settle(c *rdma.Coro, claim *memory.Claim, renew func() error) error {
 	term := int64(s.opts.LeaseTerm)
 	for renewAt := int64(0); ; {
 		now := c.Thread().Now()
-		if ok, err := claim.Outlasts(); ok || err != nil && !errors.Is(err, memory.ErrAway) { // renew says how long it may be away
+		// renew says how long it may be away
+		if ok, err := claim.Outlasts(); ok || err != nil && !errors.Is(err, memory.ErrAway) {
 			return err
 		}
 		if err := renew(); err != nil {
 			return err
 		}
-		if !s.fabric.Caps().RealTime && now >= renewAt { // nothing else renews the registration of this process meanwhile
+		// nothing else renews the registration of this process meanwhile
+		if !s.fabric.Caps().RealTime && now >= renewAt {
 			renewAt = now + term/3
 			if err := s.space.Renew(now + term); err != nil {
 				return err
@@ -145,8 +154,9 @@ func (s *Supervisor) lookForGaps() {
 	}
 }
 
-// unfinished reports whether blades are missing, or copies, or some are to be moved, or places are to be cleared.
-func unfinished(r memory.Redundancy) bool {
+// unfinished reports whether blades are missing, or copies, or some are to be moved, or places
+// are to be cleared.
+func unfinished(r layout.Redundancy) bool {
 	return r.Dirty > 0 || len(r.Down) > 0 || r.Missing > 0 || r.Building > 0 || len(r.Leaving) > 0 || r.Moving > 0
 }
 
@@ -167,7 +177,10 @@ func (s *Supervisor) nudge() {
 // Again reports whether a failover that has failed is to be tried again: another blade
 // has died, or a coordinator was recovered or registered meanwhile.
 func Again(err error) bool {
-	for _, e := range []error{rdma.ErrVerb, rdma.ErrBladeDown, memory.ErrNoCoordinator, memory.ErrClaimed, memory.ErrLayout, memory.ErrDown, memory.ErrUnrevoked} {
+	for _, e := range []error{
+		rdma.ErrVerb, rdma.ErrBladeDown, memory.ErrNoCoordinator, memory.ErrClaimed,
+		layout.ErrLayout, layout.ErrDown, memory.ErrUnrevoked,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -187,7 +200,7 @@ func (s *Supervisor) declareDead(c *rdma.Coro, x Outage) error {
 	b := rdma.BladeID(x.Blade)
 	l := s.space.Layout()
 	for i := range l.Segments {
-		if p := &l.Segments[i].Placement; p.N > 0 && l.Segments[i].Kind != memory.KindLog && p.Replicas[0].Blade == b {
+		if p := &l.Segments[i].Placement; p.N > 0 && l.Segments[i].Kind != layout.KindLog && p.Replicas[0].Blade == b {
 			x.Primary++
 		}
 	}
@@ -199,21 +212,21 @@ func (s *Supervisor) declareDead(c *rdma.Coro, x Outage) error {
 		case err != nil: // it is not lost as long as that is so
 			return fmt.Errorf("%w: %w", errSpared, err)
 		case as != 0:
-			x.demise = s.space.Return(b, as, x.demise)
+			x.declareDead = s.space.Return(b, as, x.declareDead)
 		}
 	}
 	if !x.silent && !x.spare { // it is gone, for all processes
 		o.Settle = nil
 	}
 	condemned := s.space.Condemned(b)
-	rep, err := recovery.FailOver(c, o, func(l *memory.Layout) error {
+	rep, err := recovery.FailOver(c, o, func(l *layout.Layout) error {
 		lost := l.Redundancy().Lost
-		if x.silent && l.Blades[b].State == memory.BladeUp {
+		if x.silent && l.Blades[b].State == layout.BladeUp {
 			if err := condemned(l); err != nil {
 				return err
 			}
 		}
-		err := x.demise(l)
+		err := x.declareDead(l)
 		spare := x.spare || x.silent && l.Epoch != x.found // another process may have taken it in
 		if err == nil && spare && l.Redundancy().Lost > lost {
 			err = errSpared
@@ -223,7 +236,7 @@ func (s *Supervisor) declareDead(c *rdma.Coro, x Outage) error {
 		}
 		return err
 	})
-	if errors.Is(err, memory.ErrDown) { // another process was first
+	if errors.Is(err, layout.ErrDown) { // another process was first
 		x.Promoted = c.Thread().Now()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -253,8 +266,10 @@ func (s *Supervisor) declareDead(c *rdma.Coro, x Outage) error {
 		text = "a blade has restarted, and is used on as it is"
 	}
 	s.log.Error(text, zap.Int("blade", x.Blade), zap.String("cause", x.Cause),
-		zap.Duration("after", time.Duration(now-x.Noticed)), zap.Int("promoted", x.Primary), zap.Int("copies missing", r.Missing),
-		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Error(err))
+		zap.Duration("after", time.Duration(now-x.Noticed)), zap.Int("promoted", x.Primary),
+		zap.Int("copies missing", r.Missing),
+		zap.Int("being built", r.Building), zap.Int("segments lost", r.Lost), zap.Int("finished", rep.Finished),
+		zap.Int("undone", len(rep.Aborted)), zap.Error(err))
 	return err
 }
 
@@ -263,12 +278,19 @@ func (s *Supervisor) EvictBlade(b rdma.BladeID) error {
 	if err := s.space.Follow(); err != nil {
 		return err
 	}
-	x := Outage{Blade: int(b), Noticed: s.fabric.Now(), Cause: "an operator's word", spare: true, demise: s.space.Demise(b)}
+	x := Outage{
+		Blade: int(b), Noticed: s.fabric.Now(), Cause: "an operator's word", spare: true,
+		declareDead: s.space.DeclareDead(b),
+	}
 	l := s.space.Layout()
-	refused := &memory.BladeError{Blade: b, Name: fmt.Sprintf("blade %d", b), Err: memory.ErrLayout, What: fmt.Sprintf("declaring it dead: %d of %d segments have no other copy", l.Last(b), l.Redundancy().Segments)}
+	refused := &layout.BladeError{
+		Blade: b, Name: fmt.Sprintf("blade %d", b), Err: layout.ErrLayout,
+		What: fmt.Sprintf("declaring it dead: %d of %d segments have no other copy",
+			l.Last(b), l.Redundancy().Segments),
+	}
 	switch {
-	case l.Blades[b].State == memory.BladeDown:
-		return &memory.BladeError{Blade: b, Name: refused.Name, Err: memory.ErrDown, What: "declaring it dead"}
+	case l.Blades[b].State == layout.BladeDown:
+		return &layout.BladeError{Blade: b, Name: refused.Name, Err: layout.ErrDown, What: "declaring it dead"}
 	case l.Last(b) > 0:
 		return refused
 	}
@@ -292,8 +314,8 @@ func (s *Supervisor) reconnect(c *rdma.Coro) error {
 	return err
 }
 
-// WithBlades runs fn, which posts verbs on c alone, and again after one, or a call to a blade, has failed in it: the blade is declared dead,
-// or answers again, or the epoch has moved.
+// WithBlades runs fn, which posts verbs on c alone, and again after one, or a call to a blade, has
+// failed in it: the blade is declared dead, or answers again, or the epoch has moved.
 func (s *Supervisor) WithBlades(c *rdma.Coro, fn func(c *rdma.Coro) error) error {
 	for tries := 0; ; tries++ {
 		s.space.Begin(c.Thread())

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -40,9 +41,9 @@ func (s *Supervisor) keepAll() {
 		from := time.Now()
 		waited := max(from.Sub(due), 0)
 		turn := max(keepTime, min(waited/2, maxKeepTime))
-		busy, err := s.Keep(c, Stint{Steps: keepSteps})
+		busy, err := s.Keep(c, Budget{Steps: keepSteps})
 		for busy && err == nil && time.Since(from) < turn {
-			busy, err = s.Keep(c, Stint{Steps: keepSteps})
+			busy, err = s.Keep(c, Budget{Steps: keepSteps})
 		}
 		s.sayFailure(err)
 		pause := max(time.Since(from)-waited, 0) // half of a processor at most
@@ -77,7 +78,7 @@ func (s *Supervisor) tell(c *rdma.Coro) {
 
 // Keep does some steps of what can wait: it takes in blades that are back, and builds
 // copies. busy: there is more to be done at once.
-func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
+func (s *Supervisor) Keep(c *rdma.Coro, x Budget) (busy bool, err error) {
 	s.lookForGaps()
 	s.lookForRoom(c.Thread().Now())
 	if !s.degraded.Load() || !s.keeping.CompareAndSwap(false, true) {
@@ -89,8 +90,8 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 		return false, nil
 	}
 	s.space.Begin(c.Thread())
-	if s.copying && !s.space.HasMend(memory.MendCopies) { // others have taken this process for dead
-		s.space.EndMend(memory.MendCopies)
+	if s.copying && !s.space.HasRight(layout.RightCopies) { // others have taken this process for dead
+		s.space.ReleaseRight(layout.RightCopies)
 		s.copying = false
 	}
 	looked := false
@@ -107,7 +108,8 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 		}
 	}()
 	defer func() {
-		if err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) && !errors.Is(err, rdma.ErrBladeDown) {
+		if err == nil || !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrStaleKey) &&
+			!errors.Is(err, rdma.ErrBladeDown) {
 			return
 		}
 		if errors.Is(err, rdma.ErrStaleKey) {
@@ -120,7 +122,7 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 		err := s.copyHere(c)
 		epoch := s.space.View().Epoch
 		if err == nil && s.copying {
-			err = s.welcome(c)
+			err = s.takeBack(c)
 		}
 		if s.copying && s.space.CanBuild() > 0 {
 			_, e := s.space.Build()
@@ -144,11 +146,13 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 		return false, err
 	}
 	sweeping := false
-	if _, unswept := s.space.Unswept(); (unswept || s.space.Loose()) && s.Keeps() {
-		// Soon, since half-done changes of an index are in the way of others; and in turns with copies, since a sweep of much
-		// data takes long, and another loss meanwhile is that of data.
+	if _, unswept := s.space.Unswept(); (unswept || s.space.Leaked()) && s.Keeps() {
+		// Soon, since half-done changes of an index are in the way of others; and in
+		// turns with copies, since a sweep of much data takes long, and another loss
+		// meanwhile is that of data.
 		err := s.host.Control(func(*rdma.Coro) (err error) {
-			sweeping, err = s.Maintain(c, s.own().Recovery(), &s.sweeper, Stint{sweepPart, c.Thread().Now() + int64(keepTime)})
+			sweeping, err = s.Maintain(c, s.own().Recovery(), &s.sweeper,
+				Budget{sweepPart, c.Thread().Now() + int64(keepTime)})
 			return err
 		})
 		switch {
@@ -166,13 +170,13 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 	finished := s.copier.Progress().Finished
 	for i := 0; x.goOn(c, i); i++ {
 		var idle bool
-		err := s.space.Hold(c.Thread(), memory.MendCopies, func() (err error) {
+		err := s.space.Hold(c.Thread(), layout.RightCopies, func() (err error) {
 			idle, err = s.copier.Step(c)
 			return err
 		})
 		p := s.copier.Progress()
 		s.noteCopied(c.Thread().Now(), !idle)
-		s.suspect()
+		s.reportLocked()
 		if err != nil {
 			return true, err
 		}
@@ -185,8 +189,9 @@ func (s *Supervisor) Keep(c *rdma.Coro, x Stint) (busy bool, err error) {
 	return true, nil
 }
 
-// copyHere gets this process the right to take in blades and to build copies, or notes that another one has it. A process that
-// has no use for it does not get it: blades are down that it hears nothing of, and others may hear of them.
+// copyHere gets this process the right to take in blades and to build copies, or notes that another
+// one has it. A process that has no use for it does not get it: blades are down that it hears
+// nothing of, and others may hear of them.
 func (s *Supervisor) copyHere(c *rdma.Coro) error {
 	if s.copying {
 		return nil
@@ -196,65 +201,69 @@ func (s *Supervisor) copyHere(c *rdma.Coro) error {
 	}
 	if s.space.Shared() {
 		useless := s.space.View().Epoch == s.useless && c.Thread().Now() < s.usefulAt
-		if useless || s.space.MendElsewhere(memory.MendCopies) || !s.space.CanMend() && !s.answers(c) {
+		if useless || s.space.RightElsewhere(layout.RightCopies) || !s.space.CopiesDue() && !s.answers(c) {
 			return nil
 		}
 	}
-	s.copying = s.space.BeginMend(memory.MendCopies)
+	s.copying = s.space.AcquireRight(layout.RightCopies)
 	return nil
 }
 
 // answers reports whether a blade answers that is down.
 func (s *Supervisor) answers(c *rdma.Coro) bool {
-	return slices.ContainsFunc(s.space.Redundancy().Down, func(b rdma.BladeID) bool { return c.Thread().Reconnect(b) == nil })
+	return slices.ContainsFunc(s.space.Redundancy().Down, func(b rdma.BladeID) bool {
+		return c.Thread().Reconnect(b) == nil
+	})
 }
 
-// copyElsewhere gives back the right of copyHere if this process has found nothing to do in an epoch, or could not do it: no blade was
-// taken in, no copy is being built. Others get it meanwhile. All its verbs have been answered, but those to blades that are down, by a key
-// of its own.
-func (s *Supervisor) copyElsewhere(now int64, epoch memory.Epoch) {
+// copyElsewhere gives back the right of copyHere if this process has found nothing to do
+// in an epoch, or could not do it: no blade was taken in, no copy is being built. Others
+// get it meanwhile. All its verbs have been answered, but those to blades that are down,
+// by a key of its own.
+func (s *Supervisor) copyElsewhere(now int64, epoch layout.Epoch) {
 	switch {
 	case !s.copying || !s.space.Shared():
 		return
-	case s.space.Gated() || s.space.View().Epoch != epoch || s.space.Redundancy().Building > 0:
+	case s.space.FailoverPending() || s.space.View().Epoch != epoch || s.space.Redundancy().Building > 0:
 		s.rest = 0
 		return
 	}
 	s.copying = false
-	s.space.EndMend(memory.MendCopies)
+	s.space.ReleaseRight(layout.RightCopies)
 	s.rest = min(max(2*s.rest, restLooks*lookPauseNs), maxRestNs)
 	s.useless, s.usefulAt = epoch, now+s.rest
 }
 
-// suspect tells of blocks that were copied though they look locked.
-func (s *Supervisor) suspect() {
+// reportLocked tells of blocks that were copied though they look locked.
+func (s *Supervisor) reportLocked() {
 	all := s.copier.Suspects()
 	for _, a := range all[s.suspects.Load():] {
-		s.log.Error("a block looks locked by nobody who ever was, or is, and was copied all the same; perhaps it is damaged: the database, closed, can be checked",
+		s.log.Error("a block looks locked by nobody who ever was, or is, and was copied all the same; perhaps it is "+
+			"damaged: the database, closed, can be checked",
 			zap.Stringer("block", a))
 	}
-	s.suspects.Store(int32(len(all))) //nolint:gosec // a thousand at most
+	s.suspects.Store(int32(len(all))) // a thousand at most
 }
 
 // decide decides the transactions that were under way when a blade was lost, if the session that
 // declared it dead has stopped in the middle. The next transaction would do the same, but there
 // may be none, and copies have to wait.
 func (s *Supervisor) decide(c *rdma.Coro) error {
-	if !s.Keeps() && !s.Tended() || !s.space.Gated() {
+	if !s.Keeps() && !s.Tended() || !s.space.FailoverPending() {
 		return nil // workers see to it themselves, before they can do anything else
 	}
-	if e, now := s.space.View().Epoch, c.Thread().Now(); e != s.gated {
-		s.gated, s.gatedAt = e, now
+	if e, now := s.space.View().Epoch, c.Thread().Now(); e != s.pending {
+		s.pending, s.gatedAt = e, now
 		return nil
 	} else if now-s.gatedAt < gatePatienceNs {
 		return nil
 	}
-	s.gated = 0
+	s.pending = 0
 	return s.BladeDown(c, nil)
 }
 
-// welcome takes blades in again that answer. One that cannot be does not keep out the others.
-func (s *Supervisor) welcome(c *rdma.Coro) (err error) {
+// takeBack takes blades in again that answer. One that cannot be does not keep out the others.
+func (s *Supervisor) takeBack(c *rdma.Coro) (err error) {
 	for _, b := range s.space.Redundancy().Down {
 		if c.Thread().Reconnect(b) != nil {
 			continue
@@ -297,15 +306,16 @@ func (s *Supervisor) wholeAgain() {
 		}
 	})
 	if news {
-		s.log.Info("every segment has all of its copies again", zap.Int("segments", r.Segments), zap.Int("built", p.Finished))
+		s.log.Info("every segment has all of its copies again", zap.Int("segments", r.Segments),
+			zap.Int("built", p.Finished))
 	}
-	if _, unswept := s.space.Unswept(); !unfinished(r) && !unswept && !s.space.Loose() {
+	if _, unswept := s.space.Unswept(); !unfinished(r) && !unswept && !s.space.Leaked() {
 		s.failure.Store(nil) // whatever it was, it is over
 		if s.copying {
-			s.space.EndMend(memory.MendCopies)
+			s.space.ReleaseRight(layout.RightCopies)
 			s.copying = false
 		}
-		s.degraded.Store(false)
+		s.degraded.Store(s.giving.found.Load())
 		if unfinished(s.space.Redundancy()) { // another one has died meanwhile
 			s.degraded.Store(true)
 		}

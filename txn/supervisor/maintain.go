@@ -27,8 +27,8 @@ const (
 	damagePauseNs  = int64(30_000_000_000) // between sweeps beside a damaged index
 )
 
-// maintainAll is the goroutine that recovers what is left by those that are gone. On a fabric with virtual time workers do that between their
-// transactions.
+// maintainAll is the goroutine that recovers what is left by those that are gone. On a fabric with
+// virtual time workers do that between their transactions.
 func (s *Supervisor) maintainAll() {
 	every := max(s.opts.LeaseTerm/3, minMaintenance)
 	t := time.NewTimer(every)
@@ -71,42 +71,46 @@ func (s *Supervisor) maintainOnce() (more bool, err error) {
 		return false, err
 	}
 	err = s.host.Control(func(c *rdma.Coro) error {
-		more, err = s.Maintain(c, s.own().Recovery(), &s.sweeper, Stint{Steps: sweepPart})
+		more, err = s.Maintain(c, s.own().Recovery(), &s.sweeper, Budget{Steps: sweepPart})
 		return err
 	})
 	return more, err
 }
 
-// maintenanceDue reports whether there is anything to be maintained. A process that is cut off a blade leaves it to others.
+// maintenanceDue reports whether there is anything to be maintained. A process that is cut off a
+// blade leaves it to others.
 func (s *Supervisor) maintenanceDue() (due bool, err error) {
-	if err := s.own().Answer(); err != nil || s.space.IsCutOff() {
+	if err := s.own().CompleteVerdicts(); err != nil || s.space.IsCutOff() {
 		return false, err
 	}
 	now := s.fabric.Now()
 	_, unswept := s.space.Unswept()
-	return unswept || len(s.space.Expired(now)) > 0 || s.space.Deserted(now) || s.space.Loose() || s.space.ExtentsDue(now), nil
+	return unswept || len(s.space.Expired(now)) > 0 || s.space.Deserted(now) || s.space.Leaked() ||
+		s.space.ExtentsDue(now), nil
 }
 
 // Tended reports whether maintenance is not left to workers: see Tenders.
 func (s *Supervisor) Tended() bool { return s.Maintains() || s.tending.Load() > 0 }
 
-// Stint is how much is done at once of what takes many steps: so many of them, and, but for
+// Budget is how much is done at once of what takes many steps: so many of them, and, but for
 // the first, none after a time of the fabric's clock. Until 0: whenever.
-type Stint struct {
+type Budget struct {
 	Steps int
 	Until int64
 }
 
 // goOn reports whether step i is to be done.
-func (x Stint) goOn(c *rdma.Coro, i int) bool {
+func (x Budget) goOn(c *rdma.Coro, i int) bool {
 	return i < x.Steps && (i == 0 || x.Until == 0 || c.Thread().Now() < x.Until)
 }
 
-// Maintain takes over what processes have left that are gone, recovers coordinators whose leases have expired, and
-// does some steps of a sweep if there is something to be swept.
-func (s *Supervisor) Maintain(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper, x Stint) (more bool, err error) {
+// Maintain takes over what processes have left that are gone, recovers coordinators whose leases
+// have expired, and does some steps of a sweep if there is something to be swept.
+func (s *Supervisor) Maintain(c *rdma.Coro, o recovery.Options, sweeper **recovery.Sweeper,
+	x Budget) (more bool, err error) {
 	defer func() {
-		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, rdma.ErrBladeDown) || errors.Is(err, memory.ErrUnrevoked) {
+		if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrStaleKey) || errors.Is(err, rdma.ErrBladeDown) ||
+			errors.Is(err, memory.ErrUnrevoked) {
 			*sweeper = nil
 			err = errors.Join(err, s.reconnect(c))
 		}
@@ -124,7 +128,8 @@ func (s *Supervisor) Maintain(c *rdma.Coro, o recovery.Options, sweeper **recove
 			return false, err
 		}
 		if n > 0 {
-			s.log.Info("processes have closed the database, or have died, and what they had has no owner", zap.Int("processes", n))
+			s.log.Info("processes have closed the database, or have died, and what they had has no owner",
+				zap.Int("processes", n))
 		}
 	}
 	if err := s.RecoverExpired(c, o); err != nil {
@@ -167,7 +172,8 @@ func (s *Supervisor) sparedBy(w *recovery.Sweeper, now int64) error {
 	if !w.Left() {
 		s.damaged.Store(&damagedSweep{w.Generation(), now + damagePauseNs})
 	}
-	return fmt.Errorf("txn: an index is damaged, and what the dead have left in its table stays; the rest is swept: %w", w.Report.Damage)
+	return fmt.Errorf("txn: an index is damaged, and what the dead have left in its table stays; the rest is swept: %w",
+		w.Report.Damage)
 }
 
 // RecoverExpired recovers the coordinators whose leases have expired.

@@ -7,19 +7,20 @@ import (
 	"go.uber.org/zap"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ/recovery"
 	"txnode/rdma"
 )
 
-// Blades that leave, and copies that move. The catalog says what is to be done (memory/move.go). The process with the right to copy does it,
-// step by step, beside what is missing: see Keep.
+// Blades that leave, and copies that move. The catalog says what is to be done (memory/move.go).
+// The process with the right to copy does it, step by step, beside what is missing: see Keep.
 
-// move does the next step of moving copies, once nothing is being built: it drops those that are not needed, has blades
-// retire that are empty, and clears the places that copies have left. All copies to be moved are built before, so that
-// transactions are interrupted as seldom as possible.
+// move does the next step of moving copies, once nothing is being built: it drops those that are
+// not needed, has blades retire that are empty, and clears the places that copies have left. All
+// copies to be moved are built before, so that transactions are interrupted as seldom as possible.
 func (s *Supervisor) move(c *rdma.Coro) error {
 	r := s.space.Redundancy()
-	if r.Building > 0 || s.space.Gated() {
+	if r.Building > 0 || s.space.FailoverPending() {
 		return nil
 	}
 	if n, primaries := s.space.Unsettled(); n > 0 {
@@ -35,7 +36,8 @@ func (s *Supervisor) move(c *rdma.Coro) error {
 		})
 	}
 	for _, b := range s.space.Emptied() {
-		if err := s.host.BesideBackups(func() error { return s.interrupt(c, nil, s.space.Retire(b)) }); err != nil { // decided before: log records are on it
+		// decided before: log records are on it
+		if err := s.host.BesideBackups(func() error { return s.interrupt(c, nil, s.space.Retire(b)) }); err != nil {
 			return err
 		}
 		if !s.space.View().Up(b) {
@@ -59,8 +61,9 @@ func (s *Supervisor) move(c *rdma.Coro) error {
 	})
 }
 
-// interrupt has all transactions decided, and makes a change of the catalog with that; nil: none. Then the next.
-func (s *Supervisor) interrupt(c *rdma.Coro, changes ...func(*memory.Layout) error) error {
+// interrupt has all transactions decided, and makes a change of the catalog with that; nil:
+// none. Then the next.
+func (s *Supervisor) interrupt(c *rdma.Coro, changes ...func(*layout.Layout) error) error {
 	if !s.deciding.CompareAndSwap(false, true) {
 		return nil // a blade does not answer; later
 	}
@@ -73,9 +76,10 @@ func (s *Supervisor) interrupt(c *rdma.Coro, changes ...func(*memory.Layout) err
 	return nil
 }
 
-// DecideAll has all transactions decided, and makes a change of the catalog with that. While a blade does not answer it waits, until ctx
-// ends.
-func (s *Supervisor) DecideAll(ctx context.Context, c *rdma.Coro, change func(*memory.Layout) error) (recovery.Report, error) {
+// DecideAll has all transactions decided, and makes a change of the catalog with that. While a
+// blade does not answer it waits, until ctx ends.
+func (s *Supervisor) DecideAll(ctx context.Context, c *rdma.Coro, change func(*layout.Layout) error) (recovery.Report,
+	error) {
 	for !s.deciding.CompareAndSwap(false, true) {
 		if err := ctx.Err(); err != nil {
 			return recovery.Report{}, err
@@ -87,7 +91,7 @@ func (s *Supervisor) DecideAll(ctx context.Context, c *rdma.Coro, change func(*m
 }
 
 // decideBy is DecideAll while deciding is set.
-func (s *Supervisor) decideBy(c *rdma.Coro, change func(*memory.Layout) error) (recovery.Report, error) {
+func (s *Supervisor) decideBy(c *rdma.Coro, change func(*layout.Layout) error) (recovery.Report, error) {
 	rep, err := recovery.FailOver(c, s.failOptions(), change)
 	return rep, settled(err)
 }

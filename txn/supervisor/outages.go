@@ -27,18 +27,18 @@ type Outage struct {
 	// Cause is what was heard last from the blade, or of it.
 	Cause string
 
-	before    memory.CopyProgress        // what was built and copied for others
-	silent    bool                       // this process hears nothing of the blade, which may live
-	says      layout.Says                // then: what it says of the blade
-	restarted bool                       // it answers, in another incarnation
-	spare     bool                       // it is not declared dead if the last copy of a segment would be lost with it
-	found     memory.Epoch               // it was asked whether it lives in this epoch, or a later one
-	demise    func(*memory.Layout) error // memory.Space.Demise of before it was asked
+	before      memory.CopyProgress        // what was built and copied for others
+	silent      bool                       // this process hears nothing of the blade, which may live
+	says        layout.Says                // then: what it says of the blade
+	restarted   bool                       // it answers, in another incarnation
+	spare       bool                       // it is not declared dead if it has the last copy of a segment
+	found       layout.Epoch               // it was asked whether it lives in this epoch, or a later one
+	declareDead func(*layout.Layout) error // memory.Space.DeclareDead of before it was asked
 }
 
 // Redundancy is how well the data is copied just now.
 type Redundancy struct {
-	memory.Redundancy
+	layout.Redundancy
 	// How far the copies are that this process builds, as in CopyMetrics.
 	BuildDone, BuildTotal, BuildRate uint64
 	BuildLeft                        time.Duration
@@ -75,8 +75,8 @@ func (s *Supervisor) Redundancy() Redundancy {
 // Losses is how many outages there were.
 func (s *Supervisor) Losses() uint64 { return s.losses.Load() }
 
-// outagesOfOthers notes blades that this process finds declared dead: by another one, or by a change of
-// the catalog of its own that it was told had failed.
+// outagesOfOthers notes blades that this process finds declared dead: by another one, or by a
+// change of the catalog of its own that it was told had failed.
 func (s *Supervisor) outagesOfOthers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,13 +84,15 @@ func (s *Supervisor) outagesOfOthers() {
 	for b := range v.Blades() {
 		was, is := s.down[b], !v.Up(rdma.BladeID(b))
 		if s.down[b] = is || was && s.expected > 0; is && !was && !v.Leaving(rdma.BladeID(b)) { // else it was drained
-			s.noteOutage(Outage{Blade: b, Noticed: now, Promoted: now, Cause: "it was found declared dead in the catalog"})
+			s.noteOutage(Outage{
+				Blade: b, Noticed: now, Promoted: now, Cause: "it was found declared dead in the catalog",
+			})
 		}
 	}
 }
 
-// Expecting has a blade that is found down not noted as an outage until the function is called that it returns: the
-// caller notes it, or it is none.
+// Expecting has a blade that is found down not noted as an outage until the function is called that
+// it returns: the caller notes it, or it is none.
 func (s *Supervisor) Expecting(b rdma.BladeID) (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +108,7 @@ func (s *Supervisor) Expecting(b rdma.BladeID) (over func()) {
 			if s.expected > 0 && o != int(b) {
 				continue // the end of the other change looks at it
 			}
-			s.down[o] = s.down[o] && !v.Up(rdma.BladeID(o)) //nolint:gosec // there are MaxBlades
+			s.down[o] = s.down[o] && !v.Up(rdma.BladeID(o)) // there are MaxBlades
 		}
 	}
 }
@@ -114,14 +116,14 @@ func (s *Supervisor) Expecting(b rdma.BladeID) (over func()) {
 // noteOutage adds an outage; the caller holds mu.
 func (s *Supervisor) noteOutage(x Outage) {
 	s.losses.Add(1)
-	x.demise = nil
+	x.declareDead = nil
 	if s.outages = append(s.outages, x); len(s.outages) > maxOutages {
 		s.outages = s.outages[1:]
 	}
 }
 
-// decided notes that all transactions are decided: of the blades that were declared dead since they were last, the last one
-// has the numbers.
+// decided notes that all transactions are decided: of the blades that were declared dead since they
+// were last, the last one has the numbers.
 func (s *Supervisor) decided(now int64, rep *recovery.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

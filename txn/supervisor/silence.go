@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/members"
 	"txnode/rdma"
@@ -15,7 +14,8 @@ import (
 // probe lists the blades that do not answer, though they should.
 func (s *Supervisor) probe(c *rdma.Coro) ([]Outage, error) {
 	var dead []Outage
-	if err := s.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) { // another process may have seen to it
+	// another process may have seen to it
+	if err := s.space.Follow(); err != nil && !errors.Is(err, rdma.ErrBladeDown) {
 		return nil, err
 	}
 	s.lookForGaps()
@@ -24,7 +24,8 @@ func (s *Supervisor) probe(c *rdma.Coro) ([]Outage, error) {
 		if !v.Up(b) {
 			continue
 		}
-		x := Outage{Blade: int(b), found: s.space.Layout().Epoch, demise: s.space.Demise(b)} // this process may be paused from here on
+		// this process may be paused from here on
+		x := Outage{Blade: int(b), found: s.space.Layout().Epoch, declareDead: s.space.DeclareDead(b)}
 		silent, err := s.silence(c, b)
 		if err != nil {
 			return nil, err
@@ -33,17 +34,28 @@ func (s *Supervisor) probe(c *rdma.Coro) ([]Outage, error) {
 			x.Cause, x.spare = silent.Error(), errors.Is(silent, errRefuses)
 			x.restarted = errors.Is(silent, errRestarted)
 			x.silent = !x.restarted && !x.spare && !s.hasEnded(b, silent)
-			x.says = layout.Silent
-			if rdma.EvidenceOf(silent) == rdma.Own {
-				x.says = layout.Troubled
-			}
+			x.says = saysOf(silent)
 			dead = append(dead, x)
 		}
 	}
 	return dead, nil
 }
 
-// hasEnded reports whether the fabric knows that a blade has ended that does not answer: the incarnation that others use, and not an earlier one.
+// saysOf is what this process says of a blade that it does not reach. A blade that refuses
+// to talk to it lives.
+func saysOf(silent error) layout.Says {
+	switch rdma.EvidenceOf(silent) {
+	case rdma.Own:
+		return layout.Troubled
+	case rdma.Alive:
+		return layout.Hears
+	default:
+		return layout.Silent
+	}
+}
+
+// hasEnded reports whether the fabric knows that a blade has ended that does not answer: the
+// incarnation that others use, and not an earlier one.
 func (s *Supervisor) hasEnded(b rdma.BladeID, silent error) bool {
 	if s.fabric.Caps().Remote || errors.Is(silent, rdma.ErrSilent) {
 		return false
@@ -52,10 +64,11 @@ func (s *Supervisor) hasEnded(b rdma.BladeID, silent error) bool {
 	return uses == 0 || s.fabric.Blades()[b].Incarnation == uses
 }
 
-// doomed are those of blades that do not answer which are to be declared dead. That a blade has ended, or has lost its memory in a restart,
-// is known. That nothing is heard of it is what this process finds: such a blade is gone if no other member hears it either (package
-// memory/members), and it is not declared dead as long as the last copy of a segment would be lost with it: it may come back with that. This
-// process is cut off the blades that are not doomed.
+// doomed are those of blades that do not answer which are to be declared dead. That a blade has
+// ended, or has lost its memory in a restart, is known. That nothing is heard of it is what this
+// process finds: such a blade is gone if no other member hears it either (package memory/members),
+// and it is not declared dead as long as the last copy of a segment would be lost with it: it may
+// come back with that. This process is cut off the blades that are not doomed.
 func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, *cutOff, error) {
 	cut := &cutOff{why: map[rdma.BladeID]string{}}
 	if !slices.ContainsFunc(dead, func(x Outage) bool { return x.silent }) {
@@ -69,19 +82,33 @@ func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, *cutOff, err
 	var gone []rdma.BladeID
 	l := s.space.Layout()
 	for i := range dead {
-		x, b := &dead[i], rdma.BladeID(dead[i].Blade) //nolint:gosec // there are MaxBlades
+		x, b := &dead[i], rdma.BladeID(dead[i].Blade) // there are MaxBlades
 		if !x.silent {
 			out, l = append(out, *x), l.Without(b)
 			continue
 		}
-		switch j := judged[b]; {
-		case l.Blades[b].State == memory.BladeDown: // another member was first to declare it dead
+		if x.says == layout.Hears {
+			cut.why[b], cut.heard = "it lives, and refuses this process: "+x.Cause, true
+			continue
+		}
+		j := judged[b]
+		// another thread of this process has reached it meanwhile
+		if j.State == members.Unasked || slices.Contains(j.Hears, s.space.Process()) {
+			if silent, err := s.silence(c, b); err != nil {
+				return nil, nil, err
+			} else if silent == nil {
+				continue
+			}
+		}
+		switch {
+		case l.Blades[b].State == layout.BladeDown: // another member was first to declare it dead
 		case j.State == members.Gone:
 			gone = append(gone, b)
 		case j.State == members.Heard:
 			cut.why[b], cut.heard = fmt.Sprintf("it is heard by %s: %s", inWords(j.Hears), x.Cause), true
 		case len(j.Absent) > 0:
-			cut.why[b] = fmt.Sprintf("%s not said yet whether it is heard: %s", inWords(j.Absent)+have(j.Absent), x.Cause)
+			cut.why[b] = fmt.Sprintf("%s not said yet whether it is heard: %s",
+				inWords(j.Absent)+have(j.Absent), x.Cause)
 		default:
 			cut.why[b] = fmt.Sprintf("this process cannot ask it, and no other one has: %s", x.Cause)
 		}
@@ -91,7 +118,7 @@ func (s *Supervisor) doomed(c *rdma.Coro, dead []Outage) ([]Outage, *cutOff, err
 		last = without.UpBlades() == 0 || without.Redundancy().Lost > l.Redundancy().Lost
 	}
 	for _, x := range dead {
-		switch b := rdma.BladeID(x.Blade); { //nolint:gosec // there are MaxBlades
+		switch b := rdma.BladeID(x.Blade); { // there are MaxBlades
 		case !x.silent || !slices.Contains(gone, b):
 		case last:
 			cut.why[b] = fmt.Sprintf("blades %v have the last copy of segments, and are waited for: %s", gone, x.Cause)
@@ -124,15 +151,16 @@ func inWords(ids []uint32) string {
 	return strings.Join(words, ", ")
 }
 
-// consult says in the catalog what this process hears nothing of, and returns what all members say of it, as soon as all have answered, or
-// the leases of those have ended that have not. Blades that restarted, or whose end is known, need no question.
+// consult says in the catalog what this process hears nothing of, and returns what all members say
+// of it, as soon as all have answered, or the leases of those have ended that have not. Blades that
+// restarted, or whose end is known, need no question.
 func (s *Supervisor) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]members.Judgement, error) {
 	found := map[rdma.BladeID]layout.Says{}
 	for _, b := range s.space.Questions() { // what is not among the dead answers
 		found[b] = layout.Hears
 	}
 	for _, x := range dead {
-		b := rdma.BladeID(x.Blade) //nolint:gosec // there are MaxBlades
+		b := rdma.BladeID(x.Blade) // there are MaxBlades
 		delete(found, b)
 		if x.silent {
 			found[b] = x.says
@@ -161,7 +189,9 @@ func (s *Supervisor) consult(c *rdma.Coro, dead []Outage) (map[rdma.BladeID]memb
 			gone = gone || judged[b].State == members.Gone
 			waiting = waiting || judged[b].State == members.Asked && len(judged[b].Absent) > 0
 		}
-		if gone && !listened { // whose terms are shorter than that of this process, of these it may not have heard for a term
+		// whose terms are shorter than that of this process, of these it may not have heard for a
+		// term
+		if gone && !listened {
 			if listened = true; s.space.Listen() == nil {
 				continue
 			}
@@ -184,8 +214,8 @@ func alone(says layout.Says) members.Judgement {
 	return members.Judgement{State: members.Asked}
 }
 
-// heedQuestions asks the blades about which other members have asked, and says in the catalog what it has found. If no member hears one, it is
-// declared dead.
+// heedQuestions asks the blades about which other members have asked, and says in the catalog what
+// it has found. If no member hears one, it is declared dead.
 func (s *Supervisor) heedQuestions(c *rdma.Coro) error {
 	asked := s.space.Questions()
 	if len(asked) == 0 {
@@ -196,11 +226,9 @@ func (s *Supervisor) heedQuestions(c *rdma.Coro) error {
 	for _, b := range asked {
 		switch silent, err := s.silence(c, b); {
 		case err != nil && !errors.Is(err, rdma.ErrVerb) && !errors.Is(err, rdma.ErrBladeDown), silent == nil:
-			found[b] = layout.Hears // if only to be refused
-		case rdma.EvidenceOf(silent) == rdma.Own:
-			found[b], lacking = layout.Troubled, true
+			found[b] = layout.Hears
 		default:
-			found[b], lacking = layout.Silent, true
+			found[b], lacking = saysOf(silent), true
 		}
 	}
 	if err := s.space.See(found, false); err != nil || !lacking {
@@ -212,8 +240,8 @@ func (s *Supervisor) heedQuestions(c *rdma.Coro) error {
 	return nil
 }
 
-// lookAround answers the questions of others, and from time to time looks by itself whether blades answer which no transaction may be
-// using: an idle database notices, too.
+// lookAround answers the questions of others, and from time to time looks by itself whether blades
+// answer which no transaction may be using: an idle database notices, too.
 func (s *Supervisor) lookAround(c *rdma.Coro) error {
 	if !s.space.Shared() {
 		return nil
@@ -234,7 +262,8 @@ func (s *Supervisor) lookAround(c *rdma.Coro) error {
 	return nil
 }
 
-// Reached notes that all blades that are up have been reached, but for those that this process does without.
+// Reached notes that all blades that are up have been reached, but for those that this
+// process does without.
 func (s *Supervisor) Reached() {
 	if !s.space.Said() {
 		return
@@ -261,7 +290,7 @@ func (s *Supervisor) silence(c *rdma.Coro, b rdma.BladeID) (silent, err error) {
 	defer t.Free(buf, 8)
 	defer func(barred uint64, sure bool) {
 		if t.Bar(barred); sure { // a READ has no effect
-			t.Certain()
+			t.ClearUncertain()
 		}
 	}(t.Barred(), !t.Uncertain() && !c.Multiplexed())
 	t.Bar(t.Barred() &^ rdma.BladeBit(b))

@@ -10,7 +10,8 @@ import (
 // tendPauseNs is between two rounds of a tender that may have more to do.
 const tendPauseNs = int64(20_000)
 
-// Tenders returns bodies that do, on a fabric with virtual time, what the goroutines do where time is real: see txn.DB.Tenders.
+// Tenders returns bodies that do, on a fabric with virtual time, what the goroutines do where time
+// is real: see txn.DB.Tenders.
 func (s *Supervisor) Tenders(over func() bool) []func() error {
 	var sweeper *recovery.Sweeper
 	var renewAt int64
@@ -19,11 +20,19 @@ func (s *Supervisor) Tenders(over func() bool) []func() error {
 			return s.tend(0, over, func(c *rdma.Coro) int64 { return s.listenOnce(c, &renewAt) })
 		},
 		func() error {
-			return s.tend(1, over, func(c *rdma.Coro) int64 { return s.maintainOnceOn(c, &sweeper) })
+			return s.tend(1, over, func(c *rdma.Coro) int64 {
+				s.maintaining.Add(1)
+				defer s.maintaining.Add(-1) // also when the thread is stopped
+				return s.maintainOnceOn(c, &sweeper)
+			})
 		},
 		func() error { return s.tend(2, over, s.lookAfter) },
 	}
 }
+
+// Maintaining reports whether a tender is in the middle of maintenance, which nothing else waits
+// for: it has no session, and does not hold what Host.Control does.
+func (s *Supervisor) Maintaining() bool { return s.maintaining.Load() > 0 }
 
 // tend runs rounds of tender i until over. A round returns how long to pause.
 func (s *Supervisor) tend(i int, over func() bool, round func(c *rdma.Coro) int64) error {
@@ -39,7 +48,8 @@ func (s *Supervisor) tend(i int, over func() bool, round func(c *rdma.Coro) int6
 	return t.Close()
 }
 
-// listenOnce renews the leases of the process, when it is time, and takes over what other processes have changed.
+// listenOnce renews the leases of the process, when it is time, and takes over what other
+// processes have changed.
 func (s *Supervisor) listenOnce(c *rdma.Coro, renewAt *int64) int64 {
 	if now := c.Thread().Now(); now >= *renewAt {
 		if err := s.own().RenewAll(now); err != nil {
@@ -60,7 +70,7 @@ func (s *Supervisor) listenOnce(c *rdma.Coro, renewAt *int64) int64 {
 func (s *Supervisor) maintainOnceOn(c *rdma.Coro, sweeper **recovery.Sweeper) int64 {
 	more, err := s.maintenanceDue()
 	if more && err == nil {
-		more, err = s.Maintain(c, s.own().Recovery(), sweeper, Stint{Steps: sweepPart})
+		more, err = s.Maintain(c, s.own().Recovery(), sweeper, Budget{Steps: sweepPart})
 	}
 	switch {
 	case err != nil:
@@ -77,7 +87,7 @@ func (s *Supervisor) lookAfter(c *rdma.Coro) int64 {
 	if !s.degraded.Load() {
 		return s.Term() / lookParts
 	}
-	busy, err := s.Keep(c, Stint{Steps: keepSteps})
+	busy, err := s.Keep(c, Budget{Steps: keepSteps})
 	s.sayFailure(err)
 	if busy && err == nil {
 		return tendPauseNs
@@ -88,7 +98,8 @@ func (s *Supervisor) lookAfter(c *rdma.Coro) int64 {
 // lookAtAll is what looks after blades even if no copy is missing.
 func (s *Supervisor) lookAtAll(c *rdma.Coro) {
 	if err := s.lookAround(c); err != nil {
-		s.log.Warn("asking blades about which other processes have asked has failed, and will be tried again", zap.Error(err))
+		s.log.Warn("asking blades about which other processes have asked has failed, and will be tried again",
+			zap.Error(err))
 	}
 	s.lookForRoom(c.Thread().Now())
 	if err := s.rebar(c); err != nil {

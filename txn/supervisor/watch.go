@@ -11,9 +11,10 @@ import (
 	"txnode/rdma"
 )
 
-// renewing renews the registration of the process, and the leases of its sessions, until it is stopped, whatever else waits: opening
-// the database may take longer than a term, and so may a recovery by another process. The leases of sessions need no catalog, and are renewed while
-// the catalog is told that the process is alive, and does not answer.
+// renewing renews the registration of the process, and the leases of its sessions, until it is
+// stopped, whatever else waits: opening the database may take longer than a term, and so may a
+// recovery by another process. The leases of sessions need no catalog, and are renewed while the
+// catalog is told that the process is alive, and does not answer.
 func (s *Supervisor) renewing() (stop func()) {
 	if !s.space.Shared() || !s.fabric.Caps().RealTime {
 		return func() {}
@@ -64,14 +65,16 @@ func (s *Supervisor) renewing() (stop func()) {
 	return func() { close(ended); done.Wait() }
 }
 
-// watchPause is after the catalog has failed, and restPause between two looks whether transactions have ended.
+// watchPause is after the catalog has failed, and restPause between two looks whether
+// transactions have ended.
 const (
 	watchPause = 100 * time.Millisecond
 	restPause  = time.Millisecond
 )
 
-// watch takes over what other processes change in the catalog: a new epoch is known in milliseconds, and not when a verb has met a key that
-// has ended. Where time is virtual, workers look at the catalog between their transactions.
+// watch takes over what other processes change in the catalog: a new epoch is known in
+// milliseconds, and not when a verb has met a key that has ended. Where time is virtual, workers
+// look at the catalog between their transactions.
 func (s *Supervisor) watch() {
 	for failed := false; ; {
 		err := s.space.Await(s.ctx)
@@ -145,7 +148,8 @@ func (s *Supervisor) restAll() {
 	}
 }
 
-// Follow takes over what others have changed in the catalog, and answers their questions, unless a goroutine or a tender does.
+// Follow takes over what others have changed in the catalog, and answers their questions, unless a
+// goroutine or a tender does.
 func (s *Supervisor) Follow(c *rdma.Coro) error {
 	if s.watches || s.Tended() {
 		return nil

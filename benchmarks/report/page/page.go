@@ -26,7 +26,8 @@ type Figure struct {
 	// Even sets the values of X that there are at equal distances, each with its label,
 	// and not in proportion.
 	Even bool
-	// Log makes the axis of X logarithmic, if no value is 0; LogY that of Y, whose values are more than 0.
+	// Log makes the axis of X logarithmic, if no value is 0; LogY that of Y, whose
+	// values are more than 0.
 	Log, LogY bool
 
 	Lines []Line

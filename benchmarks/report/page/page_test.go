@@ -16,10 +16,13 @@ import (
 
 func Example() {
 	p := page.Page{
-		Title:   "throughput",
-		Text:    []string{"Solid lines are the model's, dashed ones were published."},
-		Legend:  []string{"READ"},
-		Figures: []page.Figure{{Title: "million a second", Below: "threads", Lines: []page.Line{{X: []float64{1, 96}, Y: []float64{1.9, 111}}}}},
+		Title:  "throughput",
+		Text:   []string{"Solid lines are the model's, dashed ones were published."},
+		Legend: []string{"READ"},
+		Figures: []page.Figure{{
+			Title: "million a second", Below: "threads",
+			Lines: []page.Line{{X: []float64{1, 96}, Y: []float64{1.9, 111}}},
+		}},
 	}
 	if err := p.Write(io.Discard); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -39,12 +42,25 @@ func TestPage(t *testing.T) {
 				{X: []float64{1, 8, 96}, Y: []float64{1, math.NaN(), 3}},
 				{Dashed: true, X: []float64{1, 8, 96}, Y: []float64{1, 2, 3.5}},
 			}},
-			{Title: "idle", Below: "us", Even: true, Lines: []page.Line{{Color: 1, X: []float64{0, 16, 8192}, Y: []float64{3, 2, 1}}, {Color: 9, X: []float64{16, 32}, Y: []float64{1, 1}}}},
-			{Title: "one point", Below: "threads", Lines: []page.Line{{X: []float64{4}, Y: []float64{0}}, {Dashed: true, X: []float64{4}, Y: []float64{7}}}},
+			{
+				Title: "idle", Below: "us", Even: true,
+				Lines: []page.Line{
+					{Color: 1, X: []float64{0, 16, 8192}, Y: []float64{3, 2, 1}},
+					{Color: 9, X: []float64{16, 32}, Y: []float64{1, 1}},
+				},
+			},
+			{Title: "one point", Below: "threads", Lines: []page.Line{
+				{X: []float64{4}, Y: []float64{0}}, {Dashed: true, X: []float64{4}, Y: []float64{7}},
+			}},
 			{Title: "none", Below: "threads"},
 		},
-		Tables:    []page.Table{{Title: "t", Note: "n", Head: []string{"threads", "published"}, Rows: [][]string{{"1", "2.5"}}}},
-		Constants: []page.Constant{{"TimeoutNs", 1e6}, {"LineNs", 104.28571428571428}, {"CPUSlope", 0.009941}, {"Cold", 3.69563e-05}, {"None", 0}},
+		Tables: []page.Table{{
+			Title: "t", Note: "n", Head: []string{"threads", "published"}, Rows: [][]string{{"1", "2.5"}},
+		}},
+		Constants: []page.Constant{
+			{"TimeoutNs", 1e6}, {"LineNs", 104.28571428571428}, {"CPUSlope", 0.009941},
+			{"Cold", 3.69563e-05}, {"None", 0},
+		},
 	}
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
@@ -53,7 +69,8 @@ func TestPage(t *testing.T) {
 	s := b.String()
 	for _, want := range []string{
 		"<h1>a &lt; b</h1>", "two &amp; three", "■ ours", `class="theirs">published`, `class="theirs">2.5`, "<p>n</p>",
-		">1000000<", ">104.29<", ">0.009941<", ">0.000036956<", ">0<", ">8192</text>", ">32</text>", ">20</text>", "stroke-dasharray",
+		">1000000<", ">104.29<", ">0.009941<", ">0.000036956<", ">0<", ">8192</text>", ">32</text>",
+		">20</text>", "stroke-dasharray",
 	} {
 		if !strings.Contains(s, want) {
 			t.Errorf("the page lacks %q", want)
@@ -102,8 +119,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Figures of bars and with logarithmic axes are well-formed, whatever there is to draw, and have their labels; what is
-// named is escaped. Long lines have no dots.
+// Figures of bars and with logarithmic axes are well-formed, whatever there is to draw, and have
+// their labels; what is named is escaped. Long lines have no dots.
 func TestOtherFigures(t *testing.T) {
 	many := page.Figure{Title: `a "b" <c>`}
 	for i := range 50 {
@@ -119,14 +136,22 @@ func TestOtherFigures(t *testing.T) {
 		circles int
 		says    []string
 	}{
-		"few bars":         {page.Figure{Bars: []page.Bar{{Name: "<x>", Below: "2 & 3", Value: 7, Text: "7 %"}, {Name: "y", Value: 0, Text: "0 %"}}}, 2, 0, []string{"&lt;x&gt;", "2 &amp; 3", "7 %", ">8</text>"}},
-		"many bars":        {many, 50, 0, []string{">n0<", ">n48<", "a &#34;b&#34; &lt;c&gt;"}},
-		"bars of nothing":  {page.Figure{Bars: []page.Bar{{Name: "x"}}}, 1, 0, nil},
-		"logarithmic":      {page.Figure{Log: true, LogY: true, Lines: []page.Line{{X: []float64{0.5, 10, 3000}, Y: []float64{0.02, 5, 40_000}}}}, 0, 3, []string{">1000<", ">0.01<", ">100k<", ">1<"}},
-		"logarithm of one": {page.Figure{Log: true, LogY: true, Lines: []page.Line{{X: []float64{10}, Y: []float64{10}}}}, 0, 1, []string{">10<", ">100<"}},
-		"logarithm of 0":   {page.Figure{Log: true, LogY: true, Lines: []page.Line{{X: []float64{0, 1}, Y: []float64{1, 2}}}}, 0, 2, nil},
-		"no logarithm":     {page.Figure{Log: true, LogY: true}, 0, 0, nil},
-		"long":             {page.Figure{Lines: []page.Line{long}}, 0, 0, []string{">100k<", "polyline"}},
+		"few bars": {page.Figure{Bars: []page.Bar{
+			{Name: "<x>", Below: "2 & 3", Value: 7, Text: "7 %"}, {Name: "y", Value: 0, Text: "0 %"},
+		}}, 2, 0, []string{"&lt;x&gt;", "2 &amp; 3", "7 %", ">8</text>"}},
+		"many bars":       {many, 50, 0, []string{">n0<", ">n48<", "a &#34;b&#34; &lt;c&gt;"}},
+		"bars of nothing": {page.Figure{Bars: []page.Bar{{Name: "x"}}}, 1, 0, nil},
+		"logarithmic": {page.Figure{
+			Log: true, LogY: true, Lines: []page.Line{{X: []float64{0.5, 10, 3000}, Y: []float64{0.02, 5, 40_000}}},
+		}, 0, 3, []string{">1000<", ">0.01<", ">100k<", ">1<"}},
+		"logarithm of one": {page.Figure{
+			Log: true, LogY: true, Lines: []page.Line{{X: []float64{10}, Y: []float64{10}}},
+		}, 0, 1, []string{">10<", ">100<"}},
+		"logarithm of 0": {page.Figure{
+			Log: true, LogY: true, Lines: []page.Line{{X: []float64{0, 1}, Y: []float64{1, 2}}},
+		}, 0, 2, nil},
+		"no logarithm": {page.Figure{Log: true, LogY: true}, 0, 0, nil},
+		"long":         {page.Figure{Lines: []page.Line{long}}, 0, 0, []string{">100k<", "polyline"}},
 	} {
 		svg := string(c.f.SVG())
 		d, rects, circles := xml.NewDecoder(strings.NewReader(svg)), 0, 0

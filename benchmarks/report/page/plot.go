@@ -18,10 +18,13 @@ const (
 	plotTicksX, plotTicksY = 8, 5
 )
 
-// colors are those of lines and bars on white paper, and on a dark screen: a color of the style sheet each, c0 and so on.
+// colors are those of lines and bars on white paper, and on a dark screen: a color of the style
+// sheet each, c0 and so on.
 var colors = [][2]string{
-	{"#c0392b", "#ff6f60"}, {"#2471a3", "#5dade2"}, {"#1e8449", "#52c77f"}, {"#7d3c98", "#c39bd3"}, {"#b9770e", "#f0b04a"}, {"#34495e", "#a9bccf"},
-	{"#e67e22", "#ff9f4a"}, {"#17a589", "#48d6b8"}, {"#d81b60", "#ff6d9d"}, {"#7f8c8d", "#b2babb"}, {"#5d4037", "#bf9c90"},
+	{"#c0392b", "#ff6f60"}, {"#2471a3", "#5dade2"}, {"#1e8449", "#52c77f"}, {"#7d3c98", "#c39bd3"},
+	{"#b9770e", "#f0b04a"}, {"#34495e", "#a9bccf"},
+	{"#e67e22", "#ff9f4a"}, {"#17a589", "#48d6b8"}, {"#d81b60", "#ff6d9d"}, {"#7f8c8d", "#b2babb"},
+	{"#5d4037", "#bf9c90"},
 }
 
 // color is the i-th color, by its name in the style sheet.
@@ -37,7 +40,7 @@ func palette(dark bool) template.CSS {
 		}
 		fmt.Fprintf(&b, "--c%d:%s;", i, which)
 	}
-	return template.CSS(b.String()) //nolint:gosec // constants only
+	return template.CSS(b.String()) // constants only
 }
 
 // plot is a figure that is being drawn.
@@ -49,14 +52,15 @@ type plot struct {
 // SVG draws the figure.
 func (f Figure) SVG() template.HTML {
 	p := &plot{}
-	fmt.Fprintf(p, `<svg viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`, plotWidth, plotHeight, plotWidth, plotHeight, template.HTMLEscapeString(f.Title))
+	fmt.Fprintf(p, `<svg viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`,
+		plotWidth, plotHeight, plotWidth, plotHeight, template.HTMLEscapeString(f.Title))
 	if len(f.Bars) > 0 {
 		p.bars(f.Bars)
 	} else {
 		p.lines(&f)
 	}
 	p.WriteString(`</svg>`)
-	return template.HTML(p.String()) //nolint:gosec // numbers, constants, and text that was escaped
+	return template.HTML(p.String()) // numbers, constants, and text that was escaped
 }
 
 // lines draws a figure of lines.
@@ -134,7 +138,8 @@ func (p *plot) decadesY(lines []Line) {
 
 // gridY draws a line of the grid, with its label.
 func (p *plot) gridY(v float64) {
-	fmt.Fprintf(p, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+	fmt.Fprintf(p,
+		`<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
 		plotLeft, plotWidth-plotRight, p.y(v), p.y(v), plotLeft-6, p.y(v)+4, label(v))
 }
 
@@ -172,7 +177,8 @@ func (p *plot) line(l *Line) {
 	if l.Dashed {
 		style = `stroke-width="1.5" stroke-dasharray="5 4"`
 	}
-	fmt.Fprintf(p, `<g style="color:%s"><polyline points="%s" fill="none" stroke="currentColor" %s/>`, color(l.Color), strings.Join(points, " "), style)
+	fmt.Fprintf(p, `<g style="color:%s"><polyline points="%s" fill="none" stroke="currentColor" %s/>`,
+		color(l.Color), strings.Join(points, " "), style)
 	for _, at := range points {
 		cx, cy, _ := strings.Cut(at, ",")
 		switch {
@@ -200,17 +206,23 @@ func (p *plot) bars(bars []Bar) {
 	for i, b := range bars {
 		x, y := plotLeft+float64(i)*each+gap/2, p.y(b.Value)
 		what := b.Name + ": " + b.Text
-		fmt.Fprintf(p, `<g style="color:%s"><rect x="%.2f" y="%.2f" width="%.2f" height="%.2f" fill="currentColor"><title>%s</title></rect></g>`,
+		fmt.Fprintf(p,
+			`<g style="color:%s"><rect x="%.2f" y="%.2f" width="%.2f" height="%.2f" `+
+				`fill="currentColor"><title>%s</title></rect></g>`,
 			color(b.Color), x, y, each-gap, max(p.y(0)-y, 0), template.HTMLEscapeString(what))
 		if len(bars) <= maxNamed {
 			mid := x + (each-gap)/2
-			fmt.Fprintf(p, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, mid, max(y-3, plotTop-1), template.HTMLEscapeString(b.Text))
-			fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, mid, plotHeight-16, template.HTMLEscapeString(b.Name))
-			fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, mid, plotHeight-4, template.HTMLEscapeString(b.Below))
+			fmt.Fprintf(p, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
+				mid, max(y-3, plotTop-1), template.HTMLEscapeString(b.Text))
+			fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`,
+				mid, plotHeight-16, template.HTMLEscapeString(b.Name))
+			fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`,
+				mid, plotHeight-4, template.HTMLEscapeString(b.Below))
 			continue
 		}
 		if i%(len(bars)/maxNamed+1) == 0 {
-			fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x+each-gap, plotHeight-12, template.HTMLEscapeString(b.Name))
+			fmt.Fprintf(p, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x+each-gap, plotHeight-12,
+				template.HTMLEscapeString(b.Name))
 		}
 	}
 }

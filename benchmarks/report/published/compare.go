@@ -58,7 +58,8 @@ func Compare(series []Series) Comparison {
 			c.Peaks++
 		}
 		last := len(s.X) - 1
-		if f := (Fall{s.Name, s.Published[last] / s.Published[p], s.Model[last] / s.Model[m]}); min(f.Published, f.Model) < falls {
+		if f := (Fall{s.Name, s.Published[last] / s.Published[p], s.Model[last] / s.Model[m]}); min(f.Published,
+			f.Model) < falls {
 			c.Falls = append(c.Falls, f)
 		}
 	}
@@ -80,7 +81,8 @@ func (s *Series) known() Series {
 	out := Series{Name: s.Name}
 	for i := range s.X {
 		if s.Published[i] > 0 && s.Model[i] > 0 {
-			out.X, out.Published, out.Model = append(out.X, s.X[i]), append(out.Published, s.Published[i]), append(out.Model, s.Model[i])
+			out.X, out.Published, out.Model = append(out.X, s.X[i]), append(out.Published, s.Published[i]),
+				append(out.Model, s.Model[i])
 		}
 	}
 	return out
@@ -126,7 +128,8 @@ func (c Comparison) String() string {
 		fmt.Fprintf(&b, "; peaks within one point in %d of %d curves", c.Peaks, c.Curves)
 	}
 	if c.Pairs > 0 {
-		fmt.Fprintf(&b, "; order of curves right at %.0f %% of %d places", 100*float64(c.Ordered)/float64(c.Pairs), c.Pairs)
+		fmt.Fprintf(&b, "; order of curves right at %.0f %% of %d places",
+			100*float64(c.Ordered)/float64(c.Pairs), c.Pairs)
 	}
 	b.WriteString(".\n")
 	if len(c.Falls) > 0 {

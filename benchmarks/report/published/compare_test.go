@@ -22,10 +22,12 @@ func TestCompare(t *testing.T) {
 	if c.Largest != 3 || math.Abs(c.Median-0.5) > 1e-9 {
 		t.Errorf("median %v, largest %v; want 0.5 and 3", c.Median, c.Largest)
 	}
-	if want := "13 points: median error 50 %, largest 300 %; peaks within one point in 2 of 3 curves; "; c.String()[:len(want)] != want {
+	if want := "13 points: median error 50 %, largest 300 %; peaks within one point in 2 " +
+		"of 3 curves; "; c.String()[:len(want)] != want {
 		t.Errorf("got %q", c.String())
 	}
-	if len(c.Falls) != 2 || c.Falls[0] != (published.Fall{Name: "down", Published: 0.25, Model: 0.5}) || c.Falls[1].Name != "late" {
+	if len(c.Falls) != 2 || c.Falls[0] != (published.Fall{Name: "down", Published: 0.25, Model: 0.5}) ||
+		c.Falls[1].Name != "late" {
 		t.Errorf("falls %+v", c.Falls)
 	}
 	two := published.Compare([]published.Series{

@@ -21,13 +21,15 @@ const Setting = "one backup, 8 coroutines per thread, 100,000 accounts or subscr
 
 // Point is one measurement of figure 10.
 type Point struct {
-	Threads         int     `json:"threads"`       // of 8 coroutines each
-	AttemptedMps    float64 `json:"attempted_mps"` // million transactions per second
-	CommittedMps    float64 `json:"committed_mps"` // of them
-	P50us           float64 `json:"p50_us"`        // of committed transactions
-	P99us           float64 `json:"p99_us"`
-	NotCommitted    float64 `json:"not_committed"`     // share of the attempts: conflicts, rollbacks by the application, absent rows
-	VerbsPerAttempt float64 `json:"verbs_per_attempt"` // work requests; slightly too many with many threads, because the warm-up is counted in
+	Threads      int     `json:"threads"`       // of 8 coroutines each
+	AttemptedMps float64 `json:"attempted_mps"` // million transactions per second
+	CommittedMps float64 `json:"committed_mps"` // of them
+	P50us        float64 `json:"p50_us"`        // of committed transactions
+	P99us        float64 `json:"p99_us"`
+	// share of the attempts: conflicts, rollbacks by the application, absent rows
+	NotCommitted float64 `json:"not_committed"`
+	// work requests; slightly too many with many threads, because the warm-up is counted in
+	VerbsPerAttempt float64 `json:"verbs_per_attempt"`
 }
 
 // Curve returns the points of a system and a workload ("smallbank" or "tatp"),

@@ -45,11 +45,13 @@ func TestVerbsOfEachType(t *testing.T) {
 			i++
 			share += x.Share
 			a, b, bound := published.Sum(x.FORD(smart)), published.Sum(x.FORD(ford)), x.Bound(smart)
-			if workload != w.workload || x.Name != w.name || a.RoundTrips != w.trips || a.Verbs != w.smart || b.Verbs != w.ford ||
+			if workload != w.workload || x.Name != w.name || a.RoundTrips != w.trips || a.Verbs != w.smart ||
+				b.Verbs != w.ford ||
 				bound.Verbs != w.bound || bound.RoundTrips != w.boundTrips {
 				t.Errorf("%s: FORD %v, with two backups %v, bound %v; want %+v", x.Name, a, b, bound, w)
 			}
-			if w.mostSmart > 0 && (published.Sum(x.Most().FORD(smart)).Verbs != w.mostSmart || x.Most().Bound(smart).Verbs != w.mostOur) {
+			if w.mostSmart > 0 && (published.Sum(x.Most().FORD(smart)).Verbs != w.mostSmart ||
+				x.Most().Bound(smart).Verbs != w.mostOur) {
 				t.Errorf("%s: at most %v", x.Name, published.Sum(x.Most().FORD(smart)))
 			}
 		}
@@ -170,10 +172,13 @@ func TestHash(t *testing.T) {
 		mops               float64
 		threads            int
 	}{
-		{"7", "a", "RACE", 2.8, 8}, {"8", "a", "+ConflictAvoid", 5.7, 48}, {"8", "b", "+ConflictAvoid", 21.2, 96}, {"8", "c", "+ConflictAvoid", 23.7, 96}, {"5a", "update-only", "RACE", 1.574, 8},
+		{"7", "a", "RACE", 2.8, 8}, {"8", "a", "+ConflictAvoid", 5.7, 48}, {"8", "b", "+ConflictAvoid", 21.2, 96},
+		{"8", "c", "+ConflictAvoid", 23.7, 96}, {"5a", "update-only", "RACE", 1.574, 8},
 	} {
-		if p := peak(published.HashCurve(x.figure, x.mix, x.curve)); p.Threads != x.threads || math.Abs(p.Mops/x.mops-1) > 0.02 {
-			t.Errorf("figure %s, mix %s, %s: at most %v at %d threads, the text says %v", x.figure, x.mix, x.curve, p.Mops, p.Threads, x.mops)
+		if p := peak(published.HashCurve(x.figure, x.mix, x.curve)); p.Threads != x.threads ||
+			math.Abs(p.Mops/x.mops-1) > 0.02 {
+			t.Errorf("figure %s, mix %s, %s: at most %v at %d threads, the text says %v",
+				x.figure, x.mix, x.curve, p.Mops, p.Threads, x.mops)
 		}
 	}
 	none, ok := published.HashAt(published.HashCurve("14", "update-only", "none"), 96, 0.99, 0)
@@ -185,7 +190,9 @@ func TestHash(t *testing.T) {
 	if r := last.P99us / first.P99us; r < 60 || r > 80 {
 		t.Errorf("figure 5b: the 99 %% latency grows %v times", r)
 	}
-	for _, c := range []struct{ figure, mix, curve string }{{"9", "a", "RACE"}, {"8a", "b", "RACE"}, {"14", "a", "none"}, {"5a", "a", "RACE"}, {"8", "a", "none"}} {
+	for _, c := range []struct{ figure, mix, curve string }{
+		{"9", "a", "RACE"}, {"8a", "b", "RACE"}, {"14", "a", "none"}, {"5a", "a", "RACE"}, {"8", "a", "none"},
+	} {
 		if p := published.HashCurve(c.figure, c.mix, c.curve); p != nil {
 			t.Errorf("figure %s, mix %s, %s: %v", c.figure, c.mix, c.curve, p)
 		}

@@ -81,7 +81,8 @@ func (s *Store) Tables(_ context.Context, tables []workload.Table) (existed bool
 
 // Run implements workload.Store: the worker whose time is earliest goes on, and
 // of those the one that has waited longest.
-func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *Store) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	var (
 		first   error
 		waiting []*worker // by wake, then by when they began to wait

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/txn"
@@ -21,8 +22,9 @@ const mostFindings = 8
 // slot points to, no log has anything to be done. And every block that is free is in a
 // pool of space, or a coordinator that is registered has it: none is lost, and none is
 // there twice. open: it was not closed, and there are coordinators.
-func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l *memory.Layout, sum verify.Summary, err error) {
-	if l, err = memory.LoadLayout(cat); err != nil {
+func audit(f rdma.Fabric, cat layout.Catalog, space *memory.Space, open bool) (l *layout.Layout,
+	sum verify.Summary, err error) {
+	if l, err = layout.LoadLayout(cat); err != nil {
 		return l, sum, err
 	}
 	d, err := verify.Attach(f, l)
@@ -33,21 +35,23 @@ func audit(f rdma.Fabric, cat memory.Catalog, space *memory.Space, open bool) (l
 	var found []string
 	findings := 0
 	var free []memory.FreeBlock
-	note := func(a memory.Addr, version uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: version}) }
-	sum, err = d.Check(context.Background(), verify.Options{Free: note, Indexes: txn.CatalogIndexes, Report: func(x verify.Finding) error {
-		if open && aboutExtent(l, &x) {
+	note := func(a layout.Addr, version uint64) { free = append(free, memory.FreeBlock{Addr: a, Version: version}) }
+	sum, err = d.Check(context.Background(),
+		verify.Options{Free: note, Indexes: txn.CatalogIndexes, Report: func(x verify.Finding) error {
+			if open && aboutExtent(l, &x) {
+				return nil
+			}
+			if findings++; len(found) < mostFindings {
+				found = append(found, x.String())
+			}
 			return nil
-		}
-		if findings++; len(found) < mostFindings {
-			found = append(found, x.String())
-		}
-		return nil
-	}})
+		}})
 	if err != nil {
 		return l, sum, err
 	}
 	if findings > 0 {
-		return l, sum, fmt.Errorf("the walk over the blades has %d findings:\n\t\t%s", findings, strings.Join(found, "\n\t\t"))
+		return l, sum, fmt.Errorf("the walk over the blades has %d findings:\n\t\t%s",
+			findings, strings.Join(found, "\n\t\t"))
 	}
 	if sum.Coordinators > 0 && !open {
 		return l, sum, fmt.Errorf("%d coordinators are registered after all were closed", sum.Coordinators)
@@ -66,7 +70,8 @@ func owned(space *memory.Space, free []memory.FreeBlock) error {
 		return fmt.Errorf("%d blocks are there to be had twice, one of them %v", len(twice), twice[0])
 	case len(nobodys) > 0:
 		x := nobodys[0]
-		return fmt.Errorf("%d of %d free blocks are nobody's, one of them %v, version %v", len(nobodys), len(free), x.Addr, record.TxID(x.Version))
+		return fmt.Errorf("%d of %d free blocks are nobody's, one of them %v, version %v",
+			len(nobodys), len(free), x.Addr, record.TxID(x.Version))
 	}
 	return nil
 }
@@ -74,13 +79,14 @@ func owned(space *memory.Space, free []memory.FreeBlock) error {
 // aboutExtent tells the trace of a split that nobody has finished: the memory of the
 // new sub-table stays allocated, on all copies or on some, when its client dies before
 // the index leads to it, until the database is opened again.
-func aboutExtent(l *memory.Layout, x *verify.Finding) bool {
+func aboutExtent(l *layout.Layout, x *verify.Finding) bool {
 	switch x.Kind {
 	case verify.KindOrphan:
 		return strings.Contains(x.What, "no index uses the extent")
 	case verify.KindReplica:
 		seg := int(x.Addr.Segment())
-		return seg < len(l.Segments) && l.Segments[seg].Kind == memory.KindIndex && x.Addr.Offset() < memory.ExtentTable(l.SegmentSize)
+		return seg < len(l.Segments) && l.Segments[seg].Kind == layout.KindIndex &&
+			x.Addr.Offset() < memory.ExtentTable(l.SegmentSize)
 	}
 	return false
 }
@@ -131,8 +137,8 @@ func (b *bench) close() error {
 	return nil
 }
 
-// leave has the last of several processes close the database. If there were faults, that process is killed before, and
-// another one opens the database beside it and recovers it.
+// leave has the last of several processes close the database. If there were faults, that process is
+// killed before, and another one opens the database beside it and recovers it.
 func (b *bench) leave() error {
 	f := b.world.fabric
 	if b.faults != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
 	"txnode/rdma/sim"
@@ -17,8 +16,8 @@ type unreliable struct {
 	f       *sim.Fabric
 	compute int // blade of the process whose handle it is, from 1; 0: there is one process
 	asked   int
-	late    []memory.Entry // to be made at revision rev, before so many more calls are answered
-	rev     memory.Revision
+	late    []layout.Entry // to be made at revision rev, before so many more calls are answered
+	rev     layout.Revision
 	calls   int
 	net     *network // nil: there is no network
 }
@@ -26,7 +25,7 @@ type unreliable struct {
 var errNoAnswer = errors.New("the catalog does not answer")
 
 // Load fails while the catalog does not answer.
-func (u *unreliable) Load() ([]memory.Entry, memory.Revision, error) {
+func (u *unreliable) Load() ([]layout.Entry, layout.Revision, error) {
 	if u.away() {
 		return nil, 0, errNoAnswer
 	}
@@ -35,7 +34,7 @@ func (u *unreliable) Load() ([]memory.Entry, memory.Revision, error) {
 }
 
 // Apply fails while the catalog does not answer, also when it makes the changes.
-func (u *unreliable) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (u *unreliable) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if u.f.Killed(u.compute) { // what is unwound there has no effect
 		return 0, errNoAnswer
 	}
@@ -63,7 +62,7 @@ func (u *unreliable) arrive() {
 }
 
 // apply makes changes, and holds them against what is known of members.
-func (u *unreliable) apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (u *unreliable) apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if u.net == nil {
 		return u.Mem.Apply(rev, changes)
 	}
@@ -78,7 +77,7 @@ func (u *unreliable) apply(rev memory.Revision, changes []memory.Entry) (memory.
 }
 
 // Revision fails while the catalog does not answer.
-func (u *unreliable) Revision() (memory.Revision, error) {
+func (u *unreliable) Revision() (layout.Revision, error) {
 	if u.away() {
 		return 0, errNoAnswer
 	}
@@ -87,7 +86,7 @@ func (u *unreliable) Revision() (memory.Revision, error) {
 }
 
 // KeepAlive fails while the catalog does not answer.
-func (u *unreliable) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (u *unreliable) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	if u.away() {
 		return nil, errNoAnswer
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/sim"
 	"txnode/verify"
 )
@@ -21,7 +21,7 @@ type Coverage struct {
 	Workloads [16]uint64                 // runs, by number of the workload
 	Struck    [16]uint64                 // runs in which a fault has struck, by sim.FaultKind
 	Policies  [2]uint64                  // runs
-	Backups   [memory.MaxReplicas]uint64 // runs, by f
+	Backups   [layout.MaxReplicas]uint64 // runs, by f
 
 	Durable      uint64 // runs with every commit flushed
 	Grown        uint64 // runs in which an index was split
@@ -54,6 +54,9 @@ type Coverage struct {
 	Networks  uint64 // runs with a network between processes and blades
 	Witnessed uint64 // of those, with a witness
 	Tended    uint64 // and with maintenance and copies on bodies of their own
+	Changes   uint64 // runs in which tables and indexes come and go beside other processes
+	Dropped   uint64 // tables that were dropped in those
+	Indexed   uint64 // indexes that were built
 }
 
 // Add adds what another run has come to.
@@ -104,6 +107,9 @@ func (c *Coverage) Add(d *Coverage) {
 	c.Networks += d.Networks
 	c.Witnessed += d.Witnessed
 	c.Tended += d.Tended
+	c.Changes += d.Changes
+	c.Dropped += d.Dropped
+	c.Indexed += d.Indexed
 }
 
 // String tells it in a few lines.
@@ -119,7 +125,8 @@ func (c *Coverage) String() string {
 			fmt.Fprintf(&b, " %d in %d", i, n)
 		}
 	}
-	fmt.Fprintf(&b, "; policy default in %d, ford in %d; durability power in %d; indexes split in %d", c.Policies[0], c.Policies[1], c.Durable, c.Grown)
+	fmt.Fprintf(&b, "; policy default in %d, ford in %d; durability power in %d; indexes split in %d",
+		c.Policies[0], c.Policies[1], c.Durable, c.Grown)
 	faults := ""
 	for _, k := range faultKinds {
 		if c.Struck[k] > 0 {
@@ -127,21 +134,31 @@ func (c *Coverage) String() string {
 		}
 	}
 	if c.Several > 0 {
-		fmt.Fprintf(&b, "\nseveral processes: %d in %d runs; %d joined while others were at work, %d closed the database then, %d were killed; their registrations were ended %d times, "+
-			"blades found declared dead by another: %d, workers rejoined: %d; the first process died, and others stayed: %d times, or none: %d times",
-			c.Processes, c.Several, c.Joined, c.Closed, c.Killed, c.Ended, c.Foreign, c.Rejoined, c.Succeeded, c.Extinct)
+		fmt.Fprintf(&b, "\nseveral processes: %d in %d runs; %d joined while others were at work, %d closed the "+
+			"database then, %d were killed; their registrations were ended %d times, "+
+			"blades found declared dead by another: %d, workers rejoined: %d; the first process died, and others "+
+			"stayed: %d times, or none: %d times",
+			c.Processes, c.Several, c.Joined, c.Closed, c.Killed, c.Ended, c.Foreign, c.Rejoined,
+			c.Succeeded, c.Extinct)
 	}
 	if c.Networks > 0 {
-		fmt.Fprintf(&b, "\na network between processes and blades in %d runs, with a witness in %d, maintenance beside the sessions in %d", c.Networks, c.Witnessed, c.Tended)
+		fmt.Fprintf(&b, "\na network between processes and blades in %d runs, with a witness in %d, maintenance "+
+			"beside the sessions in %d", c.Networks, c.Witnessed, c.Tended)
+	}
+	if c.Changes > 0 {
+		fmt.Fprintf(&b, "\ntables come and go in %d runs: %d dropped, %d indexes built, beside other processes",
+			c.Changes, c.Dropped, c.Indexed)
 	}
 	if faults == "" {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "\nruns that a fault has struck:%s; survivors went on in %d", faults, c.Survived)
-	fmt.Fprintf(&b, "\nrecovered: %d coordinators, %d transactions finished or found committed, %d undone; %d unknown outcomes answered, %d not", c.Coordinators,
+	fmt.Fprintf(&b, "\nrecovered: %d coordinators, %d transactions finished or found committed, %d undone; %d "+
+		"unknown outcomes answered, %d not", c.Coordinators,
 		c.Finished, c.Undone, c.Unknown, c.NoAnswer)
 	if c.Outages > 0 {
-		fmt.Fprintf(&b, "\nblades declared dead: %d; they had kept their memory in %d runs, lost it in %d; segments promoted: %d, copies built: %d, runs that ended without one: %d",
+		fmt.Fprintf(&b, "\nblades declared dead: %d; they had kept their memory in %d runs, lost it in %d; segments "+
+			"promoted: %d, copies built: %d, runs that ended without one: %d",
 			c.Outages, c.Kept, c.Erased, c.Promoted, c.Built, c.Gone)
 	}
 	if c.Sieges > 0 {
@@ -151,7 +168,7 @@ func (c *Coverage) String() string {
 }
 
 // cover notes what the plan was, and what catalog, fabric and walk tell.
-func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
+func (b *bench) cover(l *layout.Layout, sum *verify.Summary) {
 	c := &b.cov
 	c.Runs = 1
 	for i := range works {
@@ -192,7 +209,9 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 	if b.processes > 1 {
 		c.Several, c.Processes, c.Killed = 1, uint64(b.processes), b.world.fabric.Struck(sim.FaultKill)
 	}
-	for n, is := range map[*uint64]bool{&c.Networks: b.remote, &c.Witnessed: b.witnessed, &c.Tended: b.tended} {
+	for n, is := range map[*uint64]bool{
+		&c.Networks: b.remote, &c.Witnessed: b.witnessed, &c.Tended: b.tended, &c.Changes: b.changes,
+	} {
 		if is {
 			*n = 1
 		}
@@ -204,7 +223,7 @@ func (b *bench) cover(l *memory.Layout, sum *verify.Summary) {
 	}
 	for i := range sum.Tables {
 		c.SubTables += sum.Tables[i].SubTables
-		if sum.Tables[i].SubTables > startTables {
+		if sum.Tables[i].SubTables > startTables || sum.Tables[i].Leaves > 1 {
 			c.Grown = 1
 		}
 	}

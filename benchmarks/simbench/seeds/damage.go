@@ -6,12 +6,12 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // damageCore is a zapcore.Core that keeps the first error of a database's log which says that
-// something is damaged. Nothing is, in a simulation, and a recovery that takes something for that goes on
-// without what it could not read. It also counts what several processes do for each other.
+// something is damaged. Nothing is, in a simulation, and a recovery that takes something for that
+// goes on without what it could not read. It also counts what several processes do for each other.
 type damageCore struct{ b *bench }
 
 func (damageCore) Enabled(l zapcore.Level) bool        { return l >= zapcore.InfoLevel }
@@ -29,7 +29,7 @@ func (c damageCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		if e.Level < zapcore.WarnLevel {
 			break
 		}
-		if err, ok := f.Interface.(error); ok && errors.Is(err, memory.ErrCorrupt) {
+		if err, ok := f.Interface.(error); ok && errors.Is(err, layout.ErrCorrupt) {
 			err = fmt.Errorf("the database says that something is damaged: %s: %w", e.Message, err)
 			c.b.damage.CompareAndSwap(nil, &err)
 		}

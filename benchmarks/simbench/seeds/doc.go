@@ -13,8 +13,9 @@
 //     replicas equal, no block lost; and the allocator has every free block;
 //   - the run ends, within a bound of virtual time.
 //
-// Several processes may have the database open at once, with a compute blade each: processes.go
-// says how they share a run, and which faults they have; network.go what is between them and the blades.
+// Several processes may have the database open at once, with a compute blade each:
+// processes.go says how they share a run, and which faults they have; network.go what is
+// between them and the blades; changes.go which tables they make and drop.
 //
 // A violation prints the seed and the command that runs it again, to the byte: two
 // runs of one seed have equal traces, on every machine.

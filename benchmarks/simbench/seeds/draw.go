@@ -36,6 +36,7 @@ type plan struct {
 	blades, backups     int
 	remote              bool // there is a network: see network.go
 	witnessed, tended   bool // likewise
+	changes             bool // tables are made and dropped: see changes.go
 	processes           int  // that have the database open at once
 	compute             int  // compute blades: with several processes, one for each
 	threads, coroutines int  // threads of all compute blades, or of each process, if there are several
@@ -43,6 +44,7 @@ type plan struct {
 	ordered             bool   // the workload's table is
 	entries             int    // of a node of its index: few, so that the tree is high; 0: as many as have room
 	groups              uint32 // of a sub-table: few, so that tables resize
+	leaves              bool   // hash tables have leaves, not slots
 	grow                bool   // rows are added beside the workload, so that its table resizes
 	profile             sim.Profile
 	freedom             sim.Freedom
@@ -85,13 +87,19 @@ func (p *plan) String() string {
 	if p.processes > 1 {
 		several = fmt.Sprintf(" processes=%d", p.processes)
 	}
-	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d log=%d reclaim=%d grow=%v read-backups=%v "+
+	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d log=%d "+
+		"reclaim=%d grow=%v read-backups=%v "+
 		"techniques=%s qp=%s machine=%s freedom=%v caps=%s",
-		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea, p.reclaimAfter, p.grow, p.readBackups,
-		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"), yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
+		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea,
+		p.reclaimAfter, p.grow, p.readBackups,
+		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"),
+			yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
 		qpNames[p.qp], p.profile.Name, p.freedom,
-		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + several + yes(p.durable, " durability=power") +
-		yes(p.remote, " network") + yes(p.witnessed, " witness") + yes(p.tended, " tended") + yes(p.ordered, " ordered") + yes(p.ordered || p.work.order == indexes, fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
+		list(yes(p.placed, "placed"), yes(!p.unordered, "ordered-line"), yes(!p.noMaskedCAS, "masked-cas"))) + several +
+		yes(p.durable, " durability=power") +
+		yes(p.remote, " network") + yes(p.witnessed, " witness") + yes(p.tended, " tended") +
+		yes(p.changes, " changes") + yes(p.ordered, " ordered") +
+		yes(p.leaves, " leaves") + yes(p.hasNodes(), fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
 }
 
 // faultText is the faults as expressions.
@@ -115,7 +123,8 @@ func (p *plan) faultText() string {
 }
 
 var qpNames = map[rdma.QPPolicy]string{
-	rdma.PerThreadDoorbell: "doorbell", rdma.PerThreadQP: "thread", rdma.MultiplexedQP: "multiplexed", rdma.SharedQP: "shared",
+	rdma.PerThreadDoorbell: "doorbell", rdma.PerThreadQP: "thread", rdma.MultiplexedQP: "multiplexed",
+	rdma.SharedQP: "shared",
 }
 
 // txnsPerSeed is about how many transactions a run has: few, so that many seeds
@@ -137,7 +146,8 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	p.blades = p.backups + 1 + int(r.n(2))
 	p.qp = []rdma.QPPolicy{rdma.PerThreadDoorbell, rdma.PerThreadQP, rdma.MultiplexedQP, rdma.SharedQP}[r.n(4)]
 	p.techniques = rdma.Techniques{
-		Doorbells: r.chance(50), Throttle: r.chance(30), Backoff: r.chance(60), DynLimit: r.chance(40), CoroLimit: r.chance(40),
+		Doorbells: r.chance(50), Throttle: r.chance(30), Backoff: r.chance(60), DynLimit: r.chance(40),
+		CoroLimit: r.chance(40),
 	}
 	switch r.n(4) {
 	case 0:
@@ -164,7 +174,8 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	case txn.DurabilityProcess.String():
 		p.durable = false
 	default:
-		return nil, fmt.Errorf("%w: durability %q; there are %v and %v", ErrUnknown, o.Durability, txn.DurabilityProcess, txn.DurabilityPower)
+		return nil, fmt.Errorf("%w: durability %q; there are %v and %v",
+			ErrUnknown, o.Durability, txn.DurabilityProcess, txn.DurabilityPower)
 	}
 	if err := p.drawProcesses(o); err != nil {
 		return nil, err
@@ -185,10 +196,13 @@ func draw(seed uint64, o *Options) (*plan, error) {
 		p.faults = o.Only
 		for _, x := range p.faults {
 			if x.Blade >= p.blades || x.Thread > p.port(p.processes*p.threads-1) {
-				return nil, fmt.Errorf("%w: %v: seed %d draws blades 0 to %d, and threads 1 to %d beside 0, which sets up", ErrUnknown, x, seed, p.blades-1, p.threads)
+				return nil, fmt.Errorf("%w: %v: seed %d draws blades 0 to %d, and threads 1 to %d beside 0, "+
+					"which sets up", ErrUnknown, x, seed, p.blades-1, p.threads)
 			}
-			if (slices.Contains(processKinds, x.Kind) || networked(x)) && p.processes == 1 || x.Compute > p.processes && !(networked(x) && x.Compute == p.witness()) {
-				return nil, fmt.Errorf("%w: %v: the run has %d processes: say how many there are", ErrUnknown, x, p.processes)
+			if (slices.Contains(processKinds, x.Kind) || networked(x)) && p.processes == 1 || x.Compute > p.processes &&
+				!(networked(x) && x.Compute == p.witness()) {
+				return nil, fmt.Errorf("%w: %v: the run has %d processes: say how many there are",
+					ErrUnknown, x, p.processes)
 			}
 		}
 	case o.Faults != nil:
@@ -196,7 +210,9 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	}
 	if p.faults != nil {
 		r := rng(seed ^ 0x5a7e)
-		p.survive, p.lease = r.chance(60), []time.Duration{300 * time.Microsecond, time.Millisecond, 5 * time.Millisecond}[r.n(3)]
+		p.survive, p.lease = r.chance(60), []time.Duration{
+			300 * time.Microsecond, time.Millisecond, 5 * time.Millisecond,
+		}[r.n(3)]
 		for i := range p.faults {
 			if x := &p.faults[i]; x.Kind == sim.FaultRestart {
 				p.survive = true // only who is at work can see to a blade that is lost
@@ -221,12 +237,31 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	if o.Only == nil {
 		p.spare()
 	}
+	p.drawLeaves()
 	p.drawOrder(o.Workload == "")
+	p.drawChanges()
 	return p, nil
 }
 
-// drawOrder decides whether the workload's table is ordered, by a stream of its own: seeds without one stay as they
-// are. workload: it draws one that needs such a table, or indexes, too. A siege has one only if its workload is named.
+// hasNodes reports whether the workload's table is ordered or has indexes: then a thread that has
+// committed may have a change of nodes to make.
+func (p *plan) hasNodes() bool { return p.ordered || p.leaves || p.work.order == indexes }
+
+// drawLeaves decides, by a stream of its own, whether hash tables have leaves.
+func (p *plan) drawLeaves() {
+	r := rng(p.seed ^ 0x1eaf)
+	if p.leaves = r.chance(50); p.leaves {
+		p.logArea = max(p.logArea, middleLog)
+		if p.work.order == ownTables { // loaded by transactions of 64 records, each perhaps in a leaf of its own
+			p.logArea = largeLog
+		}
+		p.entries = []int{2, 3, 4, 4, 8, 0}[r.n(6)]
+	}
+}
+
+// drawOrder decides whether the workload's table is ordered, by a stream of its own: seeds without
+// one stay as they are. workload: it draws one that needs such a table, or indexes, too. A siege
+// has one only if its workload is named.
 func (p *plan) drawOrder(workload bool) {
 	if workload && p.siege.span > 0 {
 		return

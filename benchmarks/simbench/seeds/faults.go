@@ -11,6 +11,7 @@ import (
 	"txnode/history"
 	"txnode/index"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 	"txnode/txn"
@@ -18,7 +19,8 @@ import (
 
 // faultKinds are the faults that can be drawn.
 var faultKinds = []sim.FaultKind{
-	sim.FaultStop, sim.FaultLose, sim.FaultDrop, sim.FaultLate, sim.FaultDelay, sim.FaultTear, sim.FaultSlow, sim.FaultPartition, sim.FaultRestart,
+	sim.FaultStop, sim.FaultLose, sim.FaultDrop, sim.FaultLate, sim.FaultDelay, sim.FaultTear, sim.FaultSlow,
+	sim.FaultPartition, sim.FaultRestart,
 	sim.FaultCatalog, sim.FaultKill, sim.FaultPause, sim.FaultTrouble, sim.FaultClock,
 }
 
@@ -43,7 +45,8 @@ func ParseFaultKinds(s string) ([]sim.FaultKind, error) {
 	for _, name := range strings.Split(s, ",") {
 		i := slices.Index(FaultNames(), strings.TrimSpace(name))
 		if i < 0 {
-			return nil, fmt.Errorf("%w: fault %q; there are %s, and all", ErrUnknown, name, strings.Join(FaultNames(), ", "))
+			return nil, fmt.Errorf("%w: fault %q; there are %s, and all",
+				ErrUnknown, name, strings.Join(FaultNames(), ", "))
 		}
 		if !slices.Contains(out, faultKinds[i]) {
 			out = append(out, faultKinds[i])
@@ -78,8 +81,10 @@ func (p *plan) drawFaults(kinds []sim.FaultKind, seed uint64) []sim.Fault {
 	perThread := uint64(p.txns * p.coroutines)
 	d := sim.FaultPlan{
 		Threads: p.processes * p.threads, Blades: p.blades, Verbs: perThread * verbsPerTxn, N: 1 + int(r.n(4)),
-		Kinds: slices.DeleteFunc(slices.Clone(kinds), func(k sim.FaultKind) bool { return k == sim.FaultCatalog || slices.Contains(processKinds, k) }),
-		Span:  p.span(),
+		Kinds: slices.DeleteFunc(slices.Clone(kinds), func(k sim.FaultKind) bool {
+			return k == sim.FaultCatalog || slices.Contains(processKinds, k)
+		}),
+		Span: p.span(),
 	}
 	list := []sim.Fault{} // not nil: it is a run with faults
 	if len(d.Kinds) > 0 {
@@ -217,7 +222,8 @@ func (b *bench) toil(faults []sim.Fault, work, reopen func(q *process) error) er
 // hundreds of steps, one each time that a worker sees to maintenance.
 const convergeNs = 5_000_000_000
 
-// sweepNs is how much longer it may take for each segment: processes that take each other for dead leave many.
+// sweepNs is how much longer it may take for each segment: processes that take each other
+// for dead leave many.
 const sweepNs = 50_000_000
 
 // converge has a worker do nothing but maintenance until all others are gone, and
@@ -240,7 +246,9 @@ func (b *bench) converge() error {
 				return e
 			}
 			_, unswept := space.Unswept()
-			if red := b.db.Redundancy(); err == nil && !unswept && b.onlyOwn(space, len(all)) && b.alone() && red.Missing == 0 && len(red.Down) == b.away() {
+			only := b.onlyOwn(space, len(all), w.Now(), start)
+			if red := b.db.Redundancy(); err == nil && !unswept && only && b.alone() &&
+				red.Missing == 0 && len(red.Down) == b.away() {
 				b.answers = true
 				b.cov.Outages, b.cov.Built, b.cov.Promoted = uint64(len(red.Outages)), 0, 0 // of all rounds
 				for i := range red.Outages {
@@ -250,20 +258,27 @@ func (b *bench) converge() error {
 				return nil
 			}
 			if w.Now()-start > convergeNs+sweepNs*int64(b.db.Redundancy().Segments) {
-				return fmt.Errorf("%d coordinators are left %v after the faults have ended, unswept: %v, copies: %+v: %w",
+				return fmt.Errorf("%d coordinators are left %v after the faults have ended, unswept: %v, "+
+					"copies: %+v: %w",
 					len(all), time.Duration(w.Now()-start), unswept, b.db.Redundancy(), errors.Join(errStuck, err))
 			}
 		}
 	})
 }
 
-// onlyOwn reports whether of some coordinators all but that of the worker are gone. Where leases are renewed beside it, other sessions of its process
-// are alive, too.
-func (b *bench) onlyOwn(space *memory.Space, coordinators int) bool {
+// onlyOwn reports whether of some coordinators all but that of the worker are gone. Where leases
+// are renewed beside it, other sessions of its process are alive, too. The lease of one whose
+// thread was stopped ends a term after that.
+func (b *bench) onlyOwn(space *memory.Space, coordinators int, now, start int64) bool {
 	if !b.tended {
 		return coordinators == 1
 	}
-	return !slices.ContainsFunc(space.Layout().Coordinators, func(c memory.CoordinatorEntry) bool { return c.Recovering || c.Process != space.Process() })
+	if now-start <= 2*b.lease.Nanoseconds() || len(space.Expired(now)) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(space.Layout().Coordinators, func(c layout.CoordinatorEntry) bool {
+		return c.Recovering || c.Process != space.Process()
+	})
 }
 
 // alone reports whether no other process is registered.
@@ -309,7 +324,10 @@ func (b *bench) forgiven(err error) bool {
 	if b.durable && !b.survive && errors.Is(err, txn.ErrConflict) {
 		return true // a checkpoint waits for somebody who has stopped, and whom nobody declares dead
 	}
-	for _, x := range []error{errEnded, errTired, txn.ErrCutOff, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown, rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer} {
+	for _, x := range []error{
+		errEnded, errTired, txn.ErrCutOff, txn.ErrBroken, txn.ErrFenced, txn.ErrOutcomeUnknown,
+		rdma.ErrVerb, rdma.ErrBladeDown, rdma.ErrStaleKey, index.ErrBusy, errNoAnswer,
+	} {
 		if errors.Is(err, x) {
 			return true
 		}

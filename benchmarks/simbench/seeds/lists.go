@@ -42,7 +42,10 @@ func lists(b *bench) error {
 			}
 			return nil
 		}, func() {
-			b.lists = append(b.lists, check.ListTxn{ID: uint64(c.id)<<32 | uint64(i), Start: start, End: b.world.fabric.Now(), Outcome: history.Committed, Ops: ops})
+			b.lists = append(b.lists, check.ListTxn{
+				ID: uint64(c.id)<<32 | uint64(i), Start: start,
+				End: b.world.fabric.Now(), Outcome: history.Committed, Ops: ops,
+			})
 		})
 	})
 	if err == nil {

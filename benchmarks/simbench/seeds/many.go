@@ -12,7 +12,8 @@ import (
 // violates something; it returns what they have come to, of which Runs is how many
 // were run to their ends, and that violation. progress, if not nil, is called now and
 // then.
-func RunMany(ctx context.Context, from, count uint64, workers int, o Options, progress func(done uint64)) (seen Coverage, err error) {
+func RunMany(ctx context.Context, from, count uint64, workers int, o Options,
+	progress func(done uint64)) (seen Coverage, err error) {
 	var (
 		next, ran atomic.Uint64
 		stop      atomic.Bool

@@ -6,24 +6,26 @@ import (
 	"time"
 
 	"txnode/history"
-	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/members"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 )
 
-// Between several processes and the blades there may be a network: sim.Options.Remote. A blade that does not answer a process may then serve
-// others, and processes have trouble of their own:
+// Between several processes and the blades there may be a network: sim.Options.Remote. A blade that
+// does not answer a process may then serve others, and processes have trouble of their own:
 //
-//	trouble      a process connects to nothing: no descriptors, no port, no name, no permission, an alert of TLS, an end of file in the greeting
+//	trouble      a process connects to nothing: no descriptors, no port, no name, no permission,
+//	             an alert of TLS, an end of file in the greeting
 //	partition    a process, or the witness, is cut off a blade, both ways or one
 //	catalog      a process is cut off the catalog
 //	pause        a process is stopped beyond its lease, and goes on
 //	clock        clocks run apart, by as much as Options.ClockDrift allows
 //
-// A witness asks blades, unless the seed draws that there is none. Maintenance, the search for blades that are silent, and copies have bodies of
-// their own (txn.DB.Tenders) in half of these runs: then threads that are no session's are in the middle of something when a process is stopped.
+// A witness asks blades, unless the seed draws that there is none. Maintenance, the search
+// for blades that are silent, and copies have bodies of their own (txn.DB.Tenders) in half of
+// these runs: then threads that are no session's are in the middle of something when a
+// process is stopped.
 //
 // Whatever of that happens, beside what every run must show:
 //
@@ -44,14 +46,17 @@ func (p *plan) witness() int { return p.processes + 1 }
 // rounds are the faults of all rounds.
 func (p *plan) rounds() [][]sim.Fault { return append([][]sim.Fault{p.faults}, p.later...) }
 
-// drawNetwork decides whether there is a network, by a stream of its own: seeds without one stay as they are.
+// drawNetwork decides whether there is a network, by a stream of its own: seeds without
+// one stay as they are.
 func (p *plan) drawNetwork(o *Options) {
 	if p.processes == 1 {
 		return
 	}
 	r := rng(p.seed ^ 0x4e7)
 	kinds := slices.DeleteFunc(slices.Clone(o.Faults), func(k sim.FaultKind) bool {
-		return !slices.Contains([]sim.FaultKind{sim.FaultTrouble, sim.FaultClock, sim.FaultPartition, sim.FaultCatalog, sim.FaultPause}, k)
+		return !slices.Contains([]sim.FaultKind{
+			sim.FaultTrouble, sim.FaultClock, sim.FaultPartition, sim.FaultCatalog, sim.FaultPause,
+		}, k)
 	})
 	some := slices.ContainsFunc(kinds, func(k sim.FaultKind) bool { return slices.Contains(networkKinds, k) })
 	only := !slices.ContainsFunc(o.Faults, func(k sim.FaultKind) bool { return !slices.Contains(networkKinds, k) })
@@ -72,7 +77,7 @@ func (p *plan) drawNetwork(o *Options) {
 
 // networkFaults draws those of a round. sure: at least one needs a network.
 func (p *plan) networkFaults(kinds []sim.FaultKind, r rng, sure bool) (list []sim.Fault) {
-	n, span := uint64(p.processes), uint64(p.span()) //nolint:gosec // positive
+	n, span := uint64(p.processes), uint64(p.span()) // positive
 	for i := range 1 + r.n(5) {
 		k := kinds[r.n(uint64(len(kinds)))]
 		if sure && i == 0 {
@@ -82,7 +87,9 @@ func (p *plan) networkFaults(kinds []sim.FaultKind, r rng, sure bool) (list []si
 			}
 		}
 		// Deadlines are parts of a term: what lasts ends on both sides of each.
-		x := sim.Fault{Kind: k, Thread: -1, Compute: 1 + int(r.n(n)), At: 20*time.Microsecond + time.Duration(r.n(span)), //nolint:gosec // small
+		// small
+		x := sim.Fault{Kind: k, Thread: -1, Compute: 1 + int(r.n(n)),
+			At:  20*time.Microsecond + time.Duration(r.n(span)),
 			For: time.Duration(1 + r.n(uint64(p.lease)*[]uint64{1, 2, 6}[r.n(3)]/2))}
 		switch k {
 		case sim.FaultTrouble:
@@ -90,8 +97,9 @@ func (p *plan) networkFaults(kinds []sim.FaultKind, r rng, sure bool) (list []si
 		case sim.FaultClock:
 			x.At, x.For, x.X = 0, 0, float64(956+r.n(89))/1000
 		case sim.FaultPartition:
-			x.Compute = 1 + int(r.n(n+1))                                                      //nolint:gosec // small: one is the witness
-			x.Blade, x.Way = int(r.n(uint64(p.blades))), []string{"", "there", "back"}[r.n(3)] //nolint:gosec // small
+			// small: one is the witness
+			x.Compute = 1 + int(r.n(n+1))
+			x.Blade, x.Way = int(r.n(uint64(p.blades))), []string{"", "there", "back"}[r.n(3)] // small
 		}
 		list = append(list, x)
 	}
@@ -128,11 +136,12 @@ func (n *network) alive(id uint32, compute int) {
 	n.renewed[id] = renewal{now, compute}
 }
 
-// leastTerm is the shortest part of a term, by the clock of the fabric, in which others take a process for alive: their clocks may run faster.
+// leastTerm is the shortest part of a term, by the clock of the fabric, in which others take a
+// process for alive: their clocks may run faster.
 func (n *network) leastTerm() int64 { return n.lease.Nanoseconds() * 10 / 11 }
 
 // changed holds a change of the catalog against what is known of the members that it ends.
-func (n *network) changed(was, is *memory.Layout, compute int) {
+func (n *network) changed(was, is *layout.Layout, compute int) {
 	for i := range is.Processes {
 		if p := &is.Processes[i]; was.Process(p.ID) == nil {
 			n.alive(p.ID, compute)
@@ -145,12 +154,15 @@ func (n *network) changed(was, is *memory.Layout, compute int) {
 			continue
 		}
 		if ago := n.f.Now() - r.at; ago < n.leastTerm() {
-			n.fault(fmt.Errorf("process %d was declared gone %v after it had said that it is alive, within its term of %v", p.ID, time.Duration(ago), n.lease))
+			n.fault(fmt.Errorf("process %d was declared gone %v after it had said that it is alive, within "+
+				"its term of %v", p.ID, time.Duration(ago), n.lease))
 		}
 	}
 	for b := range was.Blades {
-		if b < len(is.Blades) && was.Blades[b].State == memory.BladeUp && is.Blades[b].State == memory.BladeDown && !was.Blades[b].Leaving && n.spotless(b) {
-			n.fault(fmt.Errorf("blade %d was declared dead, which has not stopped, and which the witness hears all the time", b))
+		if b < len(is.Blades) && was.Blades[b].State == layout.BladeUp && is.Blades[b].State == layout.BladeDown &&
+			!was.Blades[b].Leaving && n.spotless(b) {
+			n.fault(fmt.Errorf("blade %d was declared dead, which has not stopped, and which the witness hears "+
+				"all the time", b))
 		}
 	}
 }
@@ -161,15 +173,18 @@ func (n *network) fault(err error) {
 	}
 }
 
-// spotless reports whether nothing happens in the run to a blade, nor to the way of the witness to it.
+// spotless reports whether nothing happens in the run to a blade, nor to the way of the witness to
+// it.
 func (n *network) spotless(b int) bool {
-	return n.witnessed && n.siege.span == 0 && !slices.ContainsFunc(slices.Concat(n.rounds()...), func(x sim.Fault) bool {
-		return x.Blade == b && (x.Kind == sim.FaultRestart || x.Kind == sim.FaultPartition && x.Thread < 0 && (x.Compute == 0 || x.Compute == n.witness()))
-	})
+	return n.witnessed && n.siege.span == 0 &&
+		!slices.ContainsFunc(slices.Concat(n.rounds()...), func(x sim.Fault) bool {
+			return x.Blade == b && (x.Kind == sim.FaultRestart || x.Kind == sim.FaultPartition && x.Thread < 0 &&
+				(x.Compute == 0 || x.Compute == n.witness()))
+		})
 }
 
 // look is what the witness does from time to time, and if a member asks.
-func (n *network) look(cat memory.Catalog) {
+func (n *network) look(cat layout.Catalog) {
 	if !n.witnessed {
 		return
 	}
@@ -181,7 +196,7 @@ func (n *network) look(cat memory.Catalog) {
 	all := now >= n.asked
 	found := map[rdma.BladeID]layout.Says{}
 	for i, info := range n.f.Blades() {
-		b := rdma.BladeID(i) //nolint:gosec // small
+		b := rdma.BladeID(i) // small
 		if i >= len(l.Blades) || !all && !members.InQuestion(l, b) {
 			continue
 		}
@@ -203,7 +218,7 @@ func (n *network) look(cat memory.Catalog) {
 }
 
 // attend is the body of the witness, until over.
-func (n *network) attend(cat memory.Catalog, over func() bool) error {
+func (n *network) attend(cat layout.Catalog, over func() bool) error {
 	gate, err := n.f.NewPort(rdma.PortConfig{Index: n.processes * seatThreads, Policy: rdma.SharedQP, Arena: 64})
 	if err != nil {
 		return err

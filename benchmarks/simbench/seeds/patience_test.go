@@ -17,13 +17,16 @@ import (
 // drawn. Were they all alike, two transactions of which each locks what the other
 // reads, as those of write skew do, would meet for ever (seed 501 once).
 func TestPatienceIsDrawn(t *testing.T) {
-	f, err := sim.New(sim.Options{Profile: sim.Ideal(), Freedom: sim.FreedomNone, Seed: 1, Blades: []sim.BladeOptions{{Size: 1 << 30, Key: 1}}})
+	f, err := sim.New(sim.Options{
+		Profile: sim.Ideal(), Freedom: sim.FreedomNone, Seed: 1, Blades: []sim.BladeOptions{{Size: 1 << 30, Key: 1}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	db, err := txn.Open(t.Context(), txn.Options{
-		Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(0), Techniques: &rdma.Techniques{}, Workers: 1, Retries: math.MaxInt32,
-		Arena: 4 << 20, CacheBytes: 64 << 10, LogArea: 64 << 10, SegmentSize: 256 << 10, Seed: 1,
+		Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(0), Techniques: &rdma.Techniques{}, Workers: 1,
+		Retries: math.MaxInt32,
+		Arena:   4 << 20, CacheBytes: 64 << 10, LogArea: 64 << 10, SegmentSize: 256 << 10, Seed: 1,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,17 +14,20 @@ import (
 	"txnode/txn"
 )
 
-// Several processes have the database of a run open at once (txn.Options.Shared). Each has a compute blade of its own, with
-// its RNIC, its connections and its handle of the catalog, and all that a txn.DB keeps. They share the blades of memory and
-// the virtual clock.
+// Several processes have the database of a run open at once (txn.Options.Shared). Each has a
+// compute blade of its own, with its RNIC, its connections and its handle of the catalog, and all
+// that a txn.DB keeps. They share the blades of memory and the virtual clock.
 //
-// All of them run in one sim.Fabric.Run. Each has a body that leads it, and one for each of its threads. The leader opens
-// the database, if the process joins in the middle, runs the clients, and closes the database. Its txn.DB.Run calls
-// Fabric.Run, which does not nest: that of the seat hands the bodies of threads to those that wait for them.
+// All of them run in one sim.Fabric.Run. Each has a body that leads it, and one for each of its
+// threads. The leader opens the database, if the process joins in the middle, runs the clients, and
+// closes the database. Its txn.DB.Run calls Fabric.Run, which does not nest: that of the seat hands
+// the bodies of threads to those that wait for them.
 //
 //	round begins   one process has the database open; others open it, some of them later
-//	work           processes are killed, paused, cut off from the catalog; some have less to do, and close the database
-//	round ends     the process that was there first goes on, or one that is still there takes its place, or, if there is
+//	work           processes are killed, paused, cut off from the catalog; some have less to do,
+//	               and close the database
+//	round ends     the process that was there first goes on, or one that is still there takes its
+//	               place, or, if there is
 //	               none, a new process opens the database
 
 // process is a compute process: its handle of the database, and the tables that it has opened.
@@ -35,19 +38,24 @@ type process struct {
 	db    *txn.DB
 	t     *rows
 	o     *orderedRows // t, if it is ordered
+	side  *side        // see changes.go; nil: it has not opened that table
 
 	byGroup, byCode *byNumber // its indexes, if the workload has them
 
-	answers bool // it has been there until its outcomes that were unknown were answered: it closed the database, or is alone with it
+	// it has been there until its outcomes that were unknown were answered: it closed the database,
+	// or is alone with it
+	answers bool
 }
 
-// seatThreads is how many threads can connect from the compute blade of a process, those included that wait for a turn.
+// seatThreads is how many threads can connect from the compute blade of a process, those included
+// that wait for a turn.
 const seatThreads = 64
 
 // Numbers of threads on the compute blade of a process.
 const (
-	seatGates   = seatThreads - 24 // of those that wait for a turn: the leader, and behind it the threads
-	seatControl = seatThreads - 2  // those of which package txn has numbers from txnControl on: two, and before these the next
+	seatGates = seatThreads - 24 // of those that wait for a turn: the leader, and behind it the threads
+	// those of which package txn has numbers from txnControl on: two, and before these the next
+	seatControl = seatThreads - 2
 	seatTenders = 2
 	txnControl  = 1 << 16
 )
@@ -76,7 +84,7 @@ func (s *seat) NewPort(c rdma.PortConfig) (rdma.Port, error) {
 }
 
 // Seed is another one for each process.
-func (s *seat) Seed() uint64 { return s.Fabric.Seed() + uint64(s.slot)<<32 } //nolint:gosec // from 0
+func (s *seat) Seed() uint64 { return s.Fabric.Seed() + uint64(s.slot)<<32 } // from 0
 
 // Run runs threads of the process. In a round they have bodies already.
 func (s *seat) Run(n int, fn func(i int)) {
@@ -90,7 +98,8 @@ func (s *seat) Run(n int, fn func(i int)) {
 	m.job = nil
 }
 
-// beside runs threads of the process, and its tenders if there are any: what has failed in its own name it alone can finish, by them.
+// beside runs threads of the process, and its tenders if there are any: what has failed in its own
+// name it alone can finish, by them.
 func (s *seat) beside(n int, fn func(i int)) {
 	left := n
 	var all []func() error
@@ -117,13 +126,14 @@ type member struct {
 	leaves bool      // it does not close the database
 	first  bool      // it has had it open before the round
 	opened bool      // it has it open
+	ready  bool      // and the table of the workload
 
 	job   func(i int) // a thread's body; nil: there is nothing to do
 	begun []bool      // by thread: it has begun with the job
 	left  int         // of the job, how many bodies have not ended
 
-	settled  bool // its tenders are to end
-	tending  int  // of them, how many have not
+	settled  bool // its tenders are to end, and its changes of tables
+	tending  int  // of these bodies, how many have not
 	over     bool // the leader has ended, or was stopped
 	finished bool // the leader has come to the end of its work
 	stays    bool // and has not closed the database
@@ -145,7 +155,9 @@ func (m *member) wait(gate rdma.Port, turn func() bool) {
 
 // open makes the port with which a body waits: the leader's has number 0.
 func (m *member) open(k int) (rdma.Port, error) {
-	return m.seat.Fabric.NewPort(rdma.PortConfig{Index: m.slot*seatThreads + seatGates + k, Policy: rdma.SharedQP, Arena: 64})
+	return m.seat.Fabric.NewPort(rdma.PortConfig{
+		Index: m.slot*seatThreads + seatGates + k, Policy: rdma.SharedQP, Arena: 64,
+	})
 }
 
 // serve is the body of a thread.
@@ -173,7 +185,8 @@ func (m *member) serve(k int) {
 // tenders is how many bodies a process has that are not for sessions: txn.DB.Tenders.
 const tenders = 3
 
-// tend is the body of such a one, as soon as the process has opened the database, until it is to be closed.
+// tend is the body of such a one, as soon as the process has opened the database, until
+// it is to be closed.
 func (m *member) tend(k int) {
 	gate, err := m.open(1 + m.b.threads + k)
 	if err != nil {
@@ -222,13 +235,15 @@ func (m *member) through(keeper *member, work, reopen func(q *process) error) er
 			return err
 		}
 	}
+	m.ready = true
 	err := b.forgive(work(m.process))
 	m.settled = true
 	if err != nil && !errors.Is(err, errEnded) {
 		return err
 	}
 	if m.slot == 0 && m != keeper {
-		// The database is not left alone while blades may be lost that no process has declared dead.
+		// The database is not left alone while blades may be lost that no process has declared
+		// dead.
 		m.wait(m.gate, func() bool { return keeper.finished || keeper.gone() })
 	}
 	m.finished = true
@@ -273,11 +288,11 @@ func (q *process) fabric(w *world) rdma.Fabric {
 
 // muster has the processes of a round ready. Some of them have opened the database when it returns.
 func (b *bench) muster(reopen func(q *process) error) (all []*member, err error) {
-	r := rng(b.seed ^ 0x9a75e ^ uint64(b.round)<<40) //nolint:gosec // from 0
+	r := rng(b.seed ^ 0x9a75e ^ uint64(b.round)<<40) // from 0
 	for slot := range b.processes {
 		m := &member{process: b.process, b: b, share: 100, first: slot == b.slot}
 		late, least := r.chance(35), r.chance(30)
-		span, share, leaves := r.n(uint64(b.span())), 10+int(r.n(80)), r.chance(20) //nolint:gosec // small
+		span, share, leaves := r.n(uint64(b.span())), 10+int(r.n(80)), r.chance(20) // small
 		if all = append(all, m); m.first {
 			m.seat.in = m
 			continue
@@ -288,7 +303,7 @@ func (b *bench) muster(reopen func(q *process) error) (all []*member, err error)
 			m.share = share
 		}
 		if late {
-			m.joins = 1 + int64(span) //nolint:gosec // small
+			m.joins = 1 + int64(span) // small
 		} else if err = b.openOn(m.process); err == nil {
 			err = reopen(m.process)
 		}
@@ -306,12 +321,16 @@ func (b *bench) muster(reopen func(q *process) error) (all []*member, err error)
 	return all, nil
 }
 
-// everywhere runs the clients of all processes. The process of the bench is then one that has the database open, if any has.
+// everywhere runs the clients of all processes. The process of the bench is then one that has the
+// database open, if any has.
 func (b *bench) everywhere(all []*member, work, reopen func(q *process) error) error {
 	keeper := all[b.slot]
 	each := 1 + b.threads
 	if b.tended {
 		each += tenders
+	}
+	if b.changes {
+		each++
 	}
 	b.members = all
 	n := len(all) * each
@@ -320,12 +339,15 @@ func (b *bench) everywhere(all []*member, work, reopen func(q *process) error) e
 	}
 	b.world.fabric.Run(n, func(i int) {
 		if i == len(all)*each {
-			if err := b.world.net.attend(b.world.witness, func() bool { return !slices.ContainsFunc(all, func(m *member) bool { return !m.over }) }); err != nil {
+			if err := b.world.net.attend(b.world.witness,
+				func() bool { return !slices.ContainsFunc(all, func(m *member) bool { return !m.over }) }); err != nil {
 				keeper.err = errors.Join(keeper.err, err)
 			}
 			return
 		}
 		switch m, k := all[i/each], i%each; {
+		case b.changes && k == each-1:
+			m.change(k, keeper)
 		case k > b.threads:
 			m.tend(k - b.threads - 1)
 		case k > 0:
@@ -376,7 +398,8 @@ func (p *plan) span() time.Duration {
 	return time.Duration(p.txns*p.coroutines) * 10 * time.Microsecond
 }
 
-// port is the number of a thread of the workload, counted over all processes, as faults have it. 0 of a process sets up.
+// port is the number of a thread of the workload, counted over all processes, as faults have it. 0
+// of a process sets up.
 func (p *plan) port(k int) int {
 	if p.processes == 1 {
 		return k + 1
@@ -387,16 +410,17 @@ func (p *plan) port(k int) int {
 // mostProcesses bounds the processes of a run.
 const mostProcesses = 8
 
-// drawProcesses decides how many processes there are, by a stream of its own: seeds with one stay as they are. What an option
-// names has one, unless Options.Processes says otherwise.
+// drawProcesses decides how many processes there are, by a stream of its own: seeds with one stay
+// as they are. What an option names has one, unless Options.Processes says otherwise.
 func (p *plan) drawProcesses(o *Options) error {
 	r := rng(p.seed ^ 0x9c0ce5)
-	several, n := r.chance(12), 2+int(r.n(3))           //nolint:gosec // small
-	threads, coroutines := 1+int(r.n(2)), 1+int(r.n(3)) //nolint:gosec // small
+	several, n := r.chance(12), 2+int(r.n(3))           // small
+	threads, coroutines := 1+int(r.n(2)), 1+int(r.n(3)) // small
 	p.processes = 1
 	switch {
 	case o.Processes < 0 || o.Processes > mostProcesses:
-		return fmt.Errorf("%w: %d processes: from 1 to %d are possible, and 0 for what the seed draws", ErrUnknown, o.Processes, mostProcesses)
+		return fmt.Errorf("%w: %d processes: from 1 to %d are possible, and 0 for what the seed draws",
+			ErrUnknown, o.Processes, mostProcesses)
 	case o.Processes > 0:
 		p.processes = o.Processes
 	case several && o.Only == nil && o.Workload == "" && o.Durability == "" && !o.Siege:
@@ -425,17 +449,17 @@ func (p *plan) strikeProcesses(kinds []sim.FaultKind) {
 		if round > 0 {
 			list = &p.later[round-1]
 		}
-		*list = append(*list, p.processFaults(kinds, rng(p.seed^0x6b111^uint64(round)<<40))...) //nolint:gosec // from 0
+		*list = append(*list, p.processFaults(kinds, rng(p.seed^0x6b111^uint64(round)<<40))...) // from 0
 	}
 }
 
 func (p *plan) processFaults(kinds []sim.FaultKind, r rng) (list []sim.Fault) {
-	n, span := uint64(p.processes), uint64(p.span()) //nolint:gosec // positive
+	n, span := uint64(p.processes), uint64(p.span()) // positive
 	when := func() time.Duration { return time.Duration(1 + r.n(span)) }
 	kill, all, killed := r.chance(65), r.chance(25), 1+r.n(n)
 	at, next := when(), r.n(n)
 	for i := range killed {
-		if c := int(next+i)%p.processes + 1; kill && slices.Contains(kinds, sim.FaultKill) { //nolint:gosec // small
+		if c := int(next+i)%p.processes + 1; kill && slices.Contains(kinds, sim.FaultKill) { // small
 			list = append(list, sim.Fault{Kind: sim.FaultKill, Thread: -1, Compute: c, At: at})
 		}
 		if !all {
@@ -443,13 +467,13 @@ func (p *plan) processFaults(kinds []sim.FaultKind, r rng) (list []sim.Fault) {
 		}
 	}
 	for range r.n(3) {
-		c, from, length := 1+int(r.n(n)), when(), time.Duration(1+r.n(uint64(4*p.lease))) //nolint:gosec // small
+		c, from, length := 1+int(r.n(n)), when(), time.Duration(1+r.n(uint64(4*p.lease))) // small
 		if slices.Contains(kinds, sim.FaultPause) {
 			list = append(list, sim.Fault{Kind: sim.FaultPause, Thread: -1, Compute: c, At: from, For: length})
 		}
 	}
 	for range r.n(2) {
-		c, from, length := 1+int(r.n(n)), when(), time.Duration(1+r.n(uint64(2*p.lease))) //nolint:gosec // small
+		c, from, length := 1+int(r.n(n)), when(), time.Duration(1+r.n(uint64(2*p.lease))) // small
 		if slices.Contains(kinds, sim.FaultCatalog) {
 			list = append(list, sim.Fault{Kind: sim.FaultCatalog, Thread: -1, Compute: c, At: from, For: length})
 		}
@@ -457,12 +481,14 @@ func (p *plan) processFaults(kinds []sim.FaultKind, r rng) (list []sim.Fault) {
 	return list
 }
 
-// spare keeps the first process alive where blades are lost: a blade that has begun anew is declared dead by a process that
-// has met it before.
+// spare keeps the first process alive where blades are lost: a blade that has begun anew is
+// declared dead by a process that has met it before.
 func (p *plan) spare() {
 	rounds := append([][]sim.Fault{p.faults}, p.later...)
 	stops := func(x sim.Fault) bool { return x.Kind == sim.FaultRestart }
-	if !p.siege.on() && !slices.ContainsFunc(rounds, func(l []sim.Fault) bool { return slices.ContainsFunc(l, stops) }) {
+	if !p.siege.on() && !slices.ContainsFunc(rounds, func(l []sim.Fault) bool {
+		return slices.ContainsFunc(l, stops)
+	}) {
 		return
 	}
 	first := func(x sim.Fault) bool { return x.Kind == sim.FaultKill && x.Compute == 1 }

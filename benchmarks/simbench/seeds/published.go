@@ -86,7 +86,8 @@ type narrow struct {
 }
 
 // Run runs workers, however many are asked for.
-func (s narrow) Run(ctx context.Context, _, _ int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s narrow) Run(ctx context.Context, _, _ int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return s.Store.Run(ctx, s.b.threads, 1, func(ctx context.Context, id int, w workload.Worker) error {
 		return fn(ctx, id, bounded{w, s.b})
 	})

@@ -11,8 +11,8 @@ import (
 	"txnode/txn"
 )
 
-// The workloads of ordered tables check what loops over ranges return by values and keys alone, beside package
-// check, which holds them against the versions that the engine reports.
+// The workloads of ordered tables check what loops over ranges return by values and keys alone,
+// beside package check, which holds them against the versions that the engine reports.
 
 type (
 	bound = txn.Bound[uint64]
@@ -33,7 +33,8 @@ type step struct {
 	limit    int
 }
 
-// between is the loop over the keys from lo to hi-1, with one of the four kinds of bounds that say so.
+// between is the loop over the keys from lo to hi-1, with one of the four kinds of
+// bounds that say so.
 func between(r *rng, lo, hi uint64) step {
 	s := step{from: txn.Including(lo), to: txn.Excluding(hi), lo: lo, hi: hi, down: r.chance(40)}
 	if lo > 0 && r.chance(30) {
@@ -58,7 +59,8 @@ func (s *step) options() (out []txn.RangeOption) {
 	return out
 }
 
-// all ranges over t. What is out of order, there twice, outside of the bounds or beyond the limit is an error.
+// all ranges over t. What is out of order, there twice, outside of the bounds or beyond the
+// limit is an error.
 func (s *step) all(tx *txn.Tx, t *orderedRows) (got []pair, err error) {
 	for k, v := range s.pairs(tx, t) {
 		switch n := len(got); {
@@ -78,8 +80,8 @@ func (s *step) pairs(tx *txn.Tx, t *orderedRows) iter.Seq2[uint64, []byte] {
 	return t.Range(tx, s.from, s.to, s.options()...)
 }
 
-// queue has some workers add items at its tail, and others take them from its head: each item is taken once.
-// Items are told apart by their values.
+// queue has some workers add items at its tail, and others take them from its head: each item is
+// taken once. Items are told apart by their values.
 func queue(b *bench) error {
 	if err := b.fill(0, nil); err != nil {
 		return err
@@ -185,8 +187,8 @@ func (b *bench) quiet(fn func(tx *txn.Tx) error) error {
 	})
 }
 
-// rangeSum moves money between accounts, and accounts to other keys; it splits them and joins them. Whoever ranges
-// over all of them, in whatever direction and pieces, finds the same sum.
+// rangeSum moves money between accounts, and accounts to other keys; it splits them and joins them.
+// Whoever ranges over all of them, in whatever direction and pieces, finds the same sum.
 func rangeSum(b *bench) error {
 	const start = 1000
 	accounts, span := 4+b.rng.n(20), uint64(0)
@@ -272,15 +274,19 @@ func rangeSum(b *bench) error {
 		return err
 	}
 	for _, down := range []bool{false, true} {
-		if err := b.quiet(func(tx *txn.Tx) error { return sum(tx, b.o, step{to: belowExtra(), hi: extraRows, down: down}) }); err != nil {
+		if err := b.quiet(func(tx *txn.Tx) error {
+			return sum(tx, b.o,
+				step{to: belowExtra(), hi: extraRows, down: down})
+		}); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
 	}
 	return b.finally(span, nil)
 }
 
-// rangeChurn ranges over keys that are always there, the multiples of four, while others between them come and go:
-// every range has all of the former between its ends, in order, and each key once.
+// rangeChurn ranges over keys that are always there, the multiples of four, while others
+// between them come and go: every range has all of the former between its ends, in order,
+// and each key once.
 func rangeChurn(b *bench) error {
 	const every = 4
 	stable := 4 + b.rng.n(24)
@@ -318,9 +324,11 @@ func rangeChurn(b *bench) error {
 		for k := lo; k < hi; k++ {
 			switch mine, known := own[k]; {
 			case known && mine != has[k]:
-				return fmt.Errorf("a range over %d to %d has the key %d: %v; the transaction itself has left it there: %v", s.lo, s.hi, k, has[k], mine)
+				return fmt.Errorf("a range over %d to %d has the key %d: %v; the transaction itself has left "+
+					"it there: %v", s.lo, s.hi, k, has[k], mine)
 			case !known && k%every == 0 && !has[k]:
-				return fmt.Errorf("a range over %d to %d, descending: %v, limit %d, does not have the key %d, which is always there", s.lo, s.hi, s.down, s.limit, k)
+				return fmt.Errorf("a range over %d to %d, descending: %v, limit %d, does not have the key %d, which "+
+					"is always there", s.lo, s.hi, s.down, s.limit, k)
 			}
 		}
 		return nil

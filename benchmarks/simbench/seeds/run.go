@@ -30,10 +30,11 @@ type Options struct {
 	Only []sim.Fault
 	// Durability, "process" or "power", instead of what the seed draws. Power has PolicyDefault.
 	Durability string
-	// Siege has blades stop one after the other while the work goes on, also where the seed does not draw that.
+	// Siege has blades stop one after the other while the work goes on, also where the seed
+	// does not draw that.
 	Siege bool
-	// Processes that have the database open at once, up to 8, instead of what the seed draws, which is one unless all other
-	// options leave it what there is; 0: what it draws.
+	// Processes that have the database open at once, up to 8, instead of what the seed draws, which
+	// is one unless all other options leave it what there is; 0: what it draws.
 	Processes int
 	// Trace gets a line for each effect and each completion; nil: none.
 	Trace io.Writer
@@ -162,7 +163,8 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	defer func() {
 		if x := recover(); x != nil {
 			e, ok := x.(error)
-			if d := (*sim.DeadlockError)(nil); ok && (errors.As(e, &d) || errors.Is(e, context.Canceled) || errors.Is(e, errEndless)) {
+			if d := (*sim.DeadlockError)(nil); ok && (errors.As(e, &d) || errors.Is(e, context.Canceled) ||
+				errors.Is(e, errEndless)) {
 				err = e
 				return
 			}
@@ -197,7 +199,10 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 		b.cov.Txns, b.cov.Verbs = uint64(r.Txns), f.Stats().Verbs
 		r.Coverage = b.cov
 	}()
-	err = p.work.run(b)
+	b.sides = newSides()
+	if err = p.work.run(b); err == nil {
+		err = b.wholeSide()
+	}
 	txns := b.history()
 	r.Txns = len(txns)
 	if o.History != nil {
@@ -208,7 +213,8 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	}
 	// What was read decides, not what went wrong after it.
 	// Inserts that a recovery has undone leave an absence with a version of its own.
-	if e := check.Check(append(txns, b.world.failed()...), check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
+	if e := check.Check(append(txns, b.world.failed()...),
+		check.Options{FromEmpty: true, Placeholders: b.faults != nil}).Err(); e != nil {
 		err = errors.Join(e, err)
 	}
 	if err == nil {
@@ -223,6 +229,10 @@ func (p *plan) run(r *Result, o *Options) (err error) {
 	}
 	return b.close()
 }
+
+// workerWait is real time, in which nothing happens in virtual time: a body that waits does so in
+// vain.
+const workerWait = time.Millisecond
 
 // world is what outlives a database handle.
 type world struct {
@@ -277,11 +287,9 @@ func (b *bench) openDB() error {
 
 // openOn opens the database in a process.
 func (b *bench) openOn(q *process) error {
-	lease, back := time.Duration(-1), giveBack // only opening the database declares sessions dead
+	lease := time.Duration(-1) // only opening the database declares sessions dead
 	if b.survive || b.processes > 1 {
 		lease = b.lease
-	} else if b.faults != nil {
-		back = -1 // others would wait for ever for a worker that stops while it decides their transactions
 	}
 	durability := txn.DurabilityProcess
 	if b.durable {
@@ -290,9 +298,13 @@ func (b *bench) openOn(q *process) error {
 	b.world.net.look(b.world.witness)
 	store, err := engine.Open(context.Background(), txn.Options{
 		LeaseTerm: lease, Durability: durability, Shared: b.processes > 1,
-		Fabric: q.fabric(b.world), Catalog: b.world.handles[q.slot], Backups: &b.backups, Policy: b.policy, Techniques: &b.techniques, QPPolicy: b.qp,
-		GiveBack: back, ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena, CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
-		SegmentSize: segmentSize, IndexGroups: b.groups, NodeEntries: b.entries, Seed: b.seed, History: b.world.recorder[q.slot], Logger: zap.New(damageCore{b}),
+		Fabric: q.fabric(b.world), Catalog: b.world.handles[q.slot], Backups: &b.backups, Policy: b.policy,
+		Techniques: &b.techniques, QPPolicy: b.qp,
+		GiveBack: giveBack, ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena,
+		CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
+		SegmentSize: segmentSize, IndexGroups: b.groups, LeafIndex: b.leaves, NodeEntries: b.entries, Seed: b.seed,
+		History: b.world.recorder[q.slot], Logger: zap.New(damageCore{b}),
+		WorkerWait: workerWait,
 	})
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)
@@ -318,7 +330,8 @@ func (b *bench) abandon(err error) error {
 // fabric makes the options of the simulated fabric.
 func (p *plan) fabric(o *Options) sim.Options {
 	so := sim.Options{
-		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered, Durable: p.durable, Remote: p.remote,
+		Profile: p.profile, Seed: p.seed, Freedom: p.freedom, Placed: p.placed, UnorderedLines: p.unordered,
+		Durable: p.durable, Remote: p.remote,
 		ThreadsPerBlade: (p.threads + p.compute) / p.compute, // one more: who sets up
 		Trace:           o.Trace, Record: o.Record,
 	}

@@ -9,8 +9,8 @@ import (
 	"txnode/txn"
 )
 
-// Rows of workloads with secondary indexes have a group, which several may have, and a code, which is one's alone; 0 is
-// none. Rows that are added beside the workload are in no index.
+// Rows of workloads with secondary indexes have a group, which several may have, and a code, which
+// is one's alone; 0 is none. Rows that are added beside the workload are in no index.
 
 type byNumber = txn.Index[uint64, []byte, uint64]
 
@@ -47,14 +47,16 @@ func entries(tx *txn.Tx, x *byNumber, s step) (got [][2]uint64, err error) {
 			return nil, fmt.Errorf("a range of an index from %d to %d has the key %d", s.lo, s.hi, i)
 		}
 		if n := len(got); n > 0 && (s.down && i > got[n-1][0] || !s.down && i < got[n-1][0]) {
-			return nil, fmt.Errorf("a range of an index, descending: %v, has the key %d behind %d", s.down, i, got[n-1][0])
+			return nil, fmt.Errorf("a range of an index, descending: %v, has the key %d behind %d",
+				s.down, i, got[n-1][0])
 		}
 		got = append(got, [2]uint64{i, k})
 	}
 	return got, tx.Err()
 }
 
-// sameEntries compares a range of an index with what the rows 0 to n-1 have there: the index is read first, or last.
+// sameEntries compares a range of an index with what the rows 0 to n-1 have there: the index is
+// read first, or last.
 func (c *client) sameEntries(tx *txn.Tx, x *byNumber, of func(p []byte) uint64, s step, n uint64, first bool) error {
 	var got, want [][2]uint64
 	for pass := range 2 {
@@ -81,7 +83,8 @@ func (c *client) sameEntries(tx *txn.Tx, x *byNumber, of func(p []byte) uint64, 
 	return equalEntries(got, want, s)
 }
 
-// equalEntries compares what an index has in a range with what the rows have there, in whatever order.
+// equalEntries compares what an index has in a range with what the rows have there, in whatever
+// order.
 func equalEntries(got, want [][2]uint64, s step) error {
 	slices.SortFunc(got, func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
 	slices.SortFunc(want, func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
@@ -98,13 +101,14 @@ func (c *client) taken(tx *txn.Tx, k, code uint64) error {
 		return err
 	}
 	if !found || other == k || codeOf(p) != code {
-		return fmt.Errorf("code %d was refused to row %d as another's; it is that of row %d: %v, %x", code, k, other, found, p)
+		return fmt.Errorf("code %d was refused to row %d as another's; it is that of row %d: %v, %x",
+			code, k, other, found, p)
 	}
 	return nil
 }
 
-// secondary changes rows in all ways, and reads ranges of their indexes: at every read these have an entry for each row,
-// and no other ones.
+// secondary changes rows in all ways, and reads ranges of their indexes: at every read these have
+// an entry for each row, and no other ones.
 func secondary(b *bench) error {
 	if err := b.fill(0, nil); err != nil {
 		return err
@@ -141,7 +145,9 @@ func secondary(b *bench) error {
 				case 1:
 					err = c.t.Insert(tx, x.key, row)
 				case 2:
-					err = c.t.Update(tx, x.key, func([]byte, bool) ([]byte, txn.Change, error) { return row, txn.Store, nil })
+					err = c.t.Update(tx, x.key, func([]byte, bool) ([]byte, txn.Change, error) {
+						return row, txn.Store, nil
+					})
 				default:
 					err = c.t.Put(tx, x.key, row)
 				}
@@ -176,8 +182,8 @@ func secondary(b *bench) error {
 	return b.finally(rows, nil)
 }
 
-// wholeIndexes compares the indexes with the rows 0 to rows-1 when nothing else runs. A siege makes thousands of
-// them, so they are read a few at a time.
+// wholeIndexes compares the indexes with the rows 0 to rows-1 when nothing else runs. A siege makes
+// thousands of them, so they are read a few at a time.
 func (b *bench) wholeIndexes(rows, groups, codes uint64) error {
 	values := map[uint64][]byte{}
 	if err := b.finally(rows, func(k uint64, p []byte) error {
@@ -215,8 +221,9 @@ func (b *bench) wholeIndexes(rows, groups, codes uint64) error {
 	return nil
 }
 
-// uniqueRace has all workers give new rows the same few codes, take rows with codes away, and pass a code on to another
-// row: each code is one row's at any time, and nothing refuses a code that is free.
+// uniqueRace has all workers give new rows the same few codes, take rows with codes away, and
+// pass a code on to another row: each code is one row's at any time, and nothing refuses a
+// code that is free.
 func uniqueRace(b *bench) error {
 	if err := b.fill(0, nil); err != nil {
 		return err
@@ -311,7 +318,8 @@ func uniqueRace(b *bench) error {
 	}
 	for code := uint64(1); code <= codes; code++ {
 		if given[code]-back[code] != held[code] {
-			return fmt.Errorf("code %d was given %d times, %d times taken back, and %d rows have it", code, given[code], back[code], held[code])
+			return fmt.Errorf("code %d was given %d times, %d times taken back, and %d rows have it",
+				code, given[code], back[code], held[code])
 		}
 	}
 	return b.db.View(context.Background(), func(tx *txn.Tx) error {

@@ -86,11 +86,14 @@ func TestSeedsWithFaults(t *testing.T) {
 		t.Errorf("survivors went on in %d of %d runs", seen.Survived, n)
 	}
 	if seen.Coordinators < n || seen.Finished < n/2 || seen.Undone < n/3 || seen.Unknown < n/25 {
-		t.Errorf("%d coordinators were recovered, %d transactions finished, %d undone, %d unknown outcomes answered, in %d runs",
+		t.Errorf("%d coordinators were recovered, %d transactions finished, %d undone, %d unknown outcomes "+
+			"answered, in %d runs",
 			seen.Coordinators, seen.Finished, seen.Undone, seen.Unknown, n)
 	}
-	if seen.Outages < n/20 || min(seen.Kept, seen.Erased) < n/40 || seen.Promoted < n/20 || seen.Built < n/4 || seen.Gone < n/200 {
-		t.Errorf("blades stopped in %d runs with their memory, in %d without; %d were declared dead, %d segments promoted, %d copies built, %d never came back, in %d runs",
+	if seen.Outages < n/20 || min(seen.Kept, seen.Erased) < n/40 || seen.Promoted < n/20 || seen.Built < n/4 ||
+		seen.Gone < n/200 {
+		t.Errorf("blades stopped in %d runs with their memory, in %d without; %d were declared dead, %d segments "+
+			"promoted, %d copies built, %d never came back, in %d runs",
 			seen.Kept, seen.Erased, seen.Outages, seen.Promoted, seen.Built, seen.Gone, n)
 	}
 }
@@ -111,14 +114,18 @@ func TestSieges(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Log(&seen)
-		if seen.Sieges != n || seen.Losses < 2*n || seen.Kept < n/3 || seen.Erased < n/3 || seen.Outages < seen.Losses*9/10 { // only the last ones of a run are remembered
-			t.Errorf("%d sieges in %d runs: %d blades came back, with their memory in %d runs, without in %d; %d were declared dead",
+		// only the last ones of a run are remembered
+		if seen.Sieges != n || seen.Losses < 2*n || seen.Kept < n/3 || seen.Erased < n/3 ||
+			seen.Outages < seen.Losses*9/10 {
+			t.Errorf("%d sieges in %d runs: %d blades came back, with their memory in %d runs, without in %d; %d "+
+				"were declared dead",
 				seen.Sieges, n, seen.Losses, seen.Kept, seen.Erased, seen.Outages)
 		}
 	}
 }
 
-// TestSeveralProcesses holds the engine against processes that have the database open at once, and leave it, die or are paused.
+// TestSeveralProcesses holds the engine against processes that have the database open at once, and
+// leave it, die or are paused.
 func TestSeveralProcesses(t *testing.T) {
 	kinds, err := seeds.ParseFaultKinds("all")
 	if err != nil {
@@ -129,27 +136,31 @@ func TestSeveralProcesses(t *testing.T) {
 		n = min(n, 20)
 	}
 	for _, processes := range []int{2, 4} {
-		calm, err := seeds.RunMany(t.Context(), *first, n/2, runtime.GOMAXPROCS(0), seeds.Options{Processes: processes}, nil)
+		calm, err := seeds.RunMany(t.Context(), *first, n/2, runtime.GOMAXPROCS(0), seeds.Options{Processes: processes},
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if calm.Several != n/2 || calm.Closed+n/2 != calm.Processes || calm.Joined < n/8 || calm.Killed > 0 {
 			t.Errorf("without faults, in %d runs: %s", n/2, &calm)
 		}
-		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), seeds.Options{Processes: processes, Faults: kinds}, nil)
+		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0),
+			seeds.Options{Processes: processes, Faults: kinds}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(&seen)
-		if seen.Several != n || seen.Processes != n*uint64(processes) || seen.Joined < n/5 || seen.Closed < n/10 || seen.Killed < n/2 || seen.Ended < n || seen.Rejoined < n ||
+		if seen.Several != n || seen.Processes != n*uint64(processes) || seen.Joined < n/5 || seen.Closed < n/10 ||
+			seen.Killed < n/2 || seen.Ended < n || seen.Rejoined < n ||
 			seen.Extinct < n/10 || processes > 2 && seen.Succeeded < n/20 || seen.Struck[sim.FaultPause] < n/3 {
 			t.Errorf("in %d runs: %s", n, &seen)
 		}
 	}
 }
 
-// TestNetworks holds the engine against processes that have trouble of their own, are cut off blades or the catalog or both, one way or both, are
-// stopped beyond their leases, and whose clocks run apart, and a witness that is cut off.
+// TestNetworks holds the engine against processes that have trouble of their own, are cut off
+// blades or the catalog or both, one way or both, are stopped beyond their leases, and whose clocks
+// run apart, and a witness that is cut off.
 func TestNetworks(t *testing.T) {
 	kinds, err := seeds.ParseFaultKinds("trouble,clock")
 	if err != nil {
@@ -159,13 +170,17 @@ func TestNetworks(t *testing.T) {
 	if testing.Short() {
 		n = 10
 	}
-	for _, o := range []seeds.Options{{Processes: 3, Faults: kinds}, {Processes: 2, Faults: append(kinds, sim.FaultPartition, sim.FaultCatalog, sim.FaultPause)}} {
+	for _, o := range []seeds.Options{
+		{Processes: 3, Faults: kinds},
+		{Processes: 2, Faults: append(kinds, sim.FaultPartition, sim.FaultCatalog, sim.FaultPause)},
+	} {
 		seen, err := seeds.RunMany(t.Context(), *first, n, runtime.GOMAXPROCS(0), o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Log(&seen)
-		if seen.Networks < n/4 || seen.Witnessed < seen.Networks/3 || seen.Tended < seen.Networks/5 || seen.Tended == seen.Networks {
+		if seen.Networks < n/4 || seen.Witnessed < seen.Networks/3 || seen.Tended < seen.Networks/5 ||
+			seen.Tended == seen.Networks {
 			t.Errorf("in %d runs: %s", n, &seen)
 		}
 		for _, k := range o.Faults {
@@ -190,18 +205,40 @@ func TestOnceFound(t *testing.T) {
 		{seed: 322, faults: "restart(blade=0,at=576.003µs,for=645.839µs)"},
 		{seed: 355, faults: "restart(blade=0,at=776.667µs,for=843.702µs);slow(blade=1,x=5,from=340.549µs,for=33.5µs)"},
 		{seed: 852, faults: "restart(blade=0,at=195.793µs,for=64.036µs)"},
-		{seed: 1198, faults: "restart(blade=0,at=532.471µs,for=49.145µs,memory=true);slow(blade=0,x=5,from=114.172µs,for=21.283µs);slow(blade=0,x=5,from=289.788µs,for=47.191µs)"},
+		{
+			seed:   1198,
+			faults: "restart(blade=0,at=532.471µs,for=49.145µs,memory=true);slow(blade=0,x=5,from=114.172µs,for=21.283µs);slow(blade=0,x=5,from=289.788µs,for=47.191µs)",
+		},
 		{seed: 1570, faults: "restart(blade=0,at=440.749µs,for=842.168µs)"},
-		{seed: 1745, faults: "restart(blade=0,at=385.596µs,for=49.48µs);restart(blade=1,at=93.494µs,for=649.376µs,memory=true)"},
-		{seed: 8450, faults: "restart(blade=1,at=602.47µs);stop(thread=2,verb=36);partition(blade=1,thread=1,from=452.129µs,for=75.504µs);stop(thread=1,verb=2136)"},
-		{seed: 63518, faults: "restart(blade=0,at=392.499µs,for=828.014µs);slow(blade=0,x=16,from=121.857µs,for=9.479µs)"},
+		{
+			seed:   1745,
+			faults: "restart(blade=0,at=385.596µs,for=49.48µs);restart(blade=1,at=93.494µs,for=649.376µs,memory=true)",
+		},
+		{
+			seed:   8450,
+			faults: "restart(blade=1,at=602.47µs);stop(thread=2,verb=36);partition(blade=1,thread=1,from=452.129µs,for=75.504µs);stop(thread=1,verb=2136)",
+		},
+		{
+			seed:   63518,
+			faults: "restart(blade=0,at=392.499µs,for=828.014µs);slow(blade=0,x=16,from=121.857µs,for=9.479µs)",
+		},
 		{seed: 75924, faults: "partition(blade=2,thread=2,from=259.875µs,for=41.473µs);restart(blade=0,at=438.444µs)"},
 		{seed: 60210, faults: "lose(thread=1,verb=331)"},
 		{seed: 3744, faults: "late(thread=1,verb=1356,by=249.649µs)"},
-		{seed: 14001458, faults: "late(thread=1,verb=415,by=670.469µs);restart(blade=1,at=1.131649ms);catalog(from=1.040904ms,for=147.603µs);catalog(from=980.392µs,for=189.276µs)"},
-		{seed: 714, faults: "stop(thread=4,verb=103);catalog(from=129.395µs,for=268.035µs);catalog(from=99.09µs,for=221.05µs)", siege: true},
+		{
+			seed:   14001458,
+			faults: "late(thread=1,verb=415,by=670.469µs);restart(blade=1,at=1.131649ms);catalog(from=1.040904ms,for=147.603µs);catalog(from=980.392µs,for=189.276µs)",
+		},
+		{
+			seed:   714,
+			faults: "stop(thread=4,verb=103);catalog(from=129.395µs,for=268.035µs);catalog(from=99.09µs,for=221.05µs)",
+			siege:  true,
+		},
 		{seed: 20000927, faults: "stop(thread=2,verb=1227)", siege: true},
-		{seed: 20002790, faults: "slow(blade=2,x=5,from=40.64µs,for=646.79µs);tear(thread=1,verb=1247,by=7.295µs);drop(thread=1,verb=318)", siege: true},
+		{
+			seed:   20002790,
+			faults: "slow(blade=2,x=5,from=40.64µs,for=646.79µs);tear(thread=1,verb=1247,by=7.295µs);drop(thread=1,verb=318)", siege: true,
+		},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
@@ -222,19 +259,64 @@ func TestProcessesOnceFound(t *testing.T) {
 		faults    string
 		why       string
 	}{
-		{2801, 2, false, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)", "verdicts of another process are taken back"},
-		{3900, 2, false, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)", "a session waits for ever for one that another process has recovered"},
-		{605299, 3, false, "kill(compute=2,at=685.035µs)", "a session waits for ever for the right of a dead process to recover an index"},
-		{601298, 3, false, "restart(blade=0,at=362.702µs,for=803.435µs)", "a blade is cleared by a key that a fence does not know"},
-		{602968, 3, false, "late(thread=129,verb=1848,by=393.924µs);tear(thread=129,verb=1010,by=16.982µs);slow(blade=2,x=7,from=80.609µs,for=5.567µs);" +
-			"late(thread=1,verb=1417,by=140.423µs);pause(compute=1,from=3.306µs,for=3.937974ms)", "a session closes that has left a merge undecided"},
-		{608975, 3, true, "tear(thread=130,verb=576,by=2.448µs);catalog(compute=2,from=385.181µs,for=3.387954ms)", "blades are called full of which one has just been lost"},
-		{615851, 3, false, "restart(blade=1,at=45.588µs,for=21.406µs);pause(compute=1,from=43.964µs,for=10.821115ms)", "a reader is told that another process is alone, and not to rejoin"},
-		{618968, 3, false, "catalog(from=651.701µs,for=206.781µs);pause(compute=1,from=430.138µs,for=551.716µs);catalog(compute=3,from=131.432µs,for=78.193µs)",
+		{
+			2801, 2, false, "restart(blade=0,at=209.616µs);catalog(compute=1,from=491.89µs,for=5.307672ms)",
+			"verdicts of another process are taken back",
+		},
+		{
+			3900, 2, false, "restart(blade=1,at=66.884µs,for=6.938µs,memory=true)",
+			"a session waits for ever for one that another process has recovered",
+		},
+		{
+			605299, 3, false, "kill(compute=2,at=685.035µs)",
+			"a session waits for ever for the right of a dead process to recover an index",
+		},
+		{
+			601298, 3, false, "restart(blade=0,at=362.702µs,for=803.435µs)",
+			"a blade is cleared by a key that a fence does not know",
+		},
+		{602968, 3, false,
+			"late(thread=129,verb=1848,by=393.924µs);tear(thread=129,verb=1010,by=16.982µs);slow(blade=2,x=7,from=80.609µs,for=5.567µs);" +
+				"late(thread=1,verb=1417,by=140.423µs);pause(compute=1,from=3.306µs,for=3.937974ms)",
+			"a session closes that has left a merge undecided"},
+		{
+			608975, 3, true, "tear(thread=130,verb=576,by=2.448µs);catalog(compute=2,from=385.181µs,for=3.387954ms)",
+			"blades are called full of which one has just been lost",
+		},
+		{
+			615851, 3, false,
+			"restart(blade=1,at=45.588µs,for=21.406µs);pause(compute=1,from=43.964µs,for=10.821115ms)",
+			"a reader is told that another process is alone, and not to rejoin",
+		},
+		{618968, 3, false,
+			"catalog(from=651.701µs,for=206.781µs);pause(compute=1,from=430.138µs,for=551.716µs);catalog(compute=3,from=131.432µs,for=78.193µs)",
 			"a process closes whose recoveries come later, and its unknown outcomes are kept by no process"},
-		{51, 3, true, "clock(compute=3,x=1.007)", "a process registers for a nanosecond, since it has waited for longer than its term before"},
-		{619134, 3, true, "drop(thread=1,verb=1886);pause(compute=2,from=178.979µs,for=9.689504ms);pause(compute=3,from=600.428µs,for=14.715489ms)",
-			"a process wakes up and declares a blade dead that another one has taken in again: the last copy of a segment is lost"},
+		{
+			51, 3, true, "clock(compute=3,x=1.007)",
+			"a process registers for a nanosecond, since it has waited for longer than its term before",
+		},
+		{619134, 3, true,
+			"drop(thread=1,verb=1886);pause(compute=2,from=178.979µs,for=9.689504ms);pause(compute=3,from=600.428µs,for=14.715489ms)",
+			"a process wakes up and declares a blade dead that another one has taken in again: the last copy of a " +
+				"segment is lost"},
+		{
+			400267, 3, true, "slow(blade=0,x=5,from=224.945µs,for=422.92µs);kill(compute=3,at=346.661µs);" +
+				"partition(blade=2,compute=3,way=back,from=49.127µs,for=173.259µs)",
+			"a table is not made, because fences of a thread ask by a key of before",
+		},
+		{
+			410053, 3, true, "kill(compute=2,at=380.521µs);kill(compute=3,at=54.516µs);" +
+				"pause(compute=1,from=379.5µs,for=5.727365ms);partition(blade=0,compute=4,from=104.639µs,for=3.958236ms)",
+			"maintenance fails, because another process has dropped a table",
+		},
+		{
+			410056, 3, true, "kill(compute=2,at=560.904µs);trouble(compute=1,why=greeting,from=470.661µs,for=101.27µs)",
+			"an index whose table is dropped is never dropped",
+		},
+		{
+			700144, 3, true, "trouble(compute=1,why=alert,from=222.537µs,for=627.959µs)",
+			"a process without workers does not look whether it reaches a blade again",
+		},
 	} {
 		only, err := sim.ParseFaults(x.faults)
 		if err != nil {
@@ -267,7 +349,9 @@ func TestRangesOnceFound(t *testing.T) {
 		{12, "queue", kinds, true, "a record is found, and locked, before its image is there"},
 		{19, "range-churn", kinds, true, "a lock that an image came over is given back as if it were held"},
 	} {
-		if _, err := seeds.Run(x.seed, seeds.Options{Workload: x.workload, Faults: x.faults, Siege: x.siege}); err != nil {
+		if _, err := seeds.Run(x.seed, seeds.Options{
+			Workload: x.workload, Faults: x.faults, Siege: x.siege,
+		}); err != nil {
 			t.Errorf("%s: %v", x.why, err)
 		}
 	}
@@ -339,8 +423,12 @@ func TestViolationTellsHowToRepeatIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &seeds.Violation{Seed: 9, Options: seeds.Options{Workload: "bank", Only: only}, Case: "bank", Faults: only, Err: errors.New("wrong")}
-	want := "txnode sim seeds --from 9 --seeds 1 --workload bank --only 'stop(thread=1,verb=4);slow(blade=0,x=2)' --trace trace.txt"
+	v := &seeds.Violation{
+		Seed: 9, Options: seeds.Options{Workload: "bank", Only: only}, Case: "bank", Faults: only,
+		Err: errors.New("wrong"),
+	}
+	want := "txnode sim seeds --from 9 --seeds 1 --workload bank --only 'stop(thread=1,verb=4);slow(blade=0,x=2)' " +
+		"--trace trace.txt"
 	if v.Replay() != want || !strings.Contains(v.Error(), "seed 9: wrong") {
 		t.Errorf("%v\n%s", v, v.Replay())
 	}
@@ -349,11 +437,13 @@ func TestViolationTellsHowToRepeatIt(t *testing.T) {
 		t.Errorf("under siege: %s", v.Replay())
 	}
 	v.Options.Siege, v.Options.Processes = false, 3
-	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --processes 3 --trace trace.txt"; v.Replay() != again {
+	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --processes 3 " +
+		"--trace trace.txt"; v.Replay() != again {
 		t.Errorf("with processes: %s", v.Replay())
 	}
 	v.Options.Processes, v.Options.Durability = 1, "power"
-	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --durability power --trace trace.txt"; v.Replay() != again {
+	if again := "txnode sim seeds --from 9 --seeds 1 --workload bank --durability power " +
+		"--trace trace.txt"; v.Replay() != again {
 		t.Errorf("with durability: %s", v.Replay())
 	}
 	v.Options.Durability, v.Faults = "", only
@@ -488,7 +578,8 @@ func TestRecord(t *testing.T) {
 		t.Errorf("recorded, seed 3 is\n%+v\notherwise\n%+v", r, plain)
 	}
 	var out bytes.Buffer
-	if err := rec.WriteChrome(&out); err != nil || !strings.Contains(out.String(), "MCAS") && !strings.Contains(out.String(), "CAS") {
+	if err := rec.WriteChrome(&out); err != nil || !strings.Contains(out.String(), "MCAS") &&
+		!strings.Contains(out.String(), "CAS") {
 		t.Errorf("%d bytes of trace, %v", out.Len(), err)
 	}
 }

@@ -23,14 +23,16 @@ type siege struct {
 	lost [2]uint64      // blades that came back: without their memory, and with it
 }
 
-// siegeSteps is how many times as many transactions as else clients run at most until a siege is over.
+// siegeSteps is how many times as many transactions as else clients run at most until a siege is
+// over.
 const siegeSteps = 12
 
-// draw decides whether there is a siege, by a stream of its own: seeds without one stay as they are. No other fault
-// stops blades then.
+// draw decides whether there is a siege, by a stream of its own: seeds without one stay as they
+// are. No other fault stops blades then.
 func (s *siege) draw(p *plan, o *Options) {
 	r := rng(p.seed ^ 0x51e6e)
-	if x := r.chance(15); !o.Siege && (!x || p.backups == 0 || o.Only != nil || !slices.Contains(o.Faults, sim.FaultRestart)) {
+	if x := r.chance(15); !o.Siege && (!x || p.backups == 0 || o.Only != nil ||
+		!slices.Contains(o.Faults, sim.FaultRestart)) {
 		return
 	}
 	if p.backups == 0 {
@@ -102,8 +104,8 @@ func (b *bench) besiege() {
 // errTired ends a transaction that has been tried for too long.
 var errTired = errors.New("a fault is in the way of a transaction for too long")
 
-// stays reports whether a client whose transaction has ended with an error goes on with the next: under siege, or of
-// several processes, unless its thread was cut off.
+// stays reports whether a client whose transaction has ended with an error goes on with the next:
+// under siege, or of several processes, unless its thread was cut off.
 func (b *bench) stays(err error) bool {
 	return (b.siege.span > 0 || b.processes > 1) && err != nil && !errors.Is(err, errEnded) && b.forgiven(err)
 }
@@ -111,7 +113,8 @@ func (b *bench) stays(err error) bool {
 // maintainer is a worker as [txn.Worker.Maintain] needs it.
 type maintainer interface{ Maintain() error }
 
-// keep has a client see to the copies more often than workers do by themselves, under siege: these runs are short.
+// keep has a client see to the copies more often than workers do by themselves, under siege:
+// these runs are short.
 func (b *bench) keep(r *rng, w maintainer) error {
 	if b.siege.span == 0 || !r.chance(50) {
 		return nil

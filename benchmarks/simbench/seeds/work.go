@@ -112,6 +112,7 @@ type bench struct {
 	round  int       // of faults
 	open   []pending // transactions whose outcome nobody was told
 	ledger ledger
+	sides  sides
 	lists  []check.ListTxn // of list-append
 	cov    Coverage
 	damage atomic.Pointer[error] // see damageCore
@@ -152,6 +153,8 @@ type client struct {
 	w   *txn.Worker
 	id  int
 	rng rng
+	// asides are what it draws for what it does beside the workload.
+	asides rng
 }
 
 // steps runs n steps in every worker, and then lets the faults end.
@@ -159,9 +162,11 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 	all := n
 	return b.run(func(q *process) error {
 		n := b.ownShare(q, all)
-		return q.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int, w *txn.Worker) error {
+		return q.db.Run(context.Background(), b.threads, b.coroutines, func(_ context.Context, id int,
+			w *txn.Worker) error {
 			id += q.slot * b.clients()
-			c := &client{b, q, w, id, rng(b.seed ^ uint64(id+1)<<48 ^ uint64(b.round)<<40)}
+			drawn := b.seed ^ uint64(id+1)<<48 ^ uint64(b.round)<<40
+			c := &client{b, q, w, id, rng(drawn), rng(drawn ^ 0xa51de)}
 			for i := 0; b.another(i, n); i++ {
 				if b.grow && c.rng.chance(30) {
 					if err := c.lasting(c.add()); err != nil {
@@ -169,6 +174,9 @@ func (b *bench) steps(n int, step func(c *client, i int) error) error {
 					}
 				}
 				if err := c.lasting(step(c, b.round*all+i)); err != nil {
+					return err
+				}
+				if err := c.lasting(c.aside()); err != nil {
 					return err
 				}
 				if err := b.keep(&c.rng, c.w); err != nil {
@@ -319,7 +327,8 @@ func (b *bench) finally(n uint64, look func(k uint64, value []byte) error) error
 			return err
 		}
 		if want := batchOfRows; b.added[first] && got != want || !b.added[first] && got != 0 {
-			return fmt.Errorf("%d of %d rows from %#x on are there, and adding them was a success: %v", got, want, first, b.added[first])
+			return fmt.Errorf("%d of %d rows from %#x on are there, and adding them was a success: %v",
+				got, want, first, b.added[first])
 		}
 	}
 	return nil

@@ -172,7 +172,8 @@ func checkWriteSkew(ctx context.Context, s workload.Store) error {
 				}
 				b, err := number(tx, 0, 2*pair+1)
 				if err == nil && a+b != 1 {
-					err = fmt.Errorf("pair %d is set to %d, %d; two transactions that each saw the other's key unset are write skew", pair, a, b)
+					err = fmt.Errorf("pair %d is set to %d, %d; two transactions that each saw the other's key unset "+
+						"are write skew", pair, a, b)
 				}
 				return err
 			})

@@ -12,10 +12,11 @@ import (
 // Watch what a transaction asks of its store.
 func ExampleIntercept() {
 	ctx := context.Background()
-	store := storetest.Intercept(reference.Open(reference.Options{}), func(worker int, op storetest.Op) storetest.Verdict {
-		fmt.Println(op.Kind, op.Table, op.Key)
-		return storetest.Verdict{}
-	})
+	store := storetest.Intercept(reference.Open(reference.Options{}),
+		func(worker int, op storetest.Op) storetest.Verdict {
+			fmt.Println(op.Kind, op.Table, op.Key)
+			return storetest.Verdict{}
+		})
 	if _, err := store.Tables(ctx, []workload.Table{{Name: "t", MaxValue: 8}}); err != nil {
 		fmt.Println(err)
 		return

@@ -24,7 +24,8 @@ func checkFetch(ctx context.Context, s workload.Store) error {
 			return err
 		}
 		for i, r := range p.Rows() {
-			if want, has := model[place{uses[i].Table, r.Key.Number()}]; (*r.Value != nil) != has || string(*r.Value) != want {
+			if want, has := model[place{uses[i].Table, r.Key.Number()}]; (*r.Value != nil) != has ||
+				string(*r.Value) != want {
 				return fmt.Errorf("row %d of %d, table %d key %d, is %q; it must be %q (there: %v)",
 					i, len(uses), uses[i].Table, r.Key.Number(), *r.Value, want, has)
 			}

@@ -64,7 +64,8 @@ type interceptedStore struct {
 }
 
 // Run implements workload.Store.
-func (s *interceptedStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *interceptedStore) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return s.Store.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w workload.Worker) error {
 		return fn(ctx, id, &interceptedWorker{Worker: w, store: s, id: id})
 	})

@@ -251,7 +251,8 @@ func checkRun(ctx context.Context, s workload.Store) error {
 		return fmt.Errorf("Run returned %v, not the error of worker 4", err)
 	}
 	if calls.Load() != 6 || ids.Load() != 0x010101010101 {
-		return fmt.Errorf("%d workers were started, the sum of 256^id is %#x; it must be 6, each id once", calls.Load(), ids.Load())
+		return fmt.Errorf("%d workers were started, the sum of 256^id is %#x; it must be 6, each id once",
+			calls.Load(), ids.Load())
 	}
 	if now := s.Now(); now < before {
 		return fmt.Errorf("the store's clock went back from %d to %d", before, now)

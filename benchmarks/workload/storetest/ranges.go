@@ -86,8 +86,11 @@ func checkRanges(ctx context.Context, s workload.Store) error {
 }
 
 // compareRange reads a range that is drawn, and compares it.
-func compareRange(tx workload.Ranger, table int, rng *workload.Rand, keyOf func(int) uint64, keys int, model map[uint64]string) error {
-	r := workload.Range{From: keyOf(rng.Intn(keys)), To: keyOf(rng.Intn(keys)), Descending: rng.Intn(2) == 0, Limit: rng.Intn(8)}
+func compareRange(tx workload.Ranger, table int, rng *workload.Rand, keyOf func(int) uint64, keys int,
+	model map[uint64]string) error {
+	r := workload.Range{
+		From: keyOf(rng.Intn(keys)), To: keyOf(rng.Intn(keys)), Descending: rng.Intn(2) == 0, Limit: rng.Intn(8),
+	}
 	stop := rng.Intn(12) // calls after which do has enough
 	var want, got []string
 	var in []uint64

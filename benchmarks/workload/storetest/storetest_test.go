@@ -103,13 +103,15 @@ func (w wrappedWorker) View(ctx context.Context, fn func(workload.Tx) error) err
 // anxious replaces the errors of transactions and workers.
 type anxious struct{ workload.Store }
 
-func (s anxious) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
-	err := wrapped(s.Store, ctx, threads, coroutines, fn, func(m method, ctx context.Context, fn func(workload.Tx) error) error {
-		if m(ctx, fn) != nil {
-			return errors.New("something went wrong")
-		}
-		return nil
-	})
+func (s anxious) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
+	err := wrapped(s.Store, ctx, threads, coroutines, fn,
+		func(m method, ctx context.Context, fn func(workload.Tx) error) error {
+			if m(ctx, fn) != nil {
+				return errors.New("something went wrong")
+			}
+			return nil
+		})
 	if err != nil {
 		return errors.New("something went wrong: " + err.Error())
 	}
@@ -119,15 +121,17 @@ func (s anxious) Run(ctx context.Context, threads, coroutines int, fn func(ctx c
 // dirty commits everything.
 type dirty struct{ workload.Store }
 
-func (s dirty) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
-	return wrapped(s.Store, ctx, threads, coroutines, fn, func(m method, ctx context.Context, fn func(workload.Tx) error) error {
-		var decision error
-		err := m(ctx, func(tx workload.Tx) error {
-			decision = fn(tx)
-			return nil
+func (s dirty) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
+	return wrapped(s.Store, ctx, threads, coroutines, fn,
+		func(m method, ctx context.Context, fn func(workload.Tx) error) error {
+			var decision error
+			err := m(ctx, func(tx workload.Tx) error {
+				decision = fn(tx)
+				return nil
+			})
+			return errors.Join(decision, err)
 		})
-		return errors.Join(decision, err)
-	})
 }
 
 // split runs every operation in a transaction of its own, with other workers in
@@ -137,11 +141,13 @@ type split struct {
 	mu sync.Mutex // makes every single operation a transaction, without conflicts
 }
 
-func (s *split) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int, w workload.Worker) error) error {
+func (s *split) Run(ctx context.Context, threads, coroutines int, fn func(ctx context.Context, id int,
+	w workload.Worker) error) error {
 	return s.Store.Run(ctx, threads, coroutines, func(ctx context.Context, id int, w workload.Worker) error {
-		return fn(ctx, id, splitWorker{wrappedWorker{w, func(_ method, ctx context.Context, fn func(workload.Tx) error) error {
-			return fn(splitTx{s, ctx, w})
-		}}})
+		return fn(ctx, id,
+			splitWorker{wrappedWorker{w, func(_ method, ctx context.Context, fn func(workload.Tx) error) error {
+				return fn(splitTx{s, ctx, w})
+			}}})
 	})
 }
 

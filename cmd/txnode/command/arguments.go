@@ -82,7 +82,8 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	if len(names) == 0 {
 		return usagef("%sunknown command %q; there is none", where, name)
 	}
-	return usagef("%sunknown command %q%s; there are %s", where, name, meant(name, "", names), strings.Join(names, ", "))
+	return usagef("%sunknown command %q%s; there are %s", where, name, meant(name, "", names),
+		strings.Join(names, ", "))
 }
 
 var (

@@ -17,8 +17,8 @@ import (
 
 	"txnode/benchmarks/runner"
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/txn"
 	"txnode/txn/snapshot"
 )
@@ -35,7 +35,8 @@ type backupOptions struct {
 func (o *backupOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.Force, "force", false, "replace the file if it exists; default: it is left alone")
-	cmd.Flags().BoolVar(&o.Skip, "skip-damaged", false, "leave out what is damaged on every copy, and list it; default: the backup fails")
+	cmd.Flags().BoolVar(&o.Skip, "skip-damaged", false,
+		"leave out what is damaged on every copy, and list it; default: the backup fails")
 	o.access.addFlags(cmd)
 }
 
@@ -46,7 +47,8 @@ type skippedError struct {
 }
 
 func (e *skippedError) Error() string {
-	return fmt.Sprintf("%s: the backup is complete but for what is damaged: %s left out", e.dir, count(int(e.skipped), "place"))
+	return fmt.Sprintf("%s: the backup is complete but for what is damaged: %s left out",
+		e.dir, count(int(e.skipped), "place"))
 }
 
 // Is makes it an ErrVerification, for the exit code.
@@ -91,7 +93,8 @@ With the address of a catalog, as unix:PATH, the database of that cluster is cop
 processes have it open: the state at one moment, soon after the command has begun. Until
 it ends, the first change of each record keeps what it replaces on the blades. If they
 have no room for that, the backup fails, and the processes go on.`,
-		Example:           "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst\n  txnode backup data data.backup --skip-damaged\n  txnode backup unix:/tmp/catalog data.backup",
+		Example: "  txnode backup data data.backup\n  txnode backup data - | zstd > data.backup.zst\n" +
+			"  txnode backup data data.backup --skip-damaged\n  txnode backup unix:/tmp/catalog data.backup",
 		Args:              exactly(2, "name a directory, or the address of the catalog of a cluster, and a file"),
 		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,7 +117,8 @@ func exactly(n int, complaint string) cobra.PositionalArgs {
 
 func runBackup(ctx context.Context, w *World, o *backupOptions, dir, file string) (err error) {
 	if file == "-" && w.StdoutTerminal {
-		return usagef("a backup is not text, and standard output is a terminal: name a file, or send it on (txnode backup %s - | zstd > file)", dir)
+		return usagef("a backup is not text, and standard output is a terminal: name a file, or send it on (txnode "+
+			"backup %s - | zstd > file)", dir)
 	}
 	ofCluster := ofCluster(dir)
 	most := fs.FileMode(0o600) // what may connect to a cluster may be few
@@ -174,7 +178,8 @@ func skippedIn(dir string, info snapshot.Info) error {
 	return &skippedError{dir, info.Skipped}
 }
 
-// openCluster opens the database of a cluster, which must be there, beside the processes that have it open.
+// openCluster opens the database of a cluster, which must be there, beside the processes
+// that have it open.
 func openCluster(ctx context.Context, address string, access *accessOptions, to txn.Options) (*txn.DB, error) {
 	co, err := access.options()
 	if err != nil {
@@ -184,7 +189,7 @@ func openCluster(ctx context.Context, address string, access *accessOptions, to 
 	if err != nil {
 		return nil, clusterFailed(err)
 	}
-	l, err := memory.LoadLayout(cat)
+	l, err := layout.LoadLayout(cat)
 	if err = errors.Join(err, cat.Close()); err == nil && l == nil {
 		err = failf("no database in %s: create it with txnode cluster init", address)
 	}
@@ -213,9 +218,9 @@ func openToCopy(ctx context.Context, dir string) (*txn.DB, error) {
 	return db, err
 }
 
-// destination is the file that a backup of the database in dir is to be, when there is
-// nothing else that it would take the place of: a file, if it may be replaced, but neither a
-// device nor what is copied, which is a cluster if dir is empty. Of a link it is what that leads to.
+// destination is the file that a backup of the database in dir is to be, when there is nothing else
+// that it would take the place of: a file, if it may be replaced, but neither a device nor what is
+// copied, which is a cluster if dir is empty. Of a link it is what that leads to.
 func destination(file, dir string, replace bool) (string, error) {
 	if file == "" {
 		return "", usagef("the name of the file is empty")
@@ -231,7 +236,8 @@ func destination(file, dir string, replace bool) (string, error) {
 		return "", failf("%s is a link, and what it leads to is not there: name another file: %w", file, err)
 	}
 	if !st.Mode().IsRegular() {
-		return "", failf("%s is there, and is no file that could be replaced: name another, or write to standard output, which is -", file)
+		return "", failf("%s is there, and is no file that could be replaced: name another, or write to standard "+
+			"output, which is -", file)
 	}
 	if file, err = filepath.EvalSymlinks(file); err != nil {
 		return "", err
@@ -254,9 +260,11 @@ func destination(file, dir string, replace bool) (string, error) {
 	return file, apart(dir, file)
 }
 
-// backupFile writes a backup that appears under its name when it is complete. It is no more readable than
-// most, nor than the umask allows; one that takes the place of another is no more readable than that.
-func backupFile(ctx context.Context, db *txn.DB, file string, most fs.FileMode, bo txn.BackupOptions) (info snapshot.Info, err error) {
+// backupFile writes a backup that appears under its name when it is complete. It is no more
+// readable than most, nor than the umask allows; one that takes the place of another is no more
+// readable than that.
+func backupFile(ctx context.Context, db *txn.DB, file string, most fs.FileMode,
+	bo txn.BackupOptions) (info snapshot.Info, err error) {
 	if st, err := os.Stat(file); err == nil {
 		most &= st.Mode().Perm() | 0o600
 	}
@@ -299,23 +307,29 @@ type restoreOptions struct {
 // AddFlags registers the flags.
 func (o *restoreOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
-	cmd.Flags().IntVar(&o.Blades, "blades", 0, "number of memory blades of the new database; 0, the default: as many as the copied one had")
-	cmd.Flags().IntVar(&o.Replicas, "replicas", -1, "number of backups of each record: 0, 1 or 2; -1, the default: as many as the copied one had")
-	cmd.Flags().Var(&o.Size, "blade-size", "size of each blade, such as 4GiB; 0, the default: what the copied one had,\nor more if there are fewer blades or more backups, or if it needs more")
+	cmd.Flags().IntVar(&o.Blades, "blades", 0,
+		"number of memory blades of the new database; 0, the default: as many as the copied one had")
+	cmd.Flags().IntVar(&o.Replicas, "replicas", -1,
+		"number of backups of each record: 0, 1 or 2; -1, the default: as many as the copied one had")
+	cmd.Flags().Var(&o.Size, "blade-size",
+		"size of each blade, such as 4GiB; 0, the default: what the copied one had,\n"+
+			"or more if there are fewer blades or more backups, or if it needs more")
 	o.access.addFlags(cmd)
 }
 
 // Validate finds faults.
 func (o *restoreOptions) Validate() error {
 	switch {
-	case o.Blades < 0 || o.Blades > memory.MaxBlades:
-		return usagef("--blades is %d; it must be from 1 to %d, or 0 for as many as the copied one had", o.Blades, memory.MaxBlades)
+	case o.Blades < 0 || o.Blades > layout.MaxBlades:
+		return usagef("--blades is %d; it must be from 1 to %d, or 0 for as many as the copied one had",
+			o.Blades, layout.MaxBlades)
 	case o.Replicas < -1 || o.Replicas > 2:
 		return usagef("--replicas is %d; it must be 0, 1 or 2, or -1 for as many as the copied one had", o.Replicas)
 	case o.Size%(64<<10) != 0 || o.Size > 64<<40:
 		return usagef("--blade-size is %s; it must be a multiple of 64KiB, and at most 64TiB", o.Size.String())
 	case o.Blades > 0 && o.Replicas >= o.Blades:
-		return usagef("--replicas is %d, and --blades %d: a record and each backup of it need a blade of their own", o.Replicas, o.Blades)
+		return usagef("--replicas is %d, and --blades %d: a record and each backup of it need a blade of their own",
+			o.Replicas, o.Blades)
 	}
 	return nil
 }
@@ -334,8 +348,9 @@ With the address of a catalog, as unix:PATH, the backup is loaded into the datab
 that cluster, which must have no tables, and which no other process may have open: make
 one with txnode cluster init. The blades are those of the cluster. If it fails half-way, the
 cluster has no tables, as before: begin again.`,
-		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2\n  txnode restore data.backup unix:/tmp/catalog",
-		Args:    exactly(2, "name a file, and a directory or the address of the catalog of a cluster"),
+		Example: "  txnode restore data.backup data2\n  txnode restore data.backup data2 --blades 4 --replicas 2\n" +
+			"  txnode restore data.backup unix:/tmp/catalog",
+		Args: exactly(2, "name a file, and a directory or the address of the catalog of a cluster"),
 
 		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -379,9 +394,11 @@ func runRestore(ctx context.Context, w *World, o *restoreOptions, file, dir stri
 }
 
 // restoreCluster loads a backup into the database of a cluster.
-func restoreCluster(ctx context.Context, w *World, o *restoreOptions, f *os.File, file, address string, count *counter) (err error) {
+func restoreCluster(ctx context.Context, w *World, o *restoreOptions, f *os.File, file, address string,
+	count *counter) (err error) {
 	if o.Blades != 0 || o.Replicas >= 0 || o.Size != 0 {
-		return usagef("--blades, --replicas and --blade-size are for a directory: a cluster has the blades and copies that txnode cluster init has given it")
+		return usagef("--blades, --replicas and --blade-size are for a directory: a cluster has the blades and " +
+			"copies that txnode cluster init has given it")
 	}
 	db, err := openCluster(ctx, address, &o.access, txn.Options{})
 	if err != nil {
@@ -396,8 +413,8 @@ func restoreCluster(ctx context.Context, w *World, o *restoreOptions, f *os.File
 	return o.Output.report(w, "restored "+file+" to "+address, info)
 }
 
-// openBackup opens a file that can be read twice. It does not wait for the writer of a pipe, and the writer does
-// not wait for ever either: it has had a reader.
+// openBackup opens a file that can be read twice. It does not wait for the writer of a pipe, and
+// the writer does not wait for ever either: it has had a reader.
 func openBackup(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -461,7 +478,8 @@ func (o *textOrJSON) report(w *World, done string, info snapshot.Info) error {
 	if info.Skipped > 0 {
 		skipped = fmt.Sprintf(", %d left out", info.Skipped)
 	}
-	_, err := fmt.Fprintf(w.Stdout, "%s: %d records%s%s, %d bytes%s\n", done, info.Records, entries, changes, info.Bytes, skipped)
+	_, err := fmt.Fprintf(w.Stdout, "%s: %d records%s%s, %d bytes%s\n", done, info.Records, entries, changes,
+		info.Bytes, skipped)
 	return err
 }
 

@@ -11,15 +11,17 @@ import (
 	"txnode/txn"
 )
 
-// TestClusterBackup: a cluster on unix sockets is copied while two processes move money, and the backup is restored to another cluster and
-// to a directory. The books balance, and each transfer that was acknowledged before is there.
+// TestClusterBackup: a cluster on unix sockets is copied while two processes move money, and the
+// backup is restored to another cluster and to a directory. The books balance, and each transfer
+// that was acknowledged before is there.
 func TestClusterBackup(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
 	run := func(want int, says string, args ...string) {
 		t.Helper()
 		code, out, stderr := b.run(args...)
-		if all := strings.Join(strings.Fields(out+stderr), " "); code != want || !strings.Contains(all, says) || code != 0 && strings.Count(stderr, "\n") != 1 {
+		if all := strings.Join(strings.Fields(out+stderr), " "); code != want || !strings.Contains(all, says) ||
+			code != 0 && strings.Count(stderr, "\n") != 1 {
 			t.Fatalf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}
 	}

@@ -35,7 +35,8 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatalf("%d bytes, %v", len(p), err)
 	}
 	// The two differ in when they were made, which is written with up to 9 decimals.
-	if streamed := run(0, "", "backup", "$DIR/data", "-"); len(streamed) < len(p)-10 || len(streamed) > len(p)+10 || streamed[:8] != string(p[:8]) {
+	if streamed := run(0, "", "backup", "$DIR/data", "-"); len(streamed) < len(p)-10 || len(streamed) > len(p)+10 ||
+		streamed[:8] != string(p[:8]) {
 		t.Errorf("standard output gets %d bytes, the file has %d", len(streamed), len(p))
 	}
 	run(0, "3 records", "restore", "$DIR/file", "$DIR/again")
@@ -59,7 +60,8 @@ func TestBackupAndRestore(t *testing.T) {
 	run(2, "a blade of their own", "restore", "$DIR/file", "$DIR/new", "--blades", "2", "--replicas", "2")
 	run(2, "--blades must be more", "restore", "$DIR/file", "$DIR/new", "--blades", "1")
 	run(2, "unpack it to a file", "restore", "-", "$DIR/new")
-	run(2, "--blade-size is 100KiB; it must be a multiple of 64KiB", "restore", "$DIR/file", "$DIR/new", "--blade-size", "100KiB")
+	run(2, "--blade-size is 100KiB; it must be a multiple of 64KiB", "restore", "$DIR/file", "$DIR/new",
+		"--blade-size", "100KiB")
 	run(2, "at most 64TiB", "restore", "$DIR/file", "$DIR/new", "--blade-size", "65TiB")
 	run(0, "3 records", "restore", "$DIR/file", "$DIR/large", "--blade-size", "320MiB")
 	if st, err := os.Stat(filepath.Join(b.dir, "large", "blade-001.region")); err != nil || st.Size() != 320<<20 {
@@ -84,7 +86,8 @@ func TestBackupAndRestore(t *testing.T) {
 	run(1, "checksum mismatch", "restore", "$DIR/damaged", "$DIR/new")
 	files, err := os.ReadDir(b.dir)
 	for _, f := range files {
-		if name := f.Name(); strings.HasPrefix(name, "new") || strings.HasPrefix(name, "other") || strings.Contains(name, "partial") {
+		if name := f.Name(); strings.HasPrefix(name, "new") || strings.HasPrefix(name, "other") ||
+			strings.Contains(name, "partial") {
 			t.Errorf("%s was left behind", name)
 		}
 	}
@@ -109,7 +112,10 @@ func TestStoreFlags(t *testing.T) {
 		{0, "explicit huge pages", []string{"--huge-pages"}},
 		{2, "without --dir", []string{"--huge-pages", "--dir", "$DIR/other"}},
 	} {
-		args := append([]string{"bench", "smallbank", "--accounts", "500", "--hot-accounts", "20", "--warmup", "0s", "--txns", "50", "--no-save"}, c.args...)
+		args := append([]string{
+			"bench", "smallbank", "--accounts", "500", "--hot-accounts", "20", "--warmup", "0s",
+			"--txns", "50", "--no-save",
+		}, c.args...)
 		code, out, stderr := b.run(args...)
 		if text := strings.Join(strings.Fields(out+stderr), " "); code != c.want || !strings.Contains(text, c.says) {
 			t.Errorf("%q: exit code %d, %s; want %d and %q", args, code, text, c.want, c.says)
@@ -145,17 +151,22 @@ func TestBackupReplacesFilesOnly(t *testing.T) {
 		{"same/LOCK", "in the directory that is copied"},
 		{"inside", "in the directory that is copied"},
 	} {
-		if code, out, stderr := b.run("backup", "$DIR/data", "$DIR/"+c.file, "--force"); code != 1 || !strings.Contains(stderr, c.says) {
+		if code, out, stderr := b.run("backup", "$DIR/data", "$DIR/"+c.file, "--force"); code != 1 ||
+			!strings.Contains(stderr, c.says) {
 			t.Errorf("%s: exit code %d, %s%s", c.file, code, out, stderr)
 		}
 	}
 	if code, _, stderr := b.run("backup", "$DIR/data", "$DIR/link"); code != 1 || !strings.Contains(stderr, "--force") {
 		t.Errorf("a link, without --force: exit code %d, %s", code, stderr)
 	}
-	if code, out, stderr := b.run("backup", "$DIR/data", "$DIR/link", "--force"); code != 0 || !strings.Contains(out, "link: 3 records") {
+	if code, out, stderr := b.run("backup", "$DIR/data", "$DIR/link", "--force"); code != 0 ||
+		!strings.Contains(out, "link: 3 records") {
 		t.Errorf("a link: exit code %d, %s%s", code, out, stderr)
 	}
-	for name, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink, "astray": os.ModeSymlink, "inside": os.ModeSymlink, "data": os.ModeDir} {
+	for name, kind := range map[string]os.FileMode{
+		"pipe": os.ModeNamedPipe, "link": os.ModeSymlink,
+		"astray": os.ModeSymlink, "inside": os.ModeSymlink, "data": os.ModeDir,
+	} {
 		if st, err := os.Lstat(at(name)); err != nil || st.Mode().Type() != kind {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}

@@ -37,19 +37,34 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs, c := cmd.Flags(), &o.Run
 	fs.IntVar(&c.Threads, "threads", cpus, "number of threads; the default is one per CPU")
 	fs.IntVar(&c.Coroutines, "coroutines", 8, "number of coroutines per thread")
-	fs.DurationVar(&c.Duration, "duration", runner.DefaultDuration, "`time` to measure per run, such as 30s; with --txns there is no limit by default")
+	fs.DurationVar(&c.Duration, "duration", runner.DefaultDuration,
+		"`time` to measure per run, such as 30s; with --txns there is no limit by default")
 	fs.DurationVar(&c.Warmup, "warmup", time.Second, "`time` to run before each measurement")
 	fs.Int64Var(&c.Txns, "txns", 0, "number of transactions to measure per run; 0, the default: no limit")
 	fs.IntVar(&c.Runs, "runs", 1, "number of runs over the same data; tables show medians and the spread")
-	fs.Float64Var(&c.Rate, "rate", 0, "transactions per second that arrive, whatever the store does (open loop);\n0, the default: each worker begins one when its last has ended (closed loop)")
+	fs.Float64Var(&c.Rate, "rate", 0,
+		"transactions per second that arrive, whatever the store does (open loop);\n"+
+			"0, the default: each worker begins one when its last has ended (closed loop)")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of everything that is drawn; the next runs count up from it")
 	fs.IntVar(&c.LatencySample, "latency-sample", 0,
-		fmt.Sprintf("measure the latency of one transaction in so many, since reading the clock costs as much as several verbs;\n0, the default: %d, or 1 with --verify; with --rate all are measured", runner.DefaultLatencySample))
-	fs.BoolVar(&c.Verify, "verify", false, "record the history of all transactions and check that it is strictly serializable;\nslower (the books are always checked)")
-	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow, "number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
-	fs.StringVar(&o.EDN, "history", "", "`file` to write the history of all transactions to, with --verify, for Jepsen's checker Elle: EDN, for its model\nrw-register; each --verify-window is a file of its own (h.edn, h.2.edn, ...); by default none")
-	fs.IntVar(&c.Processes, "processes", 1, "number of processes that run the workload at the same time, each with --threads, on the blades of --cluster\nor of --fabric; 1, the default: this one. They share --rate and --txns")
-	fs.StringVar(&o.Store.Fabric, "fabric", "", "what reaches the blades that the benchmark makes: inproc (memory of this process), or shm, unix or tcp (blades in\nprocesses of their own that end with it); default: inproc, with --processes shm, or unix where that is missing")
+		fmt.Sprintf("measure the latency of one transaction in so many, since reading the clock costs as much as "+
+			"several verbs;\n0, the default: %d, or 1 with --verify; with --rate all are measured",
+			runner.DefaultLatencySample))
+	fs.BoolVar(&c.Verify, "verify", false,
+		"record the history of all transactions and check that it is strictly serializable;\n"+
+			"slower (the books are always checked)")
+	fs.Int64Var(&c.VerifyWindow, "verify-window", runner.DefaultVerifyWindow,
+		"number of transactions whose history is checked at a time; they take about 1 KiB of memory each")
+	fs.StringVar(&o.EDN, "history", "",
+		"`file` to write the history of all transactions to, with --verify, for Jepsen's checker Elle: EDN, for its "+
+			"model\nrw-register; each --verify-window is a file of its own (h.edn, h.2.edn, ...); by default none")
+	fs.IntVar(&c.Processes, "processes", 1,
+		"number of processes that run the workload at the same time, each with --threads, on the blades of "+
+			"--cluster\nor of --fabric; 1, the default: this one. They share --rate and --txns")
+	fs.StringVar(&o.Store.Fabric, "fabric", "",
+		"what reaches the blades that the benchmark makes: inproc (memory of this process), or shm, unix or tcp "+
+			"(blades in\nprocesses of their own that end with it); default: inproc, with --processes shm, or unix "+
+			"where that is missing")
 	fs.IntVar(&o.Member, "member", 0, "number of this process among --processes")
 	_ = fs.MarkHidden("member") // it is there
 	o.Kill.AddFlags(cmd)
@@ -58,7 +73,8 @@ func (o *benchOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.StringVar(&o.Save, "save", "", "`name` to keep the result under; by default its number alone")
 	fs.BoolVar(&o.NoSave, "no-save", false, "do not keep the result")
 	historyFlag(cmd, &o.History)
-	fs.StringVar(&o.Profile, "cpuprofile", "", "`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
+	fs.StringVar(&o.Profile, "cpuprofile", "",
+		"`file` to write a CPU profile of the whole benchmark to, for go tool pprof; by default none")
 	reportFlag(cmd, &o.Report)
 	completeFiles(cmd, "cpuprofile", false)
 	completeWith(cmd, "fabric", fabrics...)
@@ -112,15 +128,19 @@ func (o *benchOptions) Validate(cmd *cobra.Command) error {
 	switch {
 	case cmd.Flags().Changed("save") && o.Save == "":
 		faults = append(faults, "--save is empty; without it a result has its number alone")
-	case strings.ContainsFunc(o.Save, func(r rune) bool { return !unicode.IsPrint(r) }), !utf8.ValidString(o.Save), strings.TrimSpace(o.Save) != o.Save:
-		faults = append(faults, fmt.Sprintf("--save is %+q; a name is one line, of characters that can be seen, and spaces between them", o.Save))
+	case strings.ContainsFunc(o.Save, func(r rune) bool { return !unicode.IsPrint(r) }), !utf8.ValidString(o.Save),
+		strings.TrimSpace(o.Save) != o.Save:
+		faults = append(faults,
+			fmt.Sprintf("--save is %+q; a name is one line, of characters that can be seen, and spaces between them",
+				o.Save))
 	case strings.HasSuffix(o.Save, ".json"):
 		faults = append(faults, fmt.Sprintf("--save is %q; txnode compare takes that for a file", o.Save))
 	}
 	add(o.Store.Validate(cmd))
 	switch {
 	case o.Run.Processes < 1 || o.Run.Processes > maxProcesses:
-		faults = append(faults, fmt.Sprintf("--processes is %d; it must be from 1 to %d", o.Run.Processes, maxProcesses))
+		faults = append(faults, fmt.Sprintf("--processes is %d; it must be from 1 to %d",
+			o.Run.Processes, maxProcesses))
 	case o.Run.Processes > 1 && o.Run.Verify:
 		faults = append(faults, "--verify records the history of one process: leave --processes out")
 	}
@@ -173,8 +193,12 @@ processes of their own (txnode serve), which end with the benchmark.`,
   txnode bench %[1]s --blades 4 --kill-blade 5s --restore-blade 8s --duration 12s`, workloads[i].name),
 	}
 	o.AddFlags(cmd, w.CPUs)
-	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
-		b := &benchmark{w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd), given: cmd.Flags().Changed, words: func(s string) string { return inFlags(cmd, s) }}
+	return ofWorkload(cmd, i, false, o.Validate, func(cmd *cobra.Command, driver workload.Driver,
+		parameters []report.Parameter) error {
+		b := &benchmark{
+			w: w, o: o, driver: driver, parameters: parameters, args: changedFlags(cmd),
+			given: cmd.Flags().Changed, words: func(s string) string { return inFlags(cmd, s) },
+		}
 		b.memberArgs = func(i int) []string { return memberArgs(cmd, i, &o.Run, o.Store.Cluster) }
 		if _, ok := driver.(workload.Bookkeeper); !ok && o.Run.Processes > 1 {
 			return usagef("--processes: %s keeps no books that several processes can have", driver.Name())

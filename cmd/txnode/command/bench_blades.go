@@ -40,8 +40,9 @@ var fabricWords = map[string]string{
 
 // clusterWords say it of blades of --cluster, by the name of the fabric.
 var clusterWords = map[string]string{
-	"shm": "shared memory of the blades of a cluster",
-	"tcp": "sockets to the blades of a cluster",
+	"shm":     "shared memory of the blades of a cluster",
+	"tcp":     "sockets to the blades of a cluster",
+	"ibverbs": "an RDMA device of this host, and those of the blades of a cluster",
 }
 
 // ownFabric is the default of --fabric for so many processes.
@@ -55,7 +56,8 @@ func ownFabric(processes int, goos string) string {
 	return fabricUnix
 }
 
-// fabricFaults completes --fabric, and finds faults. Blades in other processes are as many as --blades says, and so on.
+// fabricFaults completes --fabric, and finds faults. Blades in other processes are as many as
+// --blades says, and so on.
 func (o *benchOptions) fabricFaults(cmd *cobra.Command) (faults []string) {
 	given := cmd.Flags().Changed
 	switch {
@@ -67,7 +69,8 @@ func (o *benchOptions) fabricFaults(cmd *cobra.Command) (faults []string) {
 	case !given("fabric"):
 		o.Store.Fabric = ownFabric(o.Run.Processes, runtime.GOOS)
 	case !slices.Contains(fabrics, o.Store.Fabric):
-		return []string{fmt.Sprintf("--fabric is %q; it must be one of %s", o.Store.Fabric, strings.Join(fabrics, ", "))}
+		return []string{fmt.Sprintf("--fabric is %q; it must be one of %s",
+			o.Store.Fabric, strings.Join(fabrics, ", "))}
 	}
 	if o.Store.Fabric == fabricInproc {
 		if o.Run.Processes > 1 {
@@ -80,10 +83,13 @@ func (o *benchOptions) fabricFaults(cmd *cobra.Command) (faults []string) {
 		why = "--processes"
 	}
 	if given("dir") {
-		faults = append(faults, "--dir keeps blades of this process, and with "+why+" they are in others: leave one out, or serve them (txnode serve --dir) and name --cluster")
+		faults = append(faults, "--dir keeps blades of this process, and with "+why+
+			" they are in others: leave one out, or serve them (txnode serve --dir) and name --cluster")
 	}
 	if o.Store.HugePages && o.Store.Fabric == fabricShm {
-		faults = append(faults, "--huge-pages is not for shared memory, which is on transparent ones: leave it out, or choose --fabric unix")
+		faults = append(faults,
+			"--huge-pages is not for shared memory, which is on transparent ones: leave it out, or choose "+
+				"--fabric unix")
 	}
 	if o.Kill.Kill != 0 {
 		faults = append(faults, "--kill-blade stops a blade of this process, and with "+why+" they are in others")
@@ -102,7 +108,8 @@ type ownBlades struct {
 	servers []*ownServer
 }
 
-// ownServer is one of them. It ends when its standard input does: also when the benchmark is killed.
+// ownServer is one of them. It ends when its standard input does: also when the
+// benchmark is killed.
 type ownServer struct {
 	cmd   *exec.Cmd
 	input io.Closer
@@ -110,8 +117,9 @@ type ownServer struct {
 	says  string // its first line
 }
 
-// StartBlades starts two blades and a catalog, as processes that w.Self makes, and creates a database with one backup. The fabric is shm, unix
-// or tcp. It returns the address of the catalog. The processes end when end is called, or with this process. For benchmarks/peers.
+// StartBlades starts two blades and a catalog, as processes that w.Self makes, and creates a
+// database with one backup. The fabric is shm, unix or tcp. It returns the address of the catalog.
+// The processes end when end is called, or with this process. For benchmarks/peers.
 func StartBlades(ctx context.Context, w World, fabric string) (catalog string, end func() error, err error) {
 	b, err := startBlades(ctx, &w, &StoreOptions{Fabric: fabric, Blades: 2, Replicas: 1})
 	if err != nil {
@@ -120,7 +128,8 @@ func StartBlades(ctx context.Context, w World, fabric string) (catalog string, e
 	return b.catalog, b.end, nil
 }
 
-// startBlades starts blades and their catalog, and creates a database. After an error there is nothing.
+// startBlades starts blades and their catalog, and creates a database. After an error there is
+// nothing.
 func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, err error) {
 	b = &ownBlades{}
 	defer func() {
@@ -140,7 +149,8 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 		}
 	}
 	b.catalog = "unix:" + filepath.Join(dir, "catalog")
-	if _, err := b.serve(ctx, w, "the catalog", "--listen="+b.catalog, "--catalog="+catalogInMemory, "--memory=0"); err != nil {
+	if _, err := b.serve(ctx, w, "the catalog", "--listen="+b.catalog, "--catalog="+catalogInMemory,
+		"--memory=0"); err != nil {
 		return b, err
 	}
 	size := o.size
@@ -185,8 +195,9 @@ func startBlades(ctx context.Context, w *World, o *StoreOptions) (b *ownBlades, 
 	return b, nil
 }
 
-// makeDir makes a directory for daemons, which is removed at the end. It lies in the one that is locked as long as this process is there: daemons
-// lock the directories of their sockets for a moment, too.
+// makeDir makes a directory for daemons, which is removed at the end. It lies in the one that
+// is locked as long as this process is there: daemons lock the directories of their sockets
+// for a moment, too.
 func (b *ownBlades) makeDir(in string) (string, error) {
 	dir, unlock, err := createDir(in)
 	if err != nil {
@@ -202,7 +213,8 @@ func (b *ownBlades) serve(ctx context.Context, w *World, what string, args ...st
 	c := w.Self(append([]string{"serve", "--log-level=warn", "--until-input-ends"}, args...)...)
 	c.Env = serveEnvironment(w, c.Environ())
 	c.Stderr = w.errScreen
-	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // an interrupt of the terminal is not for it: the books are still to be checked
+	// an interrupt of the terminal is not for it: the books are still to be checked
+	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	in, err := c.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -247,7 +259,9 @@ func (b *ownBlades) end() error {
 			errs = append(errs, err)
 		}
 		if err := s.cmd.Wait(); err != nil {
-			errs = append(errs, failf("the process of %s has ended before the benchmark, which says what came of that: %w", s.what, err))
+			errs = append(errs,
+				failf("the process of %s has ended before the benchmark, which says what came of that: %w",
+					s.what, err))
 		}
 	}
 	for _, d := range b.dirs {

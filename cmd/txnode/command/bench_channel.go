@@ -21,9 +21,11 @@ type channelOptions struct {
 // AddFlags registers the flags.
 func (o *channelOptions) AddFlags(cmd *cobra.Command) {
 	fs, c := cmd.Flags(), &o.config
-	fs.StringSliceVar(&c.Operations, "operation", nil, "what to measure, by commas:\n"+lines(channelbench.Operations(), 7)+";\nby default all")
+	fs.StringSliceVar(&c.Operations, "operation", nil, "what to measure, by commas:\n"+lines(channelbench.Operations(),
+		7)+";\nby default all")
 	fs.IntVar(&c.Threads, "threads", 1, "number of threads, each a member; the default is 1")
-	fs.DurationVar(&c.Duration, "duration", 300*time.Millisecond, "`time` to measure an operation, after a quarter of that to warm up")
+	fs.DurationVar(&c.Duration, "duration", 300*time.Millisecond,
+		"`time` to measure an operation, after a quarter of that to warm up")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of everything that is drawn")
 	o.output.addFlag(cmd)
 	completeWith(cmd, "operation", channelbench.Operations()...)

@@ -25,17 +25,19 @@ import (
 	"txnode/benchmarks/workload"
 )
 
-// A benchmark of several processes: the command starts others of itself, members, with the same flags and --member. They
-// exchange lines of JSON by their standard input and output:
+// A benchmark of several processes: the command starts others of itself, members, with the same
+// flags and --member. They exchange lines of JSON by their standard input and output:
 //
-//	to a member     {"run":0,"meeting":"bench-1","processes":3}   begin run 0; the end of the input: there are no more
+//	to a member     {"run":0,"meeting":"bench-1","processes":3}   begin run 0; the end of the
+//	                                                              input: there are no more
 //	from a member   {}                 every memberTick: it is there
 //	                {"ready":true}     once, when it has loaded
 //	                {"part":{...}}     what it has measured of a run
 //
-// The leader sends the orders of a run together, when all are ready or have reported the run before. A run begins when all have met, and
-// ends when all have met again: see meeting. That lies on the blades that are measured, and may be lost with one. The pipes do
-// not, so such a benchmark goes on if its database does.
+// The leader sends the orders of a run together, when all are ready or have reported the run
+// before. A run begins when all have met, and ends when all have met again: see meeting. That lies
+// on the blades that are measured, and may be lost with one. The pipes do not, so such a benchmark
+// goes on if its database does.
 
 type memberOrder struct {
 	Run int `json:"run"`
@@ -77,7 +79,8 @@ func memberArgs(cmd *cobra.Command, i int, c *runner.Config, cluster string) []s
 	if int64(i) <= c.Txns%n || c.Txns > 0 && txns == 0 {
 		txns++
 	}
-	return append(args, "--cluster="+cluster, "--no-save", fmt.Sprint("--member=", i), fmt.Sprint("--seed=", c.Seed+uint64(i)<<32),
+	return append(args, "--cluster="+cluster, "--no-save", fmt.Sprint("--member=", i),
+		fmt.Sprint("--seed=", c.Seed+uint64(i)<<32),
 		fmt.Sprint("--rate=", c.Rate/float64(n)), fmt.Sprint("--txns=", txns))
 }
 
@@ -126,7 +129,8 @@ func (m *member) receive() (memberReport, error) {
 			// Ticks are counted, and not time: the leader may have been stopped itself.
 			if m.silent.Add(1) > memberTicks {
 				_ = m.cmd.Process.Kill() // it has not ended, since its output has not
-				return memberReport{}, m.failed(fmt.Errorf("it has stood still for %v, and was killed", memberTicks*memberTick))
+				return memberReport{}, m.failed(fmt.Errorf("it has stood still for %v, and was killed",
+					memberTicks*memberTick))
 			}
 		}
 	}
@@ -176,7 +180,8 @@ type members struct {
 	stop    context.CancelFunc
 }
 
-// watch meets the members before run n and after it, and shows the rate of all processes together until the function that it returns is called.
+// watch meets the members before run n and after it, and shows the rate of all processes together
+// until the function that it returns is called.
 func (ms *members) watch(n int) (stop func()) {
 	p := runner.Progress{Stage: runner.Measuring, Run: n + 1, Runs: ms.cfg.Runs}
 	if ms.cfg.Duration > 0 {
@@ -284,7 +289,8 @@ func (b *benchmark) lead(ctx context.Context, store workload.Store, cfg runner.C
 		return partners, err
 	})
 	if err != nil && ctx.Err() != nil && !errors.Is(err, runner.ErrVerification) {
-		// Members that have not begun yet end by the signal alone, and others without a report: that is no fault of theirs.
+		// Members that have not begun yet end by the signal alone, and others without a report:
+		// that is no fault of theirs.
 		res.Interrupted, err = true, nil
 	}
 	return res, errors.Join(err, ms.end(), ms.meeting.close(true))
@@ -308,7 +314,8 @@ func (t *teller) tell(r memberReport) error {
 	return nil
 }
 
-// alive says every memberTick that the process is there until the function that it returns is called. When that fails it calls failed.
+// alive says every memberTick that the process is there until the function that it returns is
+// called. When that fails it calls failed.
 func (t *teller) alive(failed func()) (stop func()) {
 	ended := make(chan struct{})
 	var done sync.WaitGroup

@@ -12,7 +12,8 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-// TestInterruptMembers: an interruption while the processes of a benchmark start is one, although they end before they can report.
+// TestInterruptMembers: an interruption while the processes of a benchmark start is one, although
+// they end before they can report.
 func TestInterruptMembers(t *testing.T) {
 	path, err := os.Executable()
 	if err != nil {
@@ -35,7 +36,8 @@ func TestInterruptMembers(t *testing.T) {
 		return c
 	}
 	code := command.Main(ctx, w, []string{
-		"bench", "smallbank", "--processes", "2", "--fabric", "unix", "--blades", "1", "--replicas", "0", "--blade-size", "64MiB", "--accounts", "100", "--hot-accounts", "10",
+		"bench", "smallbank", "--processes", "2", "--fabric", "unix", "--blades", "1", "--replicas", "0",
+		"--blade-size", "64MiB", "--accounts", "100", "--hot-accounts", "10",
 		"--threads", "1", "--coroutines", "1", "--duration", "5m", "--no-save",
 	})
 	if code != command.ExitInterrupted || out.Len() > 0 || strings.Count(errs.String(), "\n") != 1 {

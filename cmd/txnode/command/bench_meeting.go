@@ -22,9 +22,10 @@ type runTotals struct {
 	Committed uint64 // transactions, since the process has opened the database
 }
 
-// meeting is where the processes of a benchmark wait for each other before a run and after it: a barrier on a blade of their database, and a
-// table of totals. The leader is a party, too. What is on a blade may be lost with it, and a benchmark goes on without its meeting: wait
-// returns at once from then on, there are no totals, and the pipes alone say when runs begin.
+// meeting is where the processes of a benchmark wait for each other before a run and after it: a
+// barrier on a blade of their database, and a table of totals. The leader is a party, too. What is
+// on a blade may be lost with it, and a benchmark goes on without its meeting: wait returns at once
+// from then on, there are no totals, and the pipes alone say when runs begin.
 type meeting struct {
 	store  *engine.Store
 	host   channel.Host
@@ -51,10 +52,13 @@ func meet(ctx context.Context, s workload.Store, name string, processes int) (m 
 		return nil, err
 	}
 	c := m.thread.Plain()
-	if m.member, err = channel.Join(ctx, c, m.host, channel.Identity{Name: "bench", Term: int64(meetingTerm), Slots: maxProcesses + 1}); err == nil {
+	if m.member, err = channel.Join(ctx, c, m.host, channel.Identity{
+		Name: "bench", Term: int64(meetingTerm), Slots: maxProcesses + 1,
+	}); err == nil {
 		scope := m.member.Scope(name)
 		if m.barrier, err = channel.OpenBarrier(ctx, c, scope, "barrier", processes); err == nil {
-			m.totals, err = channel.OpenSST(ctx, c, scope, "totals", channel.Plain[runTotals]("bench.totals"), processes)
+			m.totals, err = channel.OpenSST(ctx, c, scope, "totals", channel.Plain[runTotals]("bench.totals"),
+				processes)
 		}
 	}
 	if err != nil {
@@ -141,8 +145,8 @@ func (m *meeting) committed() (n uint64, ok bool) {
 	return n, true
 }
 
-// close leaves the meeting. The leader, which is the last, also gives the memory back. What cannot be given back is, when no process has the
-// database open any more.
+// close leaves the meeting. The leader, which is the last, also gives the memory back. What cannot
+// be given back is, when no process has the database open any more.
 func (m *meeting) close(last bool) error {
 	if m == nil {
 		return nil
@@ -153,7 +157,8 @@ func (m *meeting) close(last bool) error {
 	if m.member != nil {
 		err := m.totals.Leave(c)
 		if err == nil && last {
-			err = errors.Join(m.host.Forget(c, m.totals.Name(), m.totals.Incarnation()), m.host.Forget(c, m.barrier.Name(), m.barrier.Incarnation()))
+			err = errors.Join(m.host.Forget(c, m.totals.Name(), m.totals.Incarnation()),
+				m.host.Forget(c, m.barrier.Name(), m.barrier.Incarnation()))
 		}
 		m.barrier.Close()
 		if err == nil {

@@ -91,7 +91,8 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	progress := newProgress(b.w)
 	cfg := b.o.Run
 	if cfg.Progress = progress.callback(); cfg.Progress == nil {
-		cfg.Waiting = func() { _ = say(b.w.Stderr, "another process loads the tables: waiting for it\n") } // there is no line that shows it
+		// there is no line that shows it
+		cfg.Waiting = func() { _ = say(b.w.Stderr, "another process loads the tables: waiting for it\n") }
 	}
 	if b.o.EDN != "" {
 		done, err := writableAs(mode, b.o.EDN)
@@ -134,7 +135,8 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 		case res.Load.Records > 0:
 			err = fmt.Errorf("%w before anything was measured", err)
 		case b.o.Store.Dir != "":
-			err = fmt.Errorf("%w while loading: unless the data was in %s before, it has a part of it now, which the next run clears", err, b.o.Store.Dir)
+			err = fmt.Errorf("%w while loading: unless the data was in %s before, it has a part of it now, which the "+
+				"next run clears", err, b.o.Store.Dir)
 		default:
 			err = fmt.Errorf("%w while loading", err)
 		}
@@ -160,15 +162,17 @@ func (b *benchmark) measure(ctx context.Context, store workload.Store) (*report.
 	return out, err
 }
 
-// withoutLoading returns the parameters without those that only loading uses: what the data that was
-// there had been loaded with is not known. Who gave one on the command line is told.
+// withoutLoading returns the parameters without those that only loading uses: what the data that
+// was there had been loaded with is not known. Who gave one on the command line is told.
 func (b *benchmark) withoutLoading() (used []report.Parameter) {
 	for _, p := range b.parameters {
 		switch {
 		case !slices.Contains(loadingFlags, p.Name):
 			used = append(used, p)
 		case b.given(p.Name):
-			fmt.Fprintf(b.w.Stderr, "txnode: warning: --%s is for loading, and the data was in %s already: it had no effect\n", p.Name, b.o.Store.Dir)
+			fmt.Fprintf(b.w.Stderr,
+				"txnode: warning: --%s is for loading, and the data was in %s already: it had no effect\n",
+				p.Name, b.o.Store.Dir)
 		}
 	}
 	return used

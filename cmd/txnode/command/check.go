@@ -38,8 +38,11 @@ type checkOptions struct {
 // AddFlags registers the flags.
 func (o *checkOptions) AddFlags(cmd *cobra.Command) {
 	o.Output.addFlag(cmd)
-	cmd.Flags().BoolVar(&o.Repair, "repair", false, "write what intact replicas prove, and report it; the database must not be open elsewhere")
-	cmd.Flags().BoolVar(&o.ReplaceLost, "replace-lost", false, "give up region files that are missing or blank, and have their copies built anew\nfrom those of the other blades, before the check")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false,
+		"write what intact replicas prove, and report it; the database must not be open elsewhere")
+	cmd.Flags().BoolVar(&o.ReplaceLost, "replace-lost", false,
+		"give up region files that are missing or blank, and have their copies built anew\n"+
+			"from those of the other blades, before the check")
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "number of findings to print, all are counted; 0, the default: all")
 	o.access.addFlags(cmd)
 }
@@ -107,7 +110,8 @@ never asked for again, so make sure before that it cannot be brought back.
 With the address of a catalog, as unix:PATH, the database of that cluster is checked, also while
 processes have it open. What changes meanwhile may look wrong once, so it is looked
 at again, up to six times: a finding is what is the same each time.`,
-		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair\n  txnode check data --replace-lost\n  txnode check unix:/tmp/catalog",
+		Example: "  txnode check data\n  txnode check data -o json | jq .kind\n  txnode check data --repair\n" +
+			"  txnode check data --replace-lost\n  txnode check unix:/tmp/catalog",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("name one directory, or the address of the catalog of a cluster")
@@ -157,24 +161,30 @@ func rebuildLost(ctx context.Context, w *World, dir string, patience time.Durati
 	r, stuck := awaitCopies(ctx, w, db, patience)
 	err = errors.Join(stuck, db.Close(context.WithoutCancel(ctx)))
 	if ctx.Err() != nil {
-		return errors.Join(fmt.Errorf("%w: what is there is unharmed, and copies that are missing are made whenever the database is open, or by the same command", errInterrupted), err)
+		return errors.Join(fmt.Errorf("%w: what is there is unharmed, and copies that are missing are made whenever "+
+			"the database is open, or by the same command", errInterrupted), err)
 	}
 	if err != nil {
 		return err
 	}
 	for _, b := range blades {
-		if _, err := fmt.Fprintf(w.Stderr, "blade %d: its region was missing or blank, and was built anew from the copies on other blades\n", b); err != nil {
+		if _, err := fmt.Fprintf(w.Stderr, "blade %d: its region was missing or blank, and was built anew from the "+
+			"copies on other blades\n", b); err != nil {
 			return err
 		}
 	}
 	if r.Suspects > 0 {
-		_, err = fmt.Fprintf(w.Stderr, "%s looked locked by nobody who ever was, or is, and went into the copies all the same: the check tells whether there is damage\n", count(r.Suspects, "block"))
+		_, err = fmt.Fprintf(w.Stderr,
+			"%s looked locked by nobody who ever was, or is, and went into the copies all the same: the check tells "+
+				"whether there is damage\n", count(r.Suspects, "block"))
 	}
 	if r.Missing > 0 && err == nil {
 		_, err = fmt.Fprintf(w.Stderr, "%d copies could not be made: the blades have no room\n", r.Missing)
 	}
 	if r.Lost > 0 && err == nil {
-		_, err = fmt.Fprintf(w.Stderr, "every copy of %s was in those regions and is lost: restore the database from a backup, or go on without what was in them\n", count(r.Lost, "segment"))
+		_, err = fmt.Fprintf(w.Stderr,
+			"every copy of %s was in those regions and is lost: restore the database from a backup, or go on without "+
+				"what was in them\n", count(r.Lost, "segment"))
 	}
 	return err
 }
@@ -213,10 +223,12 @@ func (x *copyWait) look(r txn.Redundancy, now time.Time) error {
 	if r.Failure == nil || r.BuildDone > x.furthest.BuildDone || moved(&x.furthest) {
 		x.furthest, x.since = r, now
 	} else if now.Sub(x.since) > x.patience {
-		return fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is open and the cause is gone): %w", r.Failure)
+		return fmt.Errorf("copies cannot be made (what is there is unharmed; they are made whenever the database is "+
+			"open and the cause is gone): %w", r.Failure)
 	}
 	if silence := silenceFactor * x.patience; now.Sub(x.still) > silence {
-		return fmt.Errorf("%w: for %v nothing has come of the copies: perhaps a record is damaged so that it looks locked; txnode check says which, and --repair may help", errNoCopies, silence)
+		return fmt.Errorf("%w: for %v nothing has come of the copies: perhaps a record is damaged so that it looks "+
+			"locked; txnode check says which, and --repair may help", errNoCopies, silence)
 	}
 	return nil
 }
@@ -327,8 +339,10 @@ func (p *findingWriter) finding(f verify.Finding) error {
 			failed = f.Failed.Error()
 		}
 		_ = c.Write([]string{
-			string(f.Kind), strconv.Itoa(int(f.Table)), strconv.Itoa(int(f.Addr.Segment())), strconv.Itoa(int(f.Addr.Offset())), strconv.Itoa(f.Copy),
-			strconv.Itoa(int(f.Blade)), strconv.FormatUint(f.Off, 10), f.What, f.Remedy, strconv.FormatBool(f.Repaired), failed, strconv.FormatBool(f.Unfinished),
+			string(f.Kind), strconv.Itoa(int(f.Table)), strconv.Itoa(int(f.Addr.Segment())),
+			strconv.Itoa(int(f.Addr.Offset())), strconv.Itoa(f.Copy),
+			strconv.Itoa(int(f.Blade)), strconv.FormatUint(f.Off, 10), f.What, f.Remedy, strconv.FormatBool(f.Repaired),
+			failed, strconv.FormatBool(f.Unfinished),
 		})
 		c.Flush()
 		return c.Error()
@@ -346,7 +360,9 @@ func (p *findingWriter) catalog(dir string, why error) error {
 		s := verify.Summary{Findings: 1, ByKind: map[verify.Kind]uint64{verify.KindCatalog: 1}}
 		err = errors.Join(err, json.NewEncoder(p.w.Stdout).Encode(map[string]any{"summary": &s, "interrupted": false}))
 	case outputTable:
-		_, e := fmt.Fprintf(p.w.Stdout, "nothing else in %s was checked: the catalog says where everything is; bring it back, or restore a backup\n", dir)
+		_, e := fmt.Fprintf(p.w.Stdout,
+			"nothing else in %s was checked: the catalog says where everything is; bring it back, or "+
+				"restore a backup\n", dir)
 		err = errors.Join(err, e)
 	}
 	if err != nil {
@@ -359,7 +375,10 @@ func (p *findingWriter) catalog(dir string, why error) error {
 func (p *findingWriter) header(c *csv.Writer) {
 	if !p.begun {
 		p.begun = true
-		_ = c.Write([]string{"kind", "table", "segment", "offset", "copy", "blade", "blade_offset", "what", "remedy", "repaired", "failed", "unfinished"})
+		_ = c.Write([]string{
+			"kind", "table", "segment", "offset", "copy", "blade", "blade_offset", "what", "remedy",
+			"repaired", "failed", "unfinished",
+		})
 	}
 }
 
@@ -386,8 +405,8 @@ func (p *findingWriter) blades(blades []rdma.BladeID) string {
 	return s
 }
 
-// tables prints what was counted of tables: of hash tables sub-tables, of ordered ones levels, leaves, and nodes without
-// a separator in the level above.
+// tables prints what was counted of tables: of hash tables sub-tables, of ordered ones levels,
+// leaves, and nodes without a separator in the level above.
 func (p *findingWriter) tables(t io.Writer, all []verify.TableSummary) {
 	if len(all) == 0 {
 		return
@@ -445,7 +464,8 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 	if aside && p.o.Repair {
 		where += ", and repaired nothing"
 	}
-	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, where, count(s.Blades, "blade"), count(s.Segments, "segment"), s.Bytes>>20)
+	fmt.Fprintf(t, "%s %s: %s, %s, %d MiB read\n", verb, where, count(s.Blades, "blade"),
+		count(s.Segments, "segment"), s.Bytes>>20)
 	p.tables(t, s.Tables)
 	for _, x := range s.Tables {
 		if x.Bare > 0 {
@@ -475,7 +495,8 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		fmt.Fprintf(t, "every copy of %s is lost, with what was in it\n", count(s.SegmentsLost, "segment"))
 	}
 	if s.Unrecovered {
-		fmt.Fprintf(t, "it was open with --durability power and not closed: whoever opens it brings blocks and indexes into order\n")
+		fmt.Fprintf(t, "it was open with --durability power and not closed: whoever opens it brings blocks and "+
+			"indexes into order\n")
 	}
 	if s.CatalogOld {
 		fmt.Fprintf(t, "catalog.db is older than the regions: bring the newest back, before anything else is done\n")
@@ -507,7 +528,8 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		case s.Unfinished == s.Findings:
 			which = "they are"
 		}
-		fmt.Fprintf(t, "the database was not closed, or not swept since a process died or a blade was lost: %s work that was left, which the next opening finishes or undoes; no damage\n", which)
+		fmt.Fprintf(t, "the database was not closed, or not swept since a process died or a blade was lost: %s work "+
+			"that was left, which the next opening finishes or undoes; no damage\n", which)
 	}
 	return t.Flush()
 }

@@ -7,11 +7,12 @@ import (
 	"os"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/verify"
 )
 
-// ofCluster reports whether an argument is the address of a catalog, and not a directory that has such a name.
+// ofCluster reports whether an argument is the address of a catalog, and not a directory
+// that has such a name.
 func ofCluster(arg string) bool {
 	if cluster.CheckCatalog(arg) != nil {
 		return false
@@ -23,7 +24,8 @@ func ofCluster(arg string) bool {
 // checkCluster checks a database that processes may have open.
 func checkCluster(ctx context.Context, w *World, o *checkOptions, address string) error {
 	if o.Repair || o.ReplaceLost {
-		return usagef("--repair and --replace-lost are for a directory: in a cluster damage is mended from another copy when it is met, and what a lost blade had is copied by the processes that have the database open")
+		return usagef("--repair and --replace-lost are for a directory: in a cluster damage is mended from another " +
+			"copy when it is met, and what a lost blade had is copied by the processes that have the database open")
 	}
 	o.cluster = true
 	co, err := o.access.options()
@@ -38,7 +40,7 @@ func checkCluster(ctx context.Context, w *World, o *checkOptions, address string
 		if err != nil {
 			return nil, nil, clusterFailed(err)
 		}
-		l, err := memory.LoadLayout(h.Catalog)
+		l, err := layout.LoadLayout(h.Catalog)
 		if err == nil && l == nil {
 			err = failf("no database in %s: create it with txnode cluster init", address)
 		}
@@ -56,7 +58,8 @@ func checkCluster(ctx context.Context, w *World, o *checkOptions, address string
 	})
 }
 
-// missed is why a cluster cannot be checked whole: its catalog is an old copy, or a server does not answer, and its blades do not count as lost yet.
+// missed is why a cluster cannot be checked whole: its catalog is an old copy, or a server does not
+// answer, and its blades do not count as lost yet.
 func missed(ctx context.Context, address string, co cluster.Options) error {
 	st, err := cluster.Ask(ctx, address, co)
 	if err != nil {
@@ -69,8 +72,10 @@ func missed(ctx context.Context, address string, co cluster.Options) error {
 	for i := range st.Servers {
 		s := &st.Servers[i]
 		for range s.Blades {
-			if s.Err != nil && st.Layout != nil && b < len(st.Layout.Blades) && st.Layout.Blades[b].State == memory.BladeUp {
-				return fmt.Errorf("blade %d is not there, and does not count as lost: serve it again, or open the database, which does without it: %w", b, clusterFailed(s.Err))
+			if s.Err != nil && st.Layout != nil && b < len(st.Layout.Blades) &&
+				st.Layout.Blades[b].State == layout.BladeUp {
+				return fmt.Errorf("blade %d is not there, and does not count as lost: serve it again, or open the "+
+					"database, which does without it: %w", b, clusterFailed(s.Err))
 			}
 			b++
 		}

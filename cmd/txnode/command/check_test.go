@@ -23,7 +23,10 @@ import (
 func makeDatabase(t *testing.T, b *bed) {
 	t.Helper()
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 8, Seed: 1})
+	db, err := txn.Open(ctx, txn.Options{
+		Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20,
+		LogArea: 64 << 10, IndexGroups: 8, Seed: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,8 @@ func TestCheck(t *testing.T) {
 	b := newBed(t)
 	makeDatabase(t, b)
 	code, out, stderr := b.run("check", "$DIR/data")
-	if code != 0 || stderr != "" || !strings.Contains(out, "no findings\n") || !strings.Contains(out, "accounts        3") || !strings.HasPrefix(out, "checked $DIR/data: 2 blades") {
+	if code != 0 || stderr != "" || !strings.Contains(out, "no findings\n") ||
+		!strings.Contains(out, "accounts        3") || !strings.HasPrefix(out, "checked $DIR/data: 2 blades") {
 		t.Fatalf("exit code %d, stderr %q\n%s", code, stderr, out)
 	}
 	addr, blade, off := whereIs(t, b, "1")
@@ -94,11 +98,13 @@ func TestCheck(t *testing.T) {
 	for range 2 {             // a check without --repair changes nothing
 		code, out, stderr = b.run("check", "$DIR/data")
 		if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
-			!strings.Contains(out, "record at "+addr+" (") || !strings.Contains(out, "header at blade 1 +0x0: ") || !strings.Contains(out, "findings: 2: 1 header, 1 record\n") {
+			!strings.Contains(out, "record at "+addr+" (") || !strings.Contains(out, "header at blade 1 +0x0: ") ||
+			!strings.Contains(out, "findings: 2: 1 header, 1 record\n") {
 			t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
 		}
 	}
-	if code, out, _ = b.run("check", "$DIR/data", "--limit", "1"); code != command.ExitVerification || strings.Contains(out, "record at") || !strings.Contains(out, "... and 1 more findings\n") {
+	if code, out, _ = b.run("check", "$DIR/data", "--limit", "1"); code != command.ExitVerification ||
+		strings.Contains(out, "record at") || !strings.Contains(out, "... and 1 more findings\n") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 
@@ -111,17 +117,20 @@ func TestCheck(t *testing.T) {
 		}
 		objects = append(objects, o)
 	}
-	if code != command.ExitVerification || len(objects) != 3 || objects[0]["kind"] != "header" || objects[1]["kind"] != "record" || objects[1]["blade_offset"] != float64(off) ||
+	if code != command.ExitVerification || len(objects) != 3 || objects[0]["kind"] != "header" ||
+		objects[1]["kind"] != "record" || objects[1]["blade_offset"] != float64(off) ||
 		objects[2]["summary"].(map[string]any)["findings"] != 2.0 {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	code, out, _ = b.run("check", "$DIR/data", "-o", "csv")
-	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); err != nil || code != command.ExitVerification || len(rows) != 3 || rows[0][0] != "kind" || rows[2][0] != "record" {
+	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); err != nil || code != command.ExitVerification ||
+		len(rows) != 3 || rows[0][0] != "kind" || rows[2][0] != "record" {
 		t.Errorf("exit code %d, %v\n%s", code, err, out)
 	}
 
 	code, out, stderr = b.run("check", "$DIR/data", "--repair")
-	if code != 0 || stderr != "" || strings.Count(out, "; repaired: ") != 3 || !strings.Contains(out, "findings: 2: 1 header, 1 record; repaired: 2\n") {
+	if code != 0 || stderr != "" || strings.Count(out, "; repaired: ") != 3 ||
+		!strings.Contains(out, "findings: 2: 1 header, 1 record; repaired: 2\n") {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
 	}
 	if code, out, _ = b.run("check", "$DIR/data"); code != 0 {
@@ -137,8 +146,11 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"check", "$DIR/data"}, {"check", "$DIR/data", "--repair"}, {"inspect", "region", "$DIR/data", "0"}} {
-		if code, _, stderr := b.run(args...); code != command.ExitFailure || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "in use") {
+	for _, args := range [][]string{
+		{"check", "$DIR/data"}, {"check", "$DIR/data", "--repair"}, {"inspect", "region", "$DIR/data", "0"},
+	} {
+		if code, _, stderr := b.run(args...); code != command.ExitFailure || strings.Count(stderr, "\n") != 1 ||
+			!strings.Contains(stderr, "in use") {
 			t.Errorf("%v: exit code %d: %s", args, code, stderr)
 		}
 	}
@@ -153,23 +165,31 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		code int
 		want string
 	}{
-		"no directory":     {[]string{"check", "$DIR/nowhere"}, 1, "no database in $DIR/nowhere"},
-		"empty":            {[]string{"check", "$DIR/empty", "--repair"}, 1, "no database in $DIR/empty"},
-		"no argument":      {[]string{"check"}, 2, "name one directory"},
-		"limit":            {[]string{"check", "$DIR/data", "-n", "-1"}, 2, "must not be negative"},
-		"no blade":         {[]string{"inspect", "region", "$DIR/data", "7"}, 2, "blade 7: there are 2"},
-		"blade":            {[]string{"inspect", "region", "$DIR/data", "x"}, 2, `"x" is no number of a blade`},
-		"address":          {[]string{"inspect", "bucket", "$DIR/data", "x"}, 2, `"x" is no address`},
-		"transaction":      {[]string{"inspect", "tx", "$DIR/data", "x"}, 2, `"x" is no transaction`},
-		"half a key":       {[]string{"inspect", "record", "$DIR/data", "--key", "1"}, 2, "belong together"},
-		"no ordered table": {[]string{"inspect", "node", "$DIR/data", "--table", "accounts", "--key", "1"}, 1, "is not ordered"},
-		"nothing":          {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
-		"no table":         {[]string{"inspect", "record", "$DIR/data", "--table", "x", "--key", "1"}, 1, `there are "accounts"`},
-		"key":              {[]string{"inspect", "record", "$DIR/data", "--table", "accounts", "--key", "x"}, 2, "uint64"},
-		"no key":           {[]string{"inspect", "record", "$DIR/data", "--table", "accounts", "--key", "77"}, 1, "not in this database"},
-		"no copy":          {[]string{"inspect", "segment", "$DIR/data", "1", "--copy", "9"}, 1, "copy 9"},
-		"no coordinator":   {[]string{"inspect", "log", "$DIR/data", "1"}, 1, "was closed"},
-		"no command":       {[]string{"inspect", "nothing", "$DIR/data"}, 2, "unknown command"},
+		"no directory": {[]string{"check", "$DIR/nowhere"}, 1, "no database in $DIR/nowhere"},
+		"empty":        {[]string{"check", "$DIR/empty", "--repair"}, 1, "no database in $DIR/empty"},
+		"no argument":  {[]string{"check"}, 2, "name one directory"},
+		"limit":        {[]string{"check", "$DIR/data", "-n", "-1"}, 2, "must not be negative"},
+		"no blade":     {[]string{"inspect", "region", "$DIR/data", "7"}, 2, "blade 7: there are 2"},
+		"blade":        {[]string{"inspect", "region", "$DIR/data", "x"}, 2, `"x" is no number of a blade`},
+		"address":      {[]string{"inspect", "bucket", "$DIR/data", "x"}, 2, `"x" is no address`},
+		"transaction":  {[]string{"inspect", "tx", "$DIR/data", "x"}, 2, `"x" is no transaction`},
+		"half a key":   {[]string{"inspect", "record", "$DIR/data", "--key", "1"}, 2, "belong together"},
+		"no nodes": {
+			[]string{"inspect", "node", "$DIR/data", "--table", "accounts", "--key", "1"}, 1, "has no nodes",
+		},
+		"nothing": {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
+		"no table": {
+			[]string{"inspect", "record", "$DIR/data", "--table", "x", "--key", "1"}, 1, `there are "accounts"`,
+		},
+		"key": {
+			[]string{"inspect", "record", "$DIR/data", "--table", "accounts", "--key", "x"}, 2, "uint64",
+		},
+		"no key": {
+			[]string{"inspect", "record", "$DIR/data", "--table", "accounts", "--key", "77"}, 1, "not in this database",
+		},
+		"no copy":        {[]string{"inspect", "segment", "$DIR/data", "1", "--copy", "9"}, 1, "copy 9"},
+		"no coordinator": {[]string{"inspect", "log", "$DIR/data", "1"}, 1, "was closed"},
+		"no command":     {[]string{"inspect", "nothing", "$DIR/data"}, 2, "unknown command"},
 	} {
 		code, out, stderr := b.run(c.args...)
 		if code != c.code || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {
@@ -197,8 +217,11 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		if err := spoil(spoiled); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"inspect", "segment", spoiled, "1"}, {"backup", spoiled, spoiled + ".backup"}} {
-			if code, out, stderr := b.run(args...); code != command.ExitFailure || out != "" || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "internal error") {
+		for _, args := range [][]string{
+			{"inspect", "segment", spoiled, "1"}, {"backup", spoiled, spoiled + ".backup"},
+		} {
+			if code, out, stderr := b.run(args...); code != command.ExitFailure || out != "" ||
+				strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "internal error") {
 				t.Errorf("%s: %v: exit code %d, %q, %q", name, args, code, stderr, out)
 			}
 		}
@@ -216,7 +239,8 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(spoiled, "blade-000.region"), p, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if code, out, stderr := b.run("check", spoiled, "-n", "3"); code != command.ExitVerification || strings.Count(stderr, "\n") != 1 || !strings.Contains(out, "header at blade 0") {
+		if code, out, stderr := b.run("check", spoiled, "-n", "3"); code != command.ExitVerification ||
+			strings.Count(stderr, "\n") != 1 || !strings.Contains(out, "header at blade 0") {
 			t.Errorf("%s: exit code %d, %q\n%s", name, code, stderr, out)
 		}
 	}
@@ -232,7 +256,9 @@ func TestInspect(t *testing.T) {
 	}{
 		{"region $DIR/data 1", []string{"region header, copy 1: intact", "blocks of 64 bytes"}},
 		{"segment $DIR/data 1", []string{"segment 1: ", "copy 0: blade"}},
-		{"record $DIR/data " + addr, []string{"live, table 1", "guard: free at version c", "copy 1: blade", "the same bytes"}},
+		{"record $DIR/data " + addr, []string{
+			"live, table 1", "guard: free at version c", "copy 1: blade", "the same bytes",
+		}},
 		{"record $DIR/data --copy 1 " + addr, []string{", copy 1: blade", "copy 0: blade"}},
 		{"tx $DIR/data c1.1", []string{"whose", "blocks"}[1:]},
 		{"record $DIR/data --table accounts --key 0x0000000000000002", []string{"points to " + addr}},
@@ -264,7 +290,9 @@ func TestCheckStrangeBlade(t *testing.T) {
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--repair")
 	if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 2 findings\n" ||
-		!strings.Contains(out, "checked $DIR/data without blade-001.region (not this database, an old copy of it, or not of a format that this program reads), and repaired nothing") ||
+		!strings.Contains(out,
+			"checked $DIR/data without blade-001.region (not this database, an old copy of it, or not of a format "+
+				"that this program reads), and repaired nothing") ||
 		!strings.Contains(out, "blocks: 3 live") {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
 	}
@@ -282,9 +310,16 @@ func TestCheckOldCopy(t *testing.T) {
 		durable   bool // and not closed
 		want, not []string
 	}{
-		{"blade-001.region", false, []string{"without blade-001.region (not this database, an old copy of it, or ", "--replace-lost"}, nil},
-		{"blade-001.region", true, []string{"without blade-001.region (not this database, an old copy of it, or ", "restore a backup"}, []string{"--replace-lost"}},
-		{"catalog.db", false, []string{"repaired nothing", "catalog.db is older than the regions: bring the newest back"}, nil},
+		{"blade-001.region", false, []string{
+			"without blade-001.region (not this database, an old copy of it, or ", "--replace-lost",
+		}, nil},
+		{"blade-001.region", true, []string{
+			"without blade-001.region (not this database, an old copy of it, or ", "restore a backup",
+		}, []string{"--replace-lost"}},
+		{
+			"catalog.db", false,
+			[]string{"repaired nothing", "catalog.db is older than the regions: bring the newest back"}, nil,
+		},
 	} {
 		name := c.name
 		b := newBed(t)
@@ -346,16 +381,19 @@ func TestCheckUnrecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--repair")
-	if code != 0 || !strings.Contains(out, "checked $DIR/data, and repaired nothing: ") || !strings.Contains(out, "\nit was open with --durability power and not closed: ") {
+	if code != 0 || !strings.Contains(out, "checked $DIR/data, and repaired nothing: ") ||
+		!strings.Contains(out, "\nit was open with --durability power and not closed: ") {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, out)
 	}
-	if code, out, _ := b.run("check", "$DIR/data", "-o", "json"); code != 0 || !strings.Contains(out, `"unrecovered":true`) {
+	if code, out, _ := b.run("check", "$DIR/data", "-o", "json"); code != 0 ||
+		!strings.Contains(out, `"unrecovered":true`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	_, blade, off := whereIs(t, b, "1")
 	flip(t, b, blade, off+24)
 	code, out, _ = b.run("check", "$DIR/data", "--repair")
-	if code != command.ExitVerification || strings.Contains(out, "repaired:") || strings.Contains(out, "a repair can help") {
+	if code != command.ExitVerification || strings.Contains(out, "repaired:") ||
+		strings.Contains(out, "a repair can help") {
 		t.Errorf("damaged: exit code %d\n%s", code, out)
 	}
 }
@@ -370,20 +408,23 @@ func TestCheckRebuilds(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--repair")
-	if code != command.ExitVerification || !strings.Contains(out, "blade-001.region") || !strings.Contains(out, "--replace-lost") {
+	if code != command.ExitVerification || !strings.Contains(out, "blade-001.region") ||
+		!strings.Contains(out, "--replace-lost") {
 		t.Errorf("without its file: exit code %d, %s%s", code, stderr, out)
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a check without --replace-lost has made a file")
 	}
 	code, out, stderr = b.run("check", "$DIR/data", "--replace-lost")
-	if code != 0 || !strings.Contains(stderr, "blade 1: its region was missing or blank") || !strings.Contains(out, "no findings") {
+	if code != 0 || !strings.Contains(stderr, "blade 1: its region was missing or blank") ||
+		!strings.Contains(out, "no findings") {
 		t.Errorf("exit code %d, %s%s", code, stderr, out)
 	}
 	if err := os.Remove(filepath.Join(b.dir, "data", "blade-000.region")); err != nil { // the new one has it all
 		t.Fatal(err)
 	}
-	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code != 0 || !strings.Contains(out, "no findings") {
+	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code != 0 ||
+		!strings.Contains(out, "no findings") {
 		t.Errorf("exit code %d, %s%s", code, stderr, out)
 	}
 	whereIs(t, b, "1")
@@ -392,7 +433,8 @@ func TestCheckRebuilds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code == 0 || !strings.Contains(stderr, "no blade would be left") {
+	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code == 0 ||
+		!strings.Contains(stderr, "no blade would be left") {
 		t.Errorf("without any file: exit code %d, %s%s", code, stderr, out)
 	}
 }
@@ -417,10 +459,12 @@ func TestCheckTellsOfMissingCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := b.run("check", "$DIR/data")
-	if code != 0 || !strings.Contains(out, "\ncopies missing: ") || !strings.Contains(out, "(blade-001.region counts as lost); they are built while the database is open\n") {
+	if code != 0 || !strings.Contains(out, "\ncopies missing: ") ||
+		!strings.Contains(out, "(blade-001.region counts as lost); they are built while the database is open\n") {
 		t.Errorf("exit code %d, %s%s", code, stderr, out)
 	}
-	if code, out, _ := b.run("check", "$DIR/data", "-o", "json"); code != 0 || !strings.Contains(out, `"blades_down":[1],"copies_missing":`) {
+	if code, out, _ := b.run("check", "$DIR/data", "-o", "json"); code != 0 ||
+		!strings.Contains(out, `"blades_down":[1],"copies_missing":`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
@@ -441,27 +485,22 @@ func TestCheckMissingRegion(t *testing.T) {
 			b := newBed(t)
 			makeDatabase(t, b)
 			_, blade, off := whereIs(t, b, "1")
-			file := func(blade int) string { return filepath.Join(b.dir, "data", fmt.Sprintf("blade-%03d.region", blade)) }
+			file := func(blade int) string {
+				return filepath.Join(b.dir, "data", fmt.Sprintf("blade-%03d.region", blade))
+			}
 			if err := damage(file(1 - blade)); err != nil {
 				t.Fatal(err)
 			}
 			code, out, stderr := b.run("check", "$DIR/data")
 			gone := fmt.Sprintf("blade-%03d.region", 1-blade)
 			if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 1 finding\n" ||
-				!strings.HasPrefix(out, fmt.Sprintf("region at blade %d +0x0: ", 1-blade)) || !strings.Contains(out, gone) ||
-				!strings.Contains(out, "checked $DIR/data without "+gone+" (not there, or not whole): 2 blades") || !strings.Contains(out, "blocks: 3 live") {
+				!strings.HasPrefix(out, fmt.Sprintf("region at blade %d +0x0: ", 1-blade)) ||
+				!strings.Contains(out, gone) ||
+				!strings.Contains(out, "checked $DIR/data without "+gone+" (not there, or not whole): 2 blades") ||
+				!strings.Contains(out, "blocks: 3 live") {
 				t.Errorf("exit code %d, %s%s", code, stderr, out)
 			}
-			f, err := os.OpenFile(file(blade), os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err = f.WriteAt([]byte{0x55}, off+23); err != nil { // of the checksum
-				t.Fatal(err)
-			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			flip(t, b, blade, off+23) // of the checksum
 			before, err := os.ReadFile(file(blade))
 			if err != nil {
 				t.Fatal(err)
@@ -488,7 +527,8 @@ func TestCheckMissingRegion(t *testing.T) {
 			if after, err := os.ReadFile(file(blade)); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("the other blade was changed: %v", err)
 			}
-			if _, _, stderr := b.run("inspect", "region", "$DIR/data", "0"); !strings.Contains(stderr, gone) { // which needs all of them
+			// which needs all of them
+			if _, _, stderr := b.run("inspect", "region", "$DIR/data", "0"); !strings.Contains(stderr, gone) {
 				t.Errorf("inspect says %q", stderr)
 			}
 		})
@@ -502,7 +542,8 @@ func TestCheckMissingRegion(t *testing.T) {
 			}
 		}
 		code, out, _ := b.run("check", "$DIR/data")
-		if code != command.ExitVerification || !strings.Contains(out, "no copy of the segment is left") || !strings.Contains(out, "without blade-000.region and blade-001.region") {
+		if code != command.ExitVerification || !strings.Contains(out, "no copy of the segment is left") ||
+			!strings.Contains(out, "without blade-000.region and blade-001.region") {
 			t.Errorf("exit code %d, %s", code, out)
 		}
 	})
@@ -527,7 +568,8 @@ func TestCheckCatalog(t *testing.T) {
 				{"csv", "kind,table,", "\ncatalog,0,0,0,0,0,0,"},
 			} {
 				code, out, stderr := b.run("check", "$DIR/data", "-o", o.output)
-				if code != command.ExitVerification || stderr != "txnode: verification failed: $DIR/data: 1 finding\n" ||
+				if code != command.ExitVerification ||
+					stderr != "txnode: verification failed: $DIR/data: 1 finding\n" ||
 					!strings.HasPrefix(out, o.begins) || !strings.Contains(out, o.has) {
 					t.Errorf("-o %s: exit code %d, %s%s", o.output, code, stderr, out)
 				}
@@ -535,7 +577,8 @@ func TestCheckCatalog(t *testing.T) {
 		})
 	}
 	b := newBed(t)
-	if code, _, stderr := b.run("check", "$DIR"); code != command.ExitFailure || !strings.Contains(stderr, "no database in $DIR") {
+	if code, _, stderr := b.run("check", "$DIR"); code != command.ExitFailure ||
+		!strings.Contains(stderr, "no database in $DIR") {
 		t.Errorf("of an empty directory: exit code %d, %s", code, stderr)
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 	"txnode/cluster"
 	_ "txnode/cluster/etcd" // addresses etcd://
-	"txnode/memory"
+	"txnode/memory/layout"
+	"txnode/rdma/ibverbs"
 	"txnode/txn"
 )
 
@@ -23,7 +24,8 @@ func newCluster(w *World) *cobra.Command {
 		`A cluster is a catalog that a process serves (txnode serve --catalog) or that is in an
 etcd, and servers of blades. The catalog knows the servers. Programs connect to all of them by the address
 of the catalog, with cluster.Connect of the package txnode/cluster.`,
-		newClusterInit(w), newClusterStatus(w), newClusterHeal(w), newClusterAddBlade(w), newClusterDrainBlade(w), newClusterRebalance(w),
+		newClusterInit(w), newClusterStatus(w), newClusterHeal(w), newClusterAddBlade(w), newClusterDrainBlade(w),
+		newClusterRebalance(w),
 		newClusterRestartCheck(w), newClusterEvict(w), newClusterForget(w), newClusterRecover(w))
 }
 
@@ -43,14 +45,27 @@ type clusterInitOptions struct {
 // AddFlags registers the flags.
 func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Catalog, "catalog", "", "`address` of the catalog: unix:PATH, tcp:HOST:PORT or etcd://HOST:PORT,HOST:PORT/PREFIX\n(default: none; it is needed)")
-	fs.StringArrayVar(&o.Blades, "blade", nil, "`address` of a server of blades: unix:PATH, tcp:HOST:PORT or shm:DIRECTORY/NAME; several, in the order\nof the blades' ids (default: none; one is needed)")
-	fs.IntVar(&o.Joined, "blades", 0, "instead of --blade: wait until servers with so `many` blades have announced themselves (txnode serve --join)\n(default: none)")
+	fs.StringVar(&o.Catalog, "catalog", "",
+		"`address` of the catalog: unix:PATH, tcp:HOST:PORT or etcd://HOST:PORT,HOST:PORT/PREFIX\n"+
+			"(default: none; it is needed)")
+	fs.StringArrayVar(&o.Blades, "blade", nil,
+		"`address` of a server of blades: unix:PATH, tcp:HOST:PORT, rdma:HOST:PORT or shm:DIRECTORY/NAME;\n"+
+			"several, in the order of the blades' ids (default: none; one is needed)")
+	fs.IntVar(&o.Joined, "blades", 0,
+		"instead of --blade: wait until servers with so `many` blades have announced themselves (txnode serve "+
+			"--join)\n(default: none)")
 	fs.DurationVar(&o.Wait, "wait", 0, "how long --blades waits at most; 0, the default: for ever")
-	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2; with one blade the default is 0")
-	fs.IntVar(&o.Places, "places", 0, "how many blades there can be, with those that are added later, at most 64; 0, the default: as many as there are,\nand with --blades twice as many")
-	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, less if the blades are small")
-	fs.Var(&o.log, "log-area", "log space of a worker on each blade, a power of two of at least 4KiB, which bounds what a transaction\ncan write; 0, the default: 4MiB, or a segment if that is smaller")
+	fs.IntVar(&o.Replicas, "replicas", 1,
+		"number of backups of each record: 0, 1 or 2; with one blade the default is 0")
+	fs.IntVar(&o.Places, "places", 0,
+		"how many blades there can be, with those that are added later, at most 64; 0, the default: as many as there "+
+			"are,\nand with --blades twice as many")
+	fs.Var(&o.segment, "segment-size",
+		"unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n"+
+			"0, the default: 64MiB, less if the blades are small")
+	fs.Var(&o.log, "log-area",
+		"log space of a worker on each blade, a power of two of at least 4KiB, which bounds what a transaction\n"+
+			"can write; 0, the default: 4MiB, or a segment if that is smaller")
 	o.access.addFlags(cmd)
 }
 
@@ -58,7 +73,7 @@ func (o *clusterInitOptions) AddFlags(cmd *cobra.Command) {
 func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
 	g := cluster.Geometry{SegmentSize: uint32(o.segment), LogArea: uint32(o.log), Places: o.Places}
 	if o.Places == 0 {
-		g.Places = min(2*o.Joined, memory.MaxBlades) // others can join later
+		g.Places = min(2*o.Joined, layout.MaxBlades) // others can join later
 	}
 	if replicas {
 		g.Backups = &o.Replicas
@@ -66,10 +81,12 @@ func (o *clusterInitOptions) geometry(replicas bool) cluster.Geometry {
 	return g
 }
 
-// accessOptions are the flags by which a client proves to servers that it may connect, and that say how long it waits for them.
+// accessOptions are the flags by which a client proves to servers that it may connect, and that say
+// how long it waits for them.
 type accessOptions struct {
 	SecretFile string
 	ServerUser string
+	RDMA       string // the device of this host
 	TLS        tlsOptions
 
 	Lease               time.Duration // from which the others follow that are 0
@@ -101,14 +118,25 @@ func (o *accessOptions) deadlines() (faults []string) {
 	return faults
 }
 
+// rdmaHelp is the help of --rdma.
+const rdmaHelp = "`device` of this host for blades at rdma:HOST:PORT: DEVICE, DEVICE/PORT or DEVICE/PORT/GID, such " +
+	"as mlx5_0/1/3\n(default: the first with an active port)"
+
 func (o *accessOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.SecretFile, "secret-file", "", "`file` with the secret that the servers share (default: none)")
-	cmd.Flags().StringVar(&o.ServerUser, "server-user", "", "`user`, by name or number, whose daemons on this host are trusted, and not only this one's and root's (default: none)")
+	cmd.Flags().StringVar(&o.SecretFile, "secret-file", "",
+		"`file` with the secret that the servers share (default: none)")
+	cmd.Flags().StringVar(&o.ServerUser, "server-user", "",
+		"`user`, by name or number, whose daemons on this host are trusted, and not only this one's and root's "+
+			"(default: none)")
+	cmd.Flags().StringVar(&o.RDMA, "rdma", "", rdmaHelp)
 	o.TLS.addFlags(cmd, "servers")
 	o.TLS.addName(cmd)
-	cmd.Flags().DurationVar(&o.Lease, "lease", txn.DefaultLeaseTerm, "`time` without a sign of life after which a process counts as gone")
-	cmd.Flags().DurationVar(&o.Connect, "connect-timeout", 0, "`time` that a connection may take; 0, the default: half of --lease")
-	cmd.Flags().DurationVar(&o.Call, "call-timeout", 0, "`time` that a call of a catalog or of a blade may take; 0, the default: --lease")
+	cmd.Flags().DurationVar(&o.Lease, "lease", txn.DefaultLeaseTerm,
+		"`time` without a sign of life after which a process counts as gone")
+	cmd.Flags().DurationVar(&o.Connect, "connect-timeout", 0,
+		"`time` that a connection may take; 0, the default: half of --lease")
+	cmd.Flags().DurationVar(&o.Call, "call-timeout", 0,
+		"`time` that a call of a catalog or of a blade may take; 0, the default: --lease")
 	cmd.Flags().DurationVar(&o.Verb, "verb-timeout", 0, "`time` that a verb may take; 0, the default: half of --lease")
 }
 
@@ -116,6 +144,9 @@ func (o *accessOptions) addFlags(cmd *cobra.Command) {
 func (o *accessOptions) options() (c cluster.Options, err error) {
 	if faults := append(o.TLS.faults(), o.deadlines()...); faults != nil {
 		return c, usagef("%s", strings.Join(faults, "; "))
+	}
+	if c.RDMA, err = ibverbs.ParseDevice(o.RDMA); err != nil {
+		return c, usagef("--rdma: %w", err)
 	}
 	c.Term, c.TCP.Connect, c.TCP.Control, c.TCP.Verb = o.Lease, o.Connect, o.Call, o.Verb
 	if o.ServerUser != "" {
@@ -158,24 +189,26 @@ func (o *clusterInitOptions) Validate() error {
 		faults = append(faults, "--catalog: "+err.Error())
 	}
 	switch {
-	case o.Joined < 0 || o.Joined > memory.MaxBlades:
-		faults = append(faults, fmt.Sprintf("--blades is %d; 1 to %d are possible", o.Joined, memory.MaxBlades))
+	case o.Joined < 0 || o.Joined > layout.MaxBlades:
+		faults = append(faults, fmt.Sprintf("--blades is %d; 1 to %d are possible", o.Joined, layout.MaxBlades))
 	case o.Joined > 0 && len(o.Blades) > 0:
 		faults = append(faults, "--blade and --blades are both given; servers are named, or announce themselves")
 	case o.Joined == 0 && len(o.Blades) == 0:
-		faults = append(faults, "--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade; or --blades, how many to wait for")
+		faults = append(faults,
+			"--blade is missing: the address of a server of blades, such as unix:/run/user/1000/blade; or --blades, "+
+				"how many to wait for")
 	}
 	if o.Wait < 0 || o.Wait > 0 && o.Joined == 0 {
 		faults = append(faults, fmt.Sprintf("--wait is %v; it is how long --blades waits at most", o.Wait))
 	}
-	if o.Places < 0 || o.Places > memory.MaxBlades {
-		faults = append(faults, fmt.Sprintf("--places is %d; 0 to %d are possible", o.Places, memory.MaxBlades))
+	if o.Places < 0 || o.Places > layout.MaxBlades {
+		faults = append(faults, fmt.Sprintf("--places is %d; 0 to %d are possible", o.Places, layout.MaxBlades))
 	}
 	for _, x := range []struct {
 		name string
 		size byteSize
 	}{{"segment-size", o.segment}, {"log-area", o.log}} {
-		if x.size > memory.MaxSegmentSize {
+		if x.size > layout.MaxSegmentSize {
 			faults = append(faults, fmt.Sprintf("--%s is %v; 64MiB are possible", x.name, &x.size))
 		}
 	}
@@ -209,8 +242,10 @@ With --blades it waits for servers that announce themselves in the catalog (txno
 themselves, as long as there are places.`,
 		Example: "  txnode cluster init --catalog unix:/tmp/catalog --blades 3 --replicas 1\n" +
 			"  txnode cluster init --catalog unix:/tmp/catalog --blade unix:/tmp/blade0 --blade unix:/tmp/blade1\n" +
-			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt\n" +
-			"  txnode cluster init --catalog etcd://e0:2379,e1:2379,e2:2379/bank --blade tcp:b0:7000 --blade tcp:b1:7000",
+			"  txnode cluster init --catalog tcp:cat:7000 --blade tcp:b0:7000 --tls-cert c.crt --tls-key c.key " +
+			"--tls-ca ca.crt\n" +
+			"  txnode cluster init --catalog etcd://e0:2379,e1:2379,e2:2379/bank --blade tcp:b0:7000 " +
+			"--blade tcp:b1:7000",
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
@@ -224,7 +259,8 @@ themselves, as long as there are places.`,
 }
 
 // awaitServers waits for servers that announce themselves.
-func awaitServers(ctx context.Context, w *World, cat memory.Catalog, o *clusterInitOptions) ([]cluster.BladeAddress, error) {
+func awaitServers(ctx context.Context, w *World, cat layout.Catalog, o *clusterInitOptions) ([]cluster.BladeAddress,
+	error) {
 	limit := ctx
 	if o.Wait > 0 {
 		var cancel context.CancelFunc
@@ -287,6 +323,7 @@ func runClusterInit(ctx context.Context, w *World, o *clusterInitOptions, g clus
 	if vacant > 0 {
 		text = ", and " + count(vacant, "vacant place")
 	}
-	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s %s %s of %s, %v together%s\n", o.Catalog, has, count(blades, "blade"), count(len(servers)-vacant, "server"), &size, text)
+	_, err = fmt.Fprintf(w.Stdout, "the cluster at %s %s %s of %s, %v together%s\n",
+		o.Catalog, has, count(blades, "blade"), count(len(servers)-vacant, "server"), &size, text)
 	return err
 }

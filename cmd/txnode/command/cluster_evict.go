@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 func newClusterEvict(w *World) *cobra.Command {
@@ -26,8 +26,10 @@ forget.
 A process, by its number behind process=, is taken for dead: what it had begun has no
 effect, and others decide its transactions. A process that lives begins anew under another number.
 txnode cluster status lists both. The command asks; --yes does not.`,
-		Example: "  txnode cluster evict unix:/tmp/catalog 1\n  txnode cluster evict unix:/tmp/catalog process=17 --yes",
-		Args:    exactly(2, "name the address of a catalog, and the number of a blade, or process=NUMBER"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode cluster evict unix:/tmp/catalog 1\n  txnode cluster evict unix:/tmp/catalog " +
+			"process=17 --yes",
+		Args:              exactly(2, "name the address of a catalog, and the number of a blade, or process=NUMBER"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			number, isProcess := strings.CutPrefix(args[1], "process=")
@@ -36,8 +38,9 @@ txnode cluster status lists both. The command asks; --yes does not.`,
 				bits = 16
 			}
 			n, err := strconv.ParseUint(number, 10, bits)
-			if err != nil || !isProcess && n >= memory.MaxBlades {
-				return usagef("%q is neither the number of a blade nor process=NUMBER: txnode cluster status %s lists them", args[1], args[0])
+			if err != nil || !isProcess && n >= layout.MaxBlades {
+				return usagef("%q is neither the number of a blade nor process=NUMBER: txnode cluster status "+
+					"%s lists them", args[1], args[0])
 			}
 			co, err := access.options()
 			if err != nil {
@@ -57,7 +60,8 @@ txnode cluster status lists both. The command asks; --yes does not.`,
 			} else {
 				err = cluster.EvictBlade(ctx, args[0], int(n), co)
 			}
-			if err != nil && !errors.Is(err, memory.ErrDown) { // it was declared dead before, perhaps by the opening for this
+			// it was declared dead before, perhaps by the opening for this
+			if err != nil && !errors.Is(err, layout.ErrDown) {
 				return interruptedOr(ctx, clusterFailed(err))
 			}
 			_, err = fmt.Fprintf(w.Stdout, "%s %s\n", what, done)

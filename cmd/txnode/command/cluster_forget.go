@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 func newClusterForget(w *World) *cobra.Command {
@@ -19,12 +19,14 @@ can take it (txnode cluster add-blade), and the one before is not waited for any
 address goes out of the catalog, if all of its blades are vacant. A blade that is up is
 refused: txnode cluster drain-blade moves away what it has, and txnode cluster evict
 declares it dead.`,
-		Example: "  txnode cluster forget unix:/tmp/catalog 1",
-		Args:    exactly(2, "name the address of a catalog, and the number of a blade"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example:           "  txnode cluster forget unix:/tmp/catalog 1",
+		Args:              exactly(2, "name the address of a catalog, and the number of a blade"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blade, err := strconv.Atoi(args[1])
-			if err != nil || blade < 0 || blade >= memory.MaxBlades {
-				return usagef("the blade is %q; it must be a number: txnode cluster status %s lists them", args[1], args[0])
+			if err != nil || blade < 0 || blade >= layout.MaxBlades {
+				return usagef("the blade is %q; it must be a number: txnode cluster status %s lists them",
+					args[1], args[0])
 			}
 			co, err := access.options()
 			if err != nil {

@@ -2,17 +2,20 @@ package command_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"txnode/cluster"
 	"txnode/cmd/txnode/command"
 )
 
-// TestHeal: a cluster that no program has open is healed: a blade that has restarted is taken in, one that is gone is declared dead, and
-// copies are built when it is back. Without --wait the command ends when nothing is left that it can do, and says what is wrong.
+// TestHeal: a cluster that no program has open is healed: a blade that has restarted is taken in,
+// one that is gone is declared dead, and copies are built when it is back. Without --wait the
+// command ends when nothing is left that it can do, and says what is wrong.
 func TestHeal(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"})
 	if err := c.open().Close(t.Context()); err != nil {
@@ -48,7 +51,33 @@ func TestHeal(t *testing.T) {
 	}
 }
 
-// TestHealLost: data is lost, and no wait brings it back: the command ends, with --wait, too, and says so.
+// TestHealGoesOn: a server begins anew after heal --wait has seen the cluster whole, and before
+// the command ends. The command goes on.
+func TestHealGoesOn(t *testing.T) {
+	c := newSmallCluster(t, []string{"x", "y"})
+	if err := c.open().Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	overtaken := false
+	ask := func(ctx context.Context, address string, o cluster.Options) (*cluster.Status, error) {
+		st, err := cluster.Ask(ctx, address, o)
+		if err == nil && len(st.Processes) == 0 && !overtaken { // the command has closed the database
+			overtaken = true
+			c.ends["y"]()
+			st, err = cluster.Ask(ctx, address, o)
+			c.serve("y")
+		}
+		return st, err
+	}
+	defer command.SetAsk(ask)()
+	code, out, stderr := inSystem(t, "cluster", "heal", c.catalog, "--wait", "--timeout", "1m")
+	if code != 0 || !overtaken {
+		t.Errorf("exit code %d, overtaken %v: %s%s", code, overtaken, out, stderr)
+	}
+}
+
+// TestHealLost: data is lost, and no wait brings it back: the command ends, with --wait, too, and
+// says so.
 func TestHealLost(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"}, "--replicas", "0")
 	if err := c.open().Close(t.Context()); err != nil {
@@ -56,7 +85,8 @@ func TestHealLost(t *testing.T) {
 	}
 	c.bury()
 	code, out, stderr := inSystem(t, "cluster", "heal", c.catalog, "--wait")
-	if code != 1 || !strings.Contains(out, "\nwrong: data is lost") || !strings.Contains(stderr, "data is lost") || strings.Contains(out, "declared dead") {
+	if code != 1 || !strings.Contains(out, "\nwrong: data is lost") || !strings.Contains(stderr, "data is lost") ||
+		strings.Contains(out, "declared dead") {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 }
@@ -76,8 +106,8 @@ func (w *told) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// TestHealBeforeServers: with --wait the command may be there before the catalog and the servers are, and says for whom it waits; a limit ends
-// that, with the cause.
+// TestHealBeforeServers: with --wait the command may be there before the catalog and the servers
+// are, and says for whom it waits; a limit ends that, with the cause.
 func TestHealBeforeServers(t *testing.T) {
 	c := &smallCluster{t: t, dir: socketDir(t), ends: map[string]func() (int, string){}}
 	c.catalog = "unix:" + filepath.Join(c.dir, "c")
@@ -88,7 +118,8 @@ func TestHealBeforeServers(t *testing.T) {
 	}
 	c.serveCatalog()
 	serve()
-	if code, _, stderr := inSystem(t, "cluster", "init", "--catalog", c.catalog, "--segment-size", "1MiB", "--blade", c.address("x"), "--blade", c.address("y")); code != 0 {
+	if code, _, stderr := inSystem(t, "cluster", "init", "--catalog", c.catalog, "--segment-size", "1MiB", "--blade",
+		c.address("x"), "--blade", c.address("y")); code != 0 {
 		t.Fatal(stderr)
 	}
 	if err := c.open().Close(t.Context()); err != nil {
@@ -112,7 +143,8 @@ func TestHealBeforeServers(t *testing.T) {
 	<-said.was
 	c.serveCatalog()
 	serve()
-	if got := <-code; got != 0 || !strings.Contains(said.text.String(), "waiting: ") || !strings.Contains(said.text.String(), c.catalog) {
+	if got := <-code; got != 0 || !strings.Contains(said.text.String(), "waiting: ") ||
+		!strings.Contains(said.text.String(), c.catalog) {
 		t.Errorf("before the catalog: exit code %d, %s", got, said.text.String())
 	}
 	c.status(0)
@@ -121,12 +153,14 @@ func TestHealBeforeServers(t *testing.T) {
 	said, code = heal()
 	<-said.was
 	serve()
-	if got := <-code; got != 0 || !strings.Contains(said.text.String(), "waiting: ") || !strings.Contains(said.text.String(), c.address("x")) {
+	if got := <-code; got != 0 || !strings.Contains(said.text.String(), "waiting: ") ||
+		!strings.Contains(said.text.String(), c.address("x")) {
 		t.Errorf("before the blades: exit code %d, %s", got, said.text.String())
 	}
 	c.status(0)
 	stop()
-	if got, _, stderr := inSystem(t, "cluster", "heal", c.catalog, "--wait", "--timeout", "1ms"); got != 1 || !strings.Contains(stderr, "after 1ms") || !strings.Contains(stderr, c.catalog) {
+	if got, _, stderr := inSystem(t, "cluster", "heal", c.catalog, "--wait", "--timeout", "1ms"); got != 1 ||
+		!strings.Contains(stderr, "after 1ms") || !strings.Contains(stderr, c.catalog) {
 		t.Errorf("with a limit: exit code %d, %s", got, stderr)
 	}
 	if got, _, stderr := inSystem(t, "cluster", "heal", c.catalog); got != 1 || strings.Contains(stderr, "after") {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/txn"
 )
 
@@ -39,8 +39,9 @@ txnode cluster init has made it. Nothing moves to the new blade by that: see txn
 rebalance. A server that was drained takes the place that it had, also if its address is in
 the catalog still. A server that is there by another name, or that has the memory of another
 place, is refused, and the catalog stays as it is. After an interruption, call it again.`,
-		Example: "  txnode cluster add-blade unix:/tmp/catalog unix:/tmp/blade2",
-		Args:    exactly(2, "name the address of a catalog, and that of a server of blades"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example:           "  txnode cluster add-blade unix:/tmp/catalog unix:/tmp/blade2",
+		Args:              exactly(2, "name the address of a catalog, and that of a server of blades"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			co, err := access.options()
 			if err != nil {
@@ -74,12 +75,14 @@ records have two backups: then they have one as long as they move. Each program 
 database open goes on with the work, so after an interruption call this again to wait for the
 end. txnode cluster add-blade, with the server's address, takes it back.
 A server of shared memory must not be stopped after that: its place stays its own.`,
-		Example: "  txnode cluster drain-blade unix:/tmp/catalog 0",
-		Args:    exactly(2, "name the address of a catalog, and the number of a blade"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example:           "  txnode cluster drain-blade unix:/tmp/catalog 0",
+		Args:              exactly(2, "name the address of a catalog, and the number of a blade"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blade, err := strconv.Atoi(args[1])
-			if err != nil || blade < 0 || blade >= memory.MaxBlades {
-				return usagef("the blade is %q; it must be a number: txnode cluster status %s lists them", args[1], args[0])
+			if err != nil || blade < 0 || blade >= layout.MaxBlades {
+				return usagef("the blade is %q; it must be a number: txnode cluster status %s lists them",
+					args[1], args[0])
 			}
 			co, err := access.options()
 			if err != nil {

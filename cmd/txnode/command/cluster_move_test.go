@@ -9,8 +9,8 @@ import (
 	"txnode/txn"
 )
 
-// TestClusterGrows: a cluster with a vacant place gets a blade, copies are spread, and a blade is drained, whose server stops
-// and whose place is vacant then; what was stored is there.
+// TestClusterGrows: a cluster with a vacant place gets a blade, copies are spread, and a blade is
+// drained, whose server stops and whose place is vacant then; what was stored is there.
 func TestClusterGrows(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
@@ -25,12 +25,15 @@ func TestClusterGrows(t *testing.T) {
 	run := func(want int, says string, args ...string) {
 		t.Helper()
 		code, out, stderr := b.run(append([]string{"cluster"}, args...)...)
-		if all := strings.Join(strings.Fields(out+stderr), " "); code != want || !strings.Contains(all, says) || code != 0 && strings.Count(stderr, "\n") != 1 {
+		if all := strings.Join(strings.Fields(out+stderr), " "); code != want || !strings.Contains(all, says) ||
+			code != 0 && strings.Count(stderr, "\n") != 1 {
 			t.Fatalf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}
 	}
-	run(2, "--places is 65; 0 to 64 are possible", "init", "--catalog", catalog, "--blade", address["a"], "--places", "65")
-	run(0, "has 2 blades of 2 servers, 128MiB together, and 1 vacant place", "init", "--catalog", catalog, "--blade", address["a"], "--blade", address["b"],
+	run(2, "--places is 65; 0 to 64 are possible", "init", "--catalog", catalog, "--blade",
+		address["a"], "--places", "65")
+	run(0, "has 2 blades of 2 servers, 128MiB together, and 1 vacant place", "init", "--catalog", catalog, "--blade",
+		address["a"], "--blade", address["b"],
 		"--places", "3", "--segment-size", "1MiB")
 	db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
@@ -47,7 +50,8 @@ func TestClusterGrows(t *testing.T) {
 	run(1, "a segment has 2 copies", "drain-blade", catalog, "0")
 	run(2, "the blade is \"x\"", "drain-blade", catalog, "x")
 	run(2, "blade 3: there are 3, from 0", "drain-blade", catalog, "3")
-	run(2, "is another name of "+address["a"], "add-blade", catalog, strings.Replace(address["a"], "unix:", "unix://", 1))
+	run(2, "is another name of "+address["a"], "add-blade", catalog,
+		strings.Replace(address["a"], "unix:", "unix://", 1))
 	run(2, "are all there from the beginning", "add-blade", catalog, "shm:"+filepath.Join(dir, "s"))
 	run(0, "blades of "+address["d"]+" that take part: 2", "add-blade", catalog, address["d"])
 	run(0, "copies that have moved: ", "rebalance", catalog)

@@ -36,13 +36,15 @@ other copy. Records may be those of before, or missing, so look at them afterwar
 run txnode check. Of what several such blades have the newest copy stays.
 
 No program may have the database open. If the database opens without, nothing is given up.`,
-		Example: "  txnode cluster recover unix:/tmp/catalog\n  txnode cluster recover unix:/tmp/catalog --trust 1 --yes",
-		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode cluster recover unix:/tmp/catalog\n  txnode cluster recover unix:/tmp/catalog " +
+			"--trust 1 --yes",
+		Args: exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runClusterRecover(cmd.Context(), w, args[0], o)
 		},
 	}
-	cmd.Flags().IntSliceVar(&o.Trust, "trust", nil, "`blade`, by its number, whose old files are taken for the newest; several times (default: none)")
+	cmd.Flags().IntSliceVar(&o.Trust, "trust", nil,
+		"`blade`, by its number, whose old files are taken for the newest; several times (default: none)")
 	cmd.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
 	o.access.addFlags(cmd)
 	return cmd
@@ -68,7 +70,8 @@ func runClusterRecover(ctx context.Context, w *World, address string, o *cluster
 	case err != nil:
 		return interruptedOr(ctx, clusterFailed(err))
 	}
-	_, err = fmt.Fprintf(w.Stdout, "the database opens again; build what is missing: txnode cluster heal %s\n", shown(address))
+	_, err = fmt.Fprintf(w.Stdout, "the database opens again; build what is missing: txnode cluster heal %s\n",
+		shown(address))
 	return err
 }
 
@@ -87,7 +90,7 @@ func givenUp(x *cluster.GivenUp) string {
 	if len(x.Trusted) > 0 {
 		what = "they are as they were when the copy was made that stays, or lost"
 	}
-	size := byteSize(x.Bytes) //nolint:gosec // less than blades have
+	size := byteSize(x.Bytes) // less than blades have
 	fmt.Fprintf(&b, "segments without another copy: %d of %d, with at most %v: %s\n", x.Segments, x.Of, &size, what)
 	if len(x.Tables) > 0 {
 		fmt.Fprintf(&b, "tables that may have records there: %s\n", shown(strings.Join(x.Tables, ", ")))

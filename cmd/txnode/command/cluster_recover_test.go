@@ -10,8 +10,9 @@ import (
 	"txnode/txn"
 )
 
-// TestClusterRecover: both servers of a cluster come with directories of before. Status and doctor say so, no program opens the database, and an
-// operator takes what one of them has, after the command has said what is given up, and asked.
+// TestClusterRecover: both servers of a cluster come with directories of before. Status and doctor
+// say so, no program opens the database, and an operator takes what one of them has, after the
+// command has said what is given up, and asked.
 func TestClusterRecover(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
@@ -21,7 +22,8 @@ func TestClusterRecover(t *testing.T) {
 	ends := map[string]func() (int, string){}
 	start := func() {
 		for _, name := range names {
-			_, ends[name] = startServe(t, "--memory", "16MiB", "--dir", filepath.Join(dir, name+".d"), "--listen", "unix:"+filepath.Join(dir, name))
+			_, ends[name] = startServe(t, "--memory", "16MiB", "--dir", filepath.Join(dir, name+".d"), "--listen",
+				"unix:"+filepath.Join(dir, name))
 		}
 	}
 	stop := func() {
@@ -59,7 +61,8 @@ func TestClusterRecover(t *testing.T) {
 		}
 	}
 	start()
-	run(0, "", "2 blades", "cluster", "init", "--catalog", catalog, "--blade", "unix:"+filepath.Join(dir, "a"), "--blade", "unix:"+filepath.Join(dir, "b"))
+	run(0, "", "2 blades", "cluster", "init", "--catalog", catalog, "--blade", "unix:"+filepath.Join(dir, "a"),
+		"--blade", "unix:"+filepath.Join(dir, "b"))
 	write(1)
 	stop()
 	old := map[string][]byte{}
@@ -90,7 +93,8 @@ func TestClusterRecover(t *testing.T) {
 	run(0, "", "", "cluster", "heal", catalog)
 	run(0, "", "1", "get", catalog, "words", "7")
 
-	// The host restarts: after an orderly end all is on the disk, and otherwise a blade is built anew.
+	// The host restarts: after an orderly end all is on the disk, and otherwise a blade is built
+	// anew.
 	reboot := func(name, state string) {
 		t.Helper()
 		if code, stderr := ends[name](); code != 0 {
@@ -103,7 +107,8 @@ func TestClusterRecover(t *testing.T) {
 		if err := os.WriteFile(boot, []byte("another life "+state+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, ends[name] = startServe(t, "--dir", filepath.Join(dir, name+".d"), "--listen", "unix:"+filepath.Join(dir, name))
+		_, ends[name] = startServe(t, "--dir", filepath.Join(dir, name+".d"), "--listen",
+			"unix:"+filepath.Join(dir, name))
 	}
 	reboot("b", "written")
 	run(1, "", "the server of blade 1 has restarted", "cluster", "status", catalog)

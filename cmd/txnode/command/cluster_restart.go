@@ -24,7 +24,8 @@ type restartCheckOptions struct {
 func newClusterRestartCheck(w *World) *cobra.Command {
 	o := &restartCheckOptions{}
 	cmd := &cobra.Command{
-		Use: "restart-check address blade", Short: "Say whether the server of a blade may be stopped, or restarted, now",
+		Use:   "restart-check address blade",
+		Short: "Say whether the server of a blade may be stopped, or restarted, now",
 		Long: `Asks the catalog at an address, and all servers, whether every segment of the database has a
 whole copy on other blades than those of one server, which is named by the number of a blade
 or by its address. The exit code is 0 if it may be stopped now, and 1 if not: then it says why.
@@ -33,8 +34,11 @@ A server without --dir begins anew with nothing, and also one with --dir counts 
 programs that have the database open. So restart one server after the other, and before each of
 them have what is missing built: programs that have the database open do it, and txnode cluster
 heal does where there are none. With --wait the command waits until the server may be stopped.`,
-		Example: "  txnode cluster restart-check unix:/tmp/catalog 0\n  txnode cluster restart-check unix:/tmp/catalog unix:/tmp/blade0 --wait --timeout 10m",
-		Args:    exactly(2, "name the address of a catalog, and the number of a blade or the address of its server"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode cluster restart-check unix:/tmp/catalog 0\n  txnode cluster restart-check " +
+			"unix:/tmp/catalog unix:/tmp/blade0 --wait --timeout 10m",
+		Args: exactly(2,
+			"name the address of a catalog, and the number of a blade or the address of its server"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Timeout < 0 || o.Timeout > 0 && !o.Wait {
 				return usagef("--timeout is %v; it is how long --wait waits at most", o.Timeout)
@@ -74,7 +78,8 @@ func (o *restartCheckOptions) run(ctx context.Context, w *World, address, name s
 			if len(s.Why) == 0 {
 				return mayStop(w, st, address, s.Blades)
 			}
-			no = failf("%s must not be stopped now: %s: wait (--wait), or have copies built by txnode cluster heal %s --wait", namesOf(s.Blades), strings.Join(s.Why, "; "), address)
+			no = failf("%s must not be stopped now: %s: wait (--wait), or have copies built by txnode cluster "+
+				"heal %s --wait", namesOf(s.Blades), strings.Join(s.Why, "; "), address)
 		case !o.Wait || !errors.Is(err, memory.ErrAway):
 			return clusterFailed(err)
 		default:
@@ -103,7 +108,8 @@ func (o *restartCheckOptions) run(ctx context.Context, w *World, address, name s
 func mayStop(w *World, st *cluster.Status, address string, blades []int) error {
 	then := ""
 	if len(st.Processes) == 0 && st.Layout != nil {
-		then = fmt.Sprintf("; no process has the database open: when it is back, txnode cluster heal %s --wait builds its copies, before another one is stopped", shown(address))
+		then = fmt.Sprintf("; no process has the database open: when it is back, txnode cluster heal %s --wait "+
+			"builds its copies, before another one is stopped", shown(address))
 	}
 	_, err := fmt.Fprintf(w.Stdout, "%s may be stopped now%s\n", namesOf(blades), then)
 	return err
@@ -128,5 +134,6 @@ func bladeNamed(st *cluster.Status, address, name string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, usagef("the blade is %q; it must be a number below %d, or the address of a server: txnode cluster status %s lists them", name, len(st.Blades), address)
+	return 0, usagef("the blade is %q; it must be a number below %d, or the address of a server: txnode cluster "+
+		"status %s lists them", name, len(st.Blades), address)
 }

@@ -9,8 +9,9 @@ import (
 	"txnode/txn"
 )
 
-// TestRestartCheck: memory blades are restarted one after the other while no process has the database open. A second one must not
-// be stopped before the copies of the first are there again; so nothing is lost.
+// TestRestartCheck: memory blades are restarted one after the other while no process has the
+// database open. A second one must not be stopped before the copies of the first are there again;
+// so nothing is lost.
 func TestRestartCheck(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)

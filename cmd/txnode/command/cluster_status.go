@@ -49,8 +49,9 @@ the database open; txnode cluster heal is one that does nothing else.
 
 Several addresses with commas between them are tried one after the other; a catalog in
 an etcd is at etcd://HOST:PORT,HOST:PORT/PREFIX, members of one etcd.`,
-		Example: "  txnode cluster status unix:/tmp/catalog\n  txnode cluster status unix:/tmp/catalog --wait --timeout 10m",
-		Args:    exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode cluster status unix:/tmp/catalog\n  txnode cluster status unix:/tmp/catalog --wait " +
+			"--timeout 10m",
+		Args: exactly(1, "name the address of a catalog"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Timeout < 0 || o.Timeout > 0 && !o.Wait {
 				return usagef("--timeout is %v; it is how long --wait waits at most", o.Timeout)
@@ -76,8 +77,10 @@ an etcd is at etcd://HOST:PORT,HOST:PORT/PREFIX, members of one etcd.`,
 // statusEvery is how often --wait looks.
 const statusEvery = 500 * time.Millisecond
 
-// askStatus asks once, or until the cluster is whole, it has lost data, or the time is over: then it returns what was seen last.
-func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOptions, co cluster.Options) (*cluster.Status, error) {
+// askStatus asks once, or until the cluster is whole, it has lost data, or the time is over: then
+// it returns what was seen last.
+func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOptions,
+	co cluster.Options) (*cluster.Status, error) {
 	limit := ctx
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -96,7 +99,9 @@ func askStatus(ctx context.Context, w *World, address string, o *clusterStatusOp
 			}
 			if len(st.Processes) == 0 && !warned {
 				warned = true
-				_, _ = fmt.Fprintf(w.Stderr, "no process has the database open, and it takes one to mend it: txnode cluster heal %s\n", shown(address))
+				_, _ = fmt.Fprintf(w.Stderr,
+					"no process has the database open, and it takes one to mend it: txnode cluster heal %s\n",
+					shown(address))
 			}
 			said.say(waitingFor(st))
 		case ctx.Err() != nil:
@@ -179,7 +184,8 @@ type serverLine struct {
 	Blades  []bladeLine `json:"blades"`
 }
 
-// joinedLine is a server that has announced itself. It has no blades of the cluster if it waits for a place, or was drained.
+// joinedLine is a server that has announced itself. It has no blades of the cluster if it waits for
+// a place, or was drained.
 type joinedLine struct {
 	Address string `json:"address"`
 	Lease   string `json:"lease"` // alive, late, expired; or unknown to an earlier release
@@ -274,7 +280,10 @@ func statusLine(st *cluster.Status) clusterLine {
 	l.Whole = len(l.Wrong) == 0
 	id := 0
 	for _, s := range st.Servers {
-		sl := serverLine{Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant(), Domain: s.Domain, Full: s.Full}
+		sl := serverLine{
+			Address: string(s.Address), Answers: s.Err == nil && !s.Vacant(), Vacant: s.Vacant(),
+			Domain: s.Domain, Full: s.Full,
+		}
 		if s.Err != nil {
 			sl.Error = oneLine(explainTLS(s.Err))
 		}
@@ -297,7 +306,10 @@ func statusLine(st *cluster.Status) clusterLine {
 	}
 	for i := range st.Joined {
 		x := &st.Joined[i]
-		j := joinedLine{Address: string(x.Address), Lease: x.Lease.String(), TermNs: int64(x.Term), Domain: x.Domain, Release: x.Release, Blades: []int{}, Drained: x.Left}
+		j := joinedLine{
+			Address: string(x.Address), Lease: x.Lease.String(), TermNs: int64(x.Term), Domain: x.Domain,
+			Release: x.Release, Blades: []int{}, Drained: x.Left,
+		}
 		for b := range st.Blades {
 			if st.Blades[b].Server == x.Address {
 				j.Blades = append(j.Blades, b)
@@ -309,7 +321,8 @@ func statusLine(st *cluster.Status) clusterLine {
 		p := &st.Processes[i]
 		m := memberLine{Process: p.ID, Registered: p.Registered, TermNs: p.Term, CutOff: p.CutOff}
 		if r := p.Report; r != nil {
-			m.Reports, m.AgeNs, m.Epoch, m.Host, m.PID, m.Program = true, int64(r.Age), r.Epoch, r.Host, r.PID, r.Program
+			m.Reports, m.AgeNs, m.Epoch, m.Host, m.PID, m.Program = true, int64(r.Age), r.Epoch,
+				r.Host, r.PID, r.Program
 		}
 		l.Members = append(l.Members, m)
 	}
@@ -319,8 +332,10 @@ func statusLine(st *cluster.Status) clusterLine {
 	if db := st.Layout; db != nil {
 		c := &st.Copies
 		l.Database = &databaseLine{
-			Epoch: uint32(db.Epoch), Workers: len(db.Coordinators), Tables: len(liveTables(db)), Segments: c.Segments, Lost: c.Lost, Unavailable: c.Unavailable,
-			Missing: c.Missing, Building: c.Building, Moving: c.Moving, Down: len(c.Down), Undecided: c.Undecided, Unswept: c.Unswept, Build: buildOf(c.Build),
+			Epoch: uint32(db.Epoch), Workers: len(db.Coordinators), Tables: len(liveTables(db)), Segments: c.Segments,
+			Lost: c.Lost, Unavailable: c.Unavailable,
+			Missing: c.Missing, Building: c.Building, Moving: c.Moving, Down: len(c.Down), Undecided: c.Undecided,
+			Unswept: c.Unswept, Build: buildOf(c.Build),
 		}
 		for i := range st.Processes {
 			if st.Processes[i].Registered {
@@ -378,14 +393,16 @@ func printStatusText(w *World, l *clusterLine) error {
 		_, err := fmt.Fprintf(w.Stdout, "catalog %s: no database yet\n", shown(l.Catalog))
 		return err
 	}
-	if _, err := fmt.Fprintf(w.Stdout, "catalog %s: epoch %d, processes %d, workers %d, tables %d\n", shown(l.Catalog), d.Epoch, d.Processes, d.Workers, d.Tables); err != nil {
+	if _, err := fmt.Fprintf(w.Stdout, "catalog %s: epoch %d, processes %d, workers %d, tables %d\n",
+		shown(l.Catalog), d.Epoch, d.Processes, d.Workers, d.Tables); err != nil {
 		return err
 	}
 	copies := fmt.Sprintf("copies of %s: ", count(d.Segments, "segment"))
 	if d.Missing+d.Unavailable+d.Lost+d.Building+d.Moving == 0 {
 		copies += "all"
 	} else {
-		copies += fmt.Sprintf("missing %d, being built %d, to be moved %d; segments unavailable %d, lost %d", d.Missing, d.Building, d.Moving, d.Unavailable, d.Lost)
+		copies += fmt.Sprintf("missing %d, being built %d, to be moved %d; segments unavailable %d, lost %d",
+			d.Missing, d.Building, d.Moving, d.Unavailable, d.Lost)
 	}
 	if d.Unswept {
 		copies += "; what dead workers have left is to be swept"
@@ -424,7 +441,8 @@ func printJoined(w *World, l *clusterLine) error {
 		default:
 			blades = "none yet"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", shown(j.Address), j.Lease, shown(domain), shown(j.Release), blades)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", shown(j.Address), j.Lease, shown(domain),
+			shown(j.Release), blades)
 	}
 	return t.Flush()
 }
@@ -455,7 +473,8 @@ func printMembers(w *World, l *clusterLine) error {
 			epoch = fmt.Sprint(m.Epoch)
 		}
 		if m.Reports {
-			program = shown(fmt.Sprintf("%s, process %d of %s", m.Program, m.PID, m.Host)) + fmt.Sprintf(", %v ago", time.Duration(m.AgeNs).Round(100*time.Millisecond))
+			program = shown(fmt.Sprintf("%s, process %d of %s", m.Program, m.PID, m.Host)) + fmt.Sprintf(", %v ago",
+				time.Duration(m.AgeNs).Round(100*time.Millisecond))
 		}
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\n", m.Process, term, epoch, program+cutOff(m.CutOff))
 	}

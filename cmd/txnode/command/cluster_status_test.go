@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -76,7 +76,8 @@ func newSmallCluster(t *testing.T, names []string, init ...string) *smallCluster
 // serveCatalog starts the server of the catalog.
 func (c *smallCluster) serveCatalog() {
 	c.t.Helper()
-	_, c.ends["catalog"] = startServe(c.t, "--listen", c.catalog, "--catalog", filepath.Join(c.dir, "data"), "--memory", "0")
+	_, c.ends["catalog"] = startServe(c.t, "--listen", c.catalog, "--catalog", filepath.Join(c.dir, "data"), "--memory",
+		"0")
 }
 
 func (c *smallCluster) address(name string) string { return "unix:" + filepath.Join(c.dir, name) }
@@ -90,7 +91,8 @@ func (c *smallCluster) serve(name string, args ...string) {
 // open opens the database, and puts a record there.
 func (c *smallCluster) open() *txn.DB {
 	c.t.Helper()
-	db, err := cluster.Open(c.t.Context(), c.catalog, txn.Options{IndexGroups: 64}, cluster.Options{Post: time.Millisecond})
+	db, err := cluster.Open(c.t.Context(), c.catalog, txn.Options{IndexGroups: 64},
+		cluster.Options{Post: time.Millisecond})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -108,7 +110,8 @@ func (c *smallCluster) open() *txn.DB {
 func (c *smallCluster) status(code int, args ...string) (st statusJSON) {
 	c.t.Helper()
 	got, out, stderr := inSystem(c.t, append([]string{"cluster", "status", c.catalog, "-o", "json"}, args...)...)
-	if err := json.Unmarshal([]byte(out), &st); err != nil || got != code && code >= 0 || st.Whole != (got == 0) || st.Whole != (len(st.Wrong) == 0) || (stderr == "") != st.Whole {
+	if err := json.Unmarshal([]byte(out), &st); err != nil || got != code && code >= 0 || st.Whole != (got == 0) ||
+		st.Whole != (len(st.Wrong) == 0) || (stderr == "") != st.Whole {
 		c.t.Fatalf("%v: exit code %d: %s%s", err, got, out, stderr)
 	}
 	return st
@@ -122,7 +125,7 @@ func (c *smallCluster) bury() {
 		c.t.Fatal(err)
 	}
 	held := slices.IndexFunc(c.status(-1).Servers, func(s statusServer) bool { return s.Blades[0].Copies > 0 })
-	if err := errors.Join(memory.Bury(cat, rdma.BladeID(held)), cat.Close()); err != nil {
+	if err := errors.Join(layout.DeclareDead(cat, rdma.BladeID(held)), cat.Close()); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -142,14 +145,15 @@ func until(cond func() bool) {
 	}
 }
 
-// TestStatusOfLostBlade: members, a blade that was declared dead, and copies that are missing are told of; --wait ends when all copies are
-// there again, and with its time.
+// TestStatusOfLostBlade: members, a blade that was declared dead, and copies that are missing are
+// told of; --wait ends when all copies are there again, and with its time.
 func TestStatusOfLostBlade(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"})
 	db := c.open()
 	var st statusJSON
 	until(func() bool { st = c.status(0); return len(st.Members) == 1 && st.Members[0].Reports })
-	if m := st.Members[0]; !m.Registered || m.Epoch == 0 || m.Program == "" || st.Witness == nil || st.Database.Segments == 0 {
+	if m := st.Members[0]; !m.Registered || m.Epoch == 0 || m.Program == "" || st.Witness == nil ||
+		st.Database.Segments == 0 {
 		t.Errorf("%+v", st)
 	}
 	for _, s := range st.Servers {
@@ -161,7 +165,9 @@ func TestStatusOfLostBlade(t *testing.T) {
 	c.ends["y"]()
 	until(func() bool { return len(db.Redundancy().Down) > 0 })
 	st = c.status(1, "--wait", "--timeout", "1ms")
-	if b := st.Servers[1].Blades[0]; b.State != "down" || b.Copies != 0 || st.Database.Missing != st.Database.Segments || st.Database.Lost+st.Database.Unavailable != 0 || st.Database.Down != 1 {
+	if b := st.Servers[1].Blades[0]; b.State != "down" || b.Copies != 0 ||
+		st.Database.Missing != st.Database.Segments || st.Database.Lost+st.Database.Unavailable != 0 ||
+		st.Database.Down != 1 {
 		t.Errorf("%+v", st)
 	}
 	st.says(t, "blade 1 was declared dead")
@@ -181,8 +187,8 @@ func TestStatusOfLostBlade(t *testing.T) {
 	}
 }
 
-// TestStatusOfLostData: data whose only copy is on a blade that is away is unavailable, and not missing; when the blade is given up, it is lost,
-// and --wait ends at once.
+// TestStatusOfLostData: data whose only copy is on a blade that is away is unavailable, and not
+// missing; when the blade is given up, it is lost, and --wait ends at once.
 func TestStatusOfLostData(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"}, "--replicas", "0")
 	if err := c.open().Close(t.Context()); err != nil {
@@ -191,7 +197,8 @@ func TestStatusOfLostData(t *testing.T) {
 	c.ends["x"]()
 	c.ends["y"]()
 	st := c.status(1)
-	if d := st.Database; d.Unavailable != d.Segments || d.Missing+d.Lost+d.Down != 0 || st.Servers[0].Blades[0].State != "silent" || st.Servers[0].Blades[0].Free != 0 {
+	if d := st.Database; d.Unavailable != d.Segments || d.Missing+d.Lost+d.Down != 0 ||
+		st.Servers[0].Blades[0].State != "silent" || st.Servers[0].Blades[0].Free != 0 {
 		t.Errorf("%+v", st)
 	}
 	st.says(t, "data is unavailable")
@@ -208,15 +215,18 @@ func TestStatusOfLostData(t *testing.T) {
 	}
 }
 
-// TestStatusUsage: a time-out without --wait is wrong usage; a wait for a catalog that does not answer ends with its time.
+// TestStatusUsage: a time-out without --wait is wrong usage; a wait for a catalog that does not
+// answer ends with its time.
 func TestStatusUsage(t *testing.T) {
 	none := "unix:" + filepath.Join(socketDir(t), "none")
 	for _, args := range [][]string{{"--timeout", "1s"}, {"--wait", "--timeout", "-1s"}} {
-		if code, _, stderr := inSystem(t, append([]string{"cluster", "status", none}, args...)...); code != 2 || !strings.Contains(stderr, "--timeout is") {
+		if code, _, stderr := inSystem(t, append([]string{"cluster", "status", none}, args...)...); code != 2 ||
+			!strings.Contains(stderr, "--timeout is") {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
 	}
-	if code, _, stderr := inSystem(t, "cluster", "status", none, "--wait", "--timeout", "1ms"); code != 1 || !strings.Contains(stderr, "after 1ms: ") {
+	if code, _, stderr := inSystem(t, "cluster", "status", none, "--wait", "--timeout", "1ms"); code != 1 ||
+		!strings.Contains(stderr, "after 1ms: ") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"txnode/txn"
 )
 
-// TestClusterCommands: a cluster is set up and looked at, over sockets and over shared memory; a program has a database there.
+// TestClusterCommands: a cluster is set up and looked at, over sockets and over shared memory; a
+// program has a database there.
 func TestClusterCommands(t *testing.T) {
 	for _, kind := range []string{"unix", "shm"} {
 		if kind == "shm" && runtime.GOOS != "linux" {
@@ -26,12 +27,15 @@ func TestClusterCommands(t *testing.T) {
 			ctx, dir := t.Context(), socketDir(t)
 			b := newBed(t)
 			catalog := "unix:" + filepath.Join(dir, "c")
-			_, endCatalog := startServe(t, "--listen", catalog, "--catalog", filepath.Join(dir, "data"), "--memory", "0")
+			_, endCatalog := startServe(t, "--listen", catalog, "--catalog", filepath.Join(dir, "data"), "--memory",
+				"0")
 			init := []string{"cluster", "init", "--catalog", catalog}
 			var addresses []string
 			var ends []func() (int, string)
 			for _, name := range []string{"b", "a"} {
-				address, args := kind+":"+filepath.Join(dir, name), []string{"--memory", "64MiB", "--listen", "unix:" + filepath.Join(dir, name)}
+				address, args := kind+":"+filepath.Join(dir, name), []string{
+					"--memory", "64MiB", "--listen", "unix:" + filepath.Join(dir, name),
+				}
 				if kind == "shm" {
 					args = []string{"--memory", "64MiB", "--shm", dir, "--name", name}
 				}
@@ -39,17 +43,23 @@ func TestClusterCommands(t *testing.T) {
 				addresses, ends = append(addresses, address), append(ends, end)
 				init = append(init, "--blade", address)
 			}
-			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" has 2 blades of 2 servers, 128MiB together\n" || stderr != "" {
+			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+
+				" has 2 blades of 2 servers, 128MiB together\n" || stderr != "" {
 				t.Fatalf("exit code %d, %s%s", code, out, stderr)
 			}
-			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+" was there already, as it is asked for, and has 2 blades of 2 servers, 128MiB together\n" {
+			if code, out, stderr := b.run(init...); code != 0 || out != "the cluster at "+catalog+
+				" was there already, as it is asked for, and has 2 blades of 2 servers, 128MiB together\n" {
 				t.Errorf("again: exit code %d, %s%s", code, out, stderr)
 			}
-			if code, _, stderr := b.run(append(init, "--replicas", "0")...); code != 1 || !strings.Contains(stderr, "a cluster already, with 1 backups, and not 0: use an empty one") || strings.Count(stderr, "\n") != 1 {
+			if code, _, stderr := b.run(append(init, "--replicas", "0")...); code != 1 ||
+				!strings.Contains(stderr, "a cluster already, with 1 backups, and not 0: use an empty one") ||
+				strings.Count(stderr, "\n") != 1 {
 				t.Errorf("another one: exit code %d, %s", code, stderr)
 			}
-			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" || !strings.Contains(out, "catalog "+catalog+": epoch 1, processes 0, workers 0, tables 0\n") ||
-				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB 62 MiB "+addresses[0]+" up 1 64MiB 62 MiB "+addresses[1]+" up") {
+			if code, out, stderr := b.run("cluster", "status", catalog); code != 0 || stderr != "" ||
+				!strings.Contains(out, "catalog "+catalog+": epoch 1, processes 0, workers 0, tables 0\n") ||
+				!strings.Contains(strings.Join(strings.Fields(out), " "), "0 64MiB 62 MiB "+addresses[0]+
+					" up 1 64MiB 62 MiB "+addresses[1]+" up") {
 				t.Errorf("exit code %d, %s%s", code, out, stderr)
 			}
 			h, err := cluster.Connect(ctx, catalog, cluster.Options{})
@@ -75,20 +85,25 @@ func TestClusterCommands(t *testing.T) {
 				return got, stderr
 			}
 			got, _ := status(0)
-			if d, ok := got["database"].(map[string]any); !ok || d["tables"] != 1.0 || d["workers"] != 0.0 || d["epoch"].(float64) < 1 {
+			if d, ok := got["database"].(map[string]any); !ok || d["tables"] != 1.0 || d["workers"] != 0.0 ||
+				d["epoch"].(float64) < 1 {
 				t.Errorf("%v", got)
 			}
-			if s, ok := got["servers"].([]any)[0].(map[string]any); !ok || s["address"] != addresses[0] || s["answers"] != true || got["whole"] != true {
+			if s, ok := got["servers"].([]any)[0].(map[string]any); !ok || s["address"] != addresses[0] ||
+				s["answers"] != true || got["whole"] != true {
 				t.Errorf("%v", got)
 			}
 			if code, stderr := ends[1](); code != 0 {
 				t.Errorf("exit code %d, %s", code, stderr)
 			}
 			got, stderr := status(1)
-			if s, ok := got["servers"].([]any)[1].(map[string]any); !ok || s["answers"] != false || s["error"] == "" || got["whole"] != false || !strings.HasPrefix(stderr, "txnode: the cluster is not whole: ") {
+			if s, ok := got["servers"].([]any)[1].(map[string]any); !ok || s["answers"] != false || s["error"] == "" ||
+				got["whole"] != false || !strings.HasPrefix(stderr, "txnode: the cluster is not whole: ") {
 				t.Errorf("%v, %s", got, stderr)
 			}
-			if code, out, _ := b.run("cluster", "status", catalog); code != 1 || !strings.Contains(out, "blade is down") && !strings.Contains(out, addresses[1]) || !strings.Contains(out, "tables 1\n") {
+			if code, out, _ := b.run("cluster", "status", catalog); code != 1 ||
+				!strings.Contains(out, "blade is down") && !strings.Contains(out, addresses[1]) ||
+				!strings.Contains(out, "tables 1\n") {
 				t.Errorf("exit code %d, %s", code, out)
 			}
 			for _, end := range []func() (int, string){ends[0], endCatalog} {
@@ -100,7 +115,8 @@ func TestClusterCommands(t *testing.T) {
 	}
 }
 
-// TestClusterCheck: the database of a cluster is checked while a process has it open, and changes it; also without a blade.
+// TestClusterCheck: the database of a cluster is checked while a process has it open, and changes
+// it; also without a blade.
 func TestClusterCheck(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
@@ -127,7 +143,9 @@ func TestClusterCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	put := func(k uint64) error {
-		return db.Update(ctx, func(tx *txn.Tx) error { return errors.Join(words.Put(tx, k, "word"), words.Put(tx, 0, fmt.Sprint(k))) })
+		return db.Update(ctx, func(tx *txn.Tx) error {
+			return errors.Join(words.Put(tx, k, "word"), words.Put(tx, 0, fmt.Sprint(k)))
+		})
 	}
 	for k := range uint64(100) {
 		if err := put(k); err != nil {
@@ -146,7 +164,8 @@ func TestClusterCheck(t *testing.T) {
 	checked := func(down bool) {
 		t.Helper()
 		code, out, stderr := b.run("check", catalog)
-		if code != 0 || stderr != "" || !strings.HasPrefix(out, "checked "+catalog+": 3 blades") || !strings.Contains(out, "no findings\n") || strings.Contains(out, "blade 1 counts as lost") != down ||
+		if code != 0 || stderr != "" || !strings.HasPrefix(out, "checked "+catalog+": 3 blades") ||
+			!strings.Contains(out, "no findings\n") || strings.Contains(out, "blade 1 counts as lost") != down ||
 			!strings.Contains(out, "coordinators that are open: ") {
 			t.Errorf("exit code %d, %s%s", code, out, stderr)
 		}
@@ -170,7 +189,8 @@ func TestClusterCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends[2]()
-	if code, _, stderr := b.run("check", catalog); code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, filepath.Join(dir, "z")) {
+	if code, _, stderr := b.run("check", catalog); code != 1 || strings.Count(stderr, "\n") != 1 ||
+		!strings.Contains(stderr, filepath.Join(dir, "z")) {
 		t.Errorf("a blade does not answer: exit code %d, %s", code, stderr)
 	}
 }
@@ -191,6 +211,8 @@ func TestClusterErrors(t *testing.T) {
 	one(2, "--catalog is missing", "init")
 	one(2, "--blade is missing", "init")
 	one(2, "--catalog: cluster: bad options: the address of a catalog is \"here\"", "init", "--catalog", "here")
+	one(2, "the path of a unix socket has between 1 and 103 bytes, and this one has 121",
+		"status", "unix:/"+strings.Repeat("x", 120))
 	one(2, "name the address of a catalog", "status")
 	one(2, "takes no argument", "init", "now")
 	one(2, "unix:PATH or tcp:HOST:PORT", "status", "here")
@@ -208,12 +230,17 @@ func TestClusterErrors(t *testing.T) {
 	one(1, "write it with txnode cluster init", "status", catalog, "--secret-file", secret)
 	one(1, none, "init", "--catalog", catalog, "--blade", none, "--secret-file", secret)
 	one(2, "twice", "init", "--catalog", catalog, "--blade", none, "--blade", none, "--secret-file", secret)
-	one(2, "not both", "init", "--catalog", catalog, "--blade", none, "--blade", "shm:/tmp/x/a", "--secret-file", secret)
+	one(2, "several kinds", "init", "--catalog", catalog, "--blade", none, "--blade", "shm:/tmp/x/a",
+		"--secret-file", secret)
 	one(2, "2 backups", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--replicas", "2")
-	one(2, "too small", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--segment-size", "1MiB")
-	one(2, "--segment-size is 3", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--segment-size", "3")
-	one(2, "64MiB are possible", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret, "--segment-size", "8GiB")
-	if code, out, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret); code != 0 {
+	one(2, "too small", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret,
+		"--segment-size", "1MiB")
+	one(2, "--segment-size is 3", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret,
+		"--segment-size", "3")
+	one(2, "64MiB are possible", "init", "--catalog", catalog, "--blade", catalog, "--secret-file", secret,
+		"--segment-size", "8GiB")
+	if code, out, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", catalog, "--secret-file",
+		secret); code != 0 {
 		t.Errorf("a daemon with both: exit code %d, %s%s", code, out, stderr)
 	}
 	if code, stderr := end(); code != 0 {

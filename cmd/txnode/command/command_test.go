@@ -95,7 +95,10 @@ func (b *bed) run(args ...string) (code int, stdout, stderr string) {
 			return time.Date(2026, 11, 21, b.hours, 0, 0, 0, time.UTC)
 		},
 		Environment: func() runner.Environment {
-			return runner.Environment{CPU: "Imaginary 9000", Cores: 2, GOMAXPROCS: 2, MemoryMiB: 24 << 10, OS: "linux/amd64", Kernel: "6.1", Go: "go1.26.0", Version: "v1.2.3"}
+			return runner.Environment{
+				CPU: "Imaginary 9000", Cores: 2, GOMAXPROCS: 2, MemoryMiB: 24 << 10,
+				OS: "linux/amd64", Kernel: "6.1", Go: "go1.26.0", Version: "v1.2.3",
+			}
 		},
 		CacheDir: func() (string, error) { return b.dir, nil },
 		Fabric:   "virtual fabric",
@@ -134,7 +137,8 @@ func (b *bed) run(args ...string) (code int, stdout, stderr string) {
 //
 // The output is what was printed, and the exit code if it is not 0.
 func TestTranscripts(t *testing.T) {
-	// As many threads load as there are processors, and the virtual time that loading takes is printed.
+	// As many threads load as there are processors, and the virtual time that loading takes is
+	// printed.
 	processors := runtime.GOMAXPROCS(2)
 	defer runtime.GOMAXPROCS(processors)
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -201,25 +205,31 @@ func (b *bed) configure(t *testing.T, d *datadriven.TestData) {
 
 func TestStoreOptionsReachTheStore(t *testing.T) {
 	b := newBed(t)
-	code, _, stderr := b.run("bench", "smallbank", "--txns", "10", "--accounts", "10", "--hot-accounts", "5", "--no-save",
-		"--policy", "ford", "--warmup", "1ms", "--techniques", "throttle, doorbells", "--replicas", "2", "--blades", "4", "--blade-size", "1.5gib", "--segment-size", "2MiB", "--dir", "$DIR/data", "--seed", "9")
+	code, _, stderr := b.run("bench", "smallbank", "--txns", "10", "--accounts", "10",
+		"--hot-accounts", "5", "--no-save",
+		"--policy", "ford", "--warmup", "1ms", "--techniques", "throttle, doorbells", "--replicas", "2", "--blades",
+		"4", "--blade-size", "1.5gib", "--segment-size", "2MiB", "--dir", "$DIR/data", "--seed", "9")
 	if code != 0 {
 		t.Fatal(code, stderr)
 	}
 	o := b.opened
-	if o.Policy != "ford" || o.Replicas != 2 || o.Blades != 4 || o.BladeSize != 3<<29 || o.SegmentSize != 2<<20 || !strings.HasSuffix(o.Dir, "/data") || o.Seed != 9 || !o.Geometry ||
-		!o.Techniques.Throttle || !o.Techniques.Doorbells || o.Techniques.Backoff || o.Techniques.DynLimit || o.Techniques.CoroLimit {
+	if o.Policy != "ford" || o.Replicas != 2 || o.Blades != 4 || o.BladeSize != 3<<29 || o.SegmentSize != 2<<20 ||
+		!strings.HasSuffix(o.Dir, "/data") || o.Seed != 9 || !o.Geometry ||
+		!o.Techniques.Throttle || !o.Techniques.Doorbells || o.Techniques.Backoff || o.Techniques.DynLimit ||
+		o.Techniques.CoroLimit {
 		t.Errorf("%+v", o)
 	}
 	// A directory knows its own geometry unless the user insists.
-	if code, _, _ := b.run("explain", "tatp", "--dir", "$DIR/data", "--txns", "10", "--warmup-txns", "10"); code != 0 || b.opened.Geometry {
+	if code, _, _ := b.run("explain", "tatp", "--dir", "$DIR/data", "--txns", "10", "--warmup-txns", "10"); code != 0 ||
+		b.opened.Geometry {
 		t.Errorf("exit code %d, %+v", code, b.opened)
 	}
 }
 
 func TestJSONIsAResult(t *testing.T) {
 	b := newBed(t)
-	code, stdout, stderr := b.run("bench", "tatp", "--subscribers", "100", "--txns", "1000", "--warmup", "1ms", "--verify", "-o", "json", "--runs", "2", "--threads", "2")
+	code, stdout, stderr := b.run("bench", "tatp", "--subscribers", "100", "--txns", "1000", "--warmup", "1ms",
+		"--verify", "-o", "json", "--runs", "2", "--threads", "2")
 	if code != 0 || stderr != "" {
 		t.Fatal(code, stderr)
 	}
@@ -228,7 +238,8 @@ func TestJSONIsAResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Workload != "tatp" || len(r.Runs) != 2 || !r.Verified || !r.Runs[0].History.Serializable || r.ID != 1 ||
-		r.Store.Policy != "default" || len(r.Store.Techniques) != 5 || r.Drive.Txns != 1000 || r.Drive.DurationNs != 0 || r.Environment.CPU == "" {
+		r.Store.Policy != "default" || len(r.Store.Techniques) != 5 || r.Drive.Txns != 1000 ||
+		r.Drive.DurationNs != 0 || r.Environment.CPU == "" {
 		t.Errorf("%+v", r)
 	}
 	found := false
@@ -240,12 +251,14 @@ func TestJSONIsAResult(t *testing.T) {
 	}
 	var explanation report.Explanation
 	code, stdout, _ = b.run("explain", "smallbank", "--txns", "100", "--warmup-txns", "100", "-o", "json")
-	if err := json.Unmarshal([]byte(stdout), &explanation); err != nil || code != 0 || explanation.Schema != report.ExplanationSchema || len(explanation.Types) != 6 {
+	if err := json.Unmarshal([]byte(stdout), &explanation); err != nil || code != 0 ||
+		explanation.Schema != report.ExplanationSchema || len(explanation.Types) != 6 {
 		t.Errorf("exit code %d, %v, %+v", code, err, explanation)
 	}
 	var comparison report.Comparison
 	code, stdout, _ = b.run("compare", "-o", "json")
-	if err := json.Unmarshal([]byte(stdout), &comparison); err != nil || code != 0 || len(comparison.Workloads) != 2 || len(comparison.Workloads[1].Rows) != 7 {
+	if err := json.Unmarshal([]byte(stdout), &comparison); err != nil || code != 0 || len(comparison.Workloads) != 2 ||
+		len(comparison.Workloads[1].Rows) != 7 {
 		t.Errorf("exit code %d, %v, %+v", code, err, comparison)
 	}
 }
@@ -253,7 +266,8 @@ func TestJSONIsAResult(t *testing.T) {
 func TestInterruptionPrintsWhatThereIs(t *testing.T) {
 	b := newBed(t)
 	b.interruptAt = 1e9 + 20e6
-	code, stdout, stderr := b.run("bench", "smallbank", "--duration", "1h", "--accounts", "100", "--hot-accounts", "10", "--warmup", "1ms", "--runs", "5")
+	code, stdout, stderr := b.run("bench", "smallbank", "--duration", "1h", "--accounts", "100", "--hot-accounts", "10",
+		"--warmup", "1ms", "--runs", "5")
 	if code != command.ExitInterrupted || !strings.Contains(stdout, "interrupted: these are the results until then") ||
 		!strings.Contains(stdout, "the books balance") || stderr != "txnode: interrupted\n" {
 		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
@@ -265,9 +279,11 @@ func TestInterruptionPrintsWhatThereIs(t *testing.T) {
 	for _, args := range [][]string{{"bench", "smallbank"}, {"bench", "smallbank", "--dir", "$DIR/db"}} {
 		says := "interrupted while loading\n"
 		if len(args) > 2 {
-			says = "while loading: unless the data was in $DIR/db before, it has a part of it now, which the next run clears"
+			says = "while loading: unless the data was in $DIR/db before, it has a part of it now, which the " +
+				"next run clears"
 		}
-		if code, stdout, stderr := b.run(args...); code != command.ExitInterrupted || stdout != "" || !strings.Contains(stderr, says) {
+		if code, stdout, stderr := b.run(args...); code != command.ExitInterrupted || stdout != "" ||
+			!strings.Contains(stderr, says) {
 			t.Errorf("%v: exit code %d\n%s\n%s", args, code, stdout, stderr)
 		}
 	}
@@ -286,15 +302,20 @@ func TestReferenceStore(t *testing.T) {
 		{"bench", "tatp", "--subscribers", "500", "--threads", "2", "--coroutines", "4"},
 		{"bench", "tatp", "--subscribers", "500", "--rate", "20000"},
 		{"bench", "ycsb", "--records", "500", "--workload", "d", "--threads", "2", "--coroutines", "4"},
-		{"bench", "ycsb", "--records", "500", "--workload", "e", "--table", "ordered", "--threads", "2", "--coroutines", "4"},
+		{
+			"bench", "ycsb", "--records", "500", "--workload", "e", "--table", "ordered", "--threads", "2",
+			"--coroutines", "4",
+		},
 		{"bench", "tpcc", "--customers", "10", "--items", "100", "--threads", "2", "--coroutines", "4"},
 	} {
 		args = append(args, "--duration", "100ms", "--warmup", "20ms", "--runs", "2", "--no-save")
-		if code, stdout, stderr := b.run(args...); code != 0 || !strings.Contains(stdout, "the books balance after every run") {
+		if code, stdout, stderr := b.run(args...); code != 0 ||
+			!strings.Contains(stdout, "the books balance after every run") {
 			t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := b.run("bench", "tatp", "--verify"); code != command.ExitFailure || !strings.Contains(stderr, "cannot record") {
+	if code, _, stderr := b.run("bench", "tatp", "--verify"); code != command.ExitFailure ||
+		!strings.Contains(stderr, "cannot record") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
@@ -312,7 +333,8 @@ func TestPanicsAreOneLine(t *testing.T) {
 		return brokenStore{runnertest.New(runnertest.Options{})}, nil
 	}
 	code, stdout, stderr := b.run("bench", "smallbank")
-	if code != command.ExitFailure || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "txnode: internal error: of a store; over two lines; please report") {
+	if code != command.ExitFailure || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+		!strings.HasPrefix(stderr, "txnode: internal error: of a store; over two lines; please report") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 	b.env["TXNODE_DEBUG"] = "1"
@@ -381,7 +403,8 @@ func TestEveryFlagIsExplained(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	b := newBed(t)
-	if code, _, stderr := b.run("bench", "smallbank", "--txns", "10", "--accounts", "10", "--hot-accounts", "5", "--warmup", "1ms", "--save", "mine"); code != 0 {
+	if code, _, stderr := b.run("bench", "smallbank", "--txns", "10", "--accounts", "10", "--hot-accounts", "5",
+		"--warmup", "1ms", "--save", "mine"); code != 0 {
 		t.Fatal(stderr)
 	}
 	for _, c := range []struct {
@@ -412,7 +435,8 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"completion"}, {"completion", "csh"}} {
-		if code, out, stderr := b.run(args...); code != command.ExitUsage || out != "" || !strings.Contains(stderr, "bash, fish, powershell, zsh") {
+		if code, out, stderr := b.run(args...); code != command.ExitUsage || out != "" ||
+			!strings.Contains(stderr, "bash, fish, powershell, zsh") {
 			t.Errorf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}
 	}
@@ -433,9 +457,11 @@ func TestEmbeddedEngine(t *testing.T) {
 	} {
 		for _, policy := range []string{"default", "ford"} {
 			args := append([]string{"bench"}, workloadArgs...)
-			args = append(args, "--policy", policy, "--threads", "2", "--coroutines", "2", "--txns", "2000", "--warmup", "1ms", "--verify", "--no-save")
+			args = append(args, "--policy", policy, "--threads", "2", "--coroutines", "2", "--txns", "2000", "--warmup",
+				"1ms", "--verify", "--no-save")
 			code, stdout, stderr := b.run(args...)
-			if code != 0 || !strings.Contains(stdout, "the books balance") || !strings.Contains(stdout, "strictly serializable") {
+			if code != 0 || !strings.Contains(stdout, "the books balance") ||
+				!strings.Contains(stdout, "strictly serializable") {
 				t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
 			}
 		}

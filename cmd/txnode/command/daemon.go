@@ -24,8 +24,9 @@ import (
 	"txnode/internal/logsink"
 	"txnode/internal/owndir"
 	"txnode/internal/unixsocket"
-	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
+	"txnode/rdma/ibverbs"
 	"txnode/rdma/region"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
@@ -36,13 +37,14 @@ type daemon struct {
 	w *World
 	o *serveOptions
 
-	sizes   []byteSize     // of the blades
-	files   *tcp.Files     // certificates and the secret
-	dir     *bladeDir      // that keeps them; nil: memory
-	catalog memory.Catalog // nil: none
-	set     *region.Set    // of blades on sockets; nil: none
-	server  *tcp.Server    // nil: --shm alone
-	shared  *shm.Server    // of blades that are mapped; nil: none
+	sizes   []byteSize      // of the blades
+	files   *tcp.Files      // certificates and the secret
+	dir     *bladeDir       // that keeps them; nil: memory
+	catalog layout.Catalog  // nil: none
+	set     *region.Set     // of blades on sockets; nil: none
+	device  *ibverbs.Server // of blades behind an RDMA device; nil: none
+	server  *tcp.Server     // nil: --shm alone
+	shared  *shm.Server     // of blades that are mapped; nil: none
 
 	reporter *cluster.Reporter
 
@@ -81,7 +83,8 @@ const logFlush = time.Second
 
 // report tells of a connection that was refused or has failed.
 func (d *daemon) report(client string, err error) {
-	d.log.Warn("a connection was refused, or has failed", zap.String("client", client), zap.String("error", oneLine(err)))
+	d.log.Warn("a connection was refused, or has failed", zap.String("client", client),
+		zap.String("error", oneLine(err)))
 }
 
 // reportShared tells what a server of blades that are mapped has to report.
@@ -89,12 +92,18 @@ func (d *daemon) reportShared(err error) {
 	var ended *shm.KilledError
 	switch {
 	case errors.As(err, &ended):
-		d.log.Error("a client was killed", zap.Int("process", ended.Process), zap.Uint32("user", ended.User), zap.Duration("silent", ended.Silent), zap.String("error", oneLine(err)))
+		d.log.Error("a client was killed", zap.Int("process", ended.Process), zap.Uint32("user", ended.User),
+			zap.Duration("silent", ended.Silent), zap.String("error", oneLine(err)))
 	case errors.Is(err, shm.ErrStuck):
 		d.log.Warn("a key fence waits for a client", zap.String("error", oneLine(err)))
 	default:
 		d.report(d.o.Shm, err)
 	}
+}
+
+// reportDevice tells what has happened to the RDMA device.
+func (d *daemon) reportDevice(err error) {
+	d.log.Warn("the RDMA device", zap.String("event", oneLine(err)))
 }
 
 // told logs that systemd could not be told something.
@@ -107,10 +116,12 @@ func (d *daemon) told(err error) {
 // reload reads certificates and the secret again.
 func (d *daemon) reload() { d.reloaded(d.files.Load()) }
 
-// reloaded logs that certificates or the secret were replaced, or that what is there cannot be used.
+// reloaded logs that certificates or the secret were replaced, or that what is there cannot be
+// used.
 func (d *daemon) reloaded(err error) {
 	if err != nil {
-		d.log.Error("certificates or the secret cannot be used as they are now: connections have those of before", zap.String("error", oneLine(err)))
+		d.log.Error("certificates or the secret cannot be used as they are now: connections have those of before",
+			zap.String("error", oneLine(err)))
 		return
 	}
 	fields := []zap.Field{}
@@ -164,18 +175,31 @@ func (d *daemon) open() (err error) {
 			return err
 		}
 		if d.shared, err = shm.NewServer(o.Shm, shm.ServerOptions{
-			Name: o.Name, Blades: regions, Connections: o.Connections, Patience: o.Patience, Describe: d.reporter.Describe,
-			Report: d.reportShared,
+			Name: o.Name, Blades: regions, Connections: o.Connections, Patience: o.Patience,
+			Describe: d.reporter.Describe,
+			Report:   d.reportShared,
 		}); err != nil {
 			if errors.Is(err, unix.ENOSPC) {
 				err = fmt.Errorf("%w; make room there, or mount -o remount,size=64M its file system", err)
 			}
 			return failf("--shm %s: %w", o.Shm, err)
 		}
+	case o.devices():
+		dev, _ := ibverbs.ParseDevice(o.RDMA) // Validate has
+		io := ibverbs.ServerOptions{HugePages: o.HugePages, Device: dev, Report: d.reportDevice}
+		for _, n := range d.sizes {
+			io.Blades = append(io.Blades, uint64(n))
+		}
+		if d.device, err = ibverbs.NewServer(io); err != nil {
+			return failf("--listen rdma: %w", err)
+		}
+		so.Elsewhere, so.Services[ibverbs.ServiceName] = d.device, d.device.Answer
 	case len(regions) > 0:
 		var seed [8]byte
 		_, _ = rand.Read(seed[:]) // never fails
-		if d.set, err = region.New(region.Config{Regions: regions, Seed: binary.LittleEndian.Uint64(seed[:])}); err != nil {
+		if d.set, err = region.New(region.Config{
+			Regions: regions, Seed: binary.LittleEndian.Uint64(seed[:]),
+		}); err != nil {
 			return err
 		}
 	}
@@ -192,7 +216,8 @@ func (d *daemon) own(flag, dir string, patterns ...string) error {
 		return failf("%s %s: %w", flag, dir, err)
 	}
 	if tightened {
-		d.log.Warn("other users had rights to a directory, or to files in it, and have none any more", zap.String("flag", flag), zap.String("directory", dir))
+		d.log.Warn("other users had rights to a directory, or to files in it, and have none any more",
+			zap.String("flag", flag), zap.String("directory", dir))
 	}
 	return nil
 }
@@ -222,8 +247,8 @@ func (d *daemon) regions() (regions []region.Options, err error) {
 	return regions, nil
 }
 
-// close gives everything up. The catalog is closed when nothing asks it any more: clients must not take the
-// end of the process for its end.
+// close gives everything up. The catalog is closed when nothing asks it any more: clients must not
+// take the end of the process for its end.
 func (d *daemon) close() error {
 	var errs []error
 	if d.shared != nil {
@@ -231,6 +256,9 @@ func (d *daemon) close() error {
 	}
 	if d.set != nil {
 		errs = append(errs, d.set.Close())
+	}
+	if d.device != nil {
+		errs = append(errs, d.device.Close())
 	}
 	if d.catalog != nil {
 		errs = append(errs, d.catalog.Close())
@@ -248,8 +276,8 @@ func (d *daemon) close() error {
 // graceTime is how long the end of a blade waits for its clients to take replies.
 const graceTime = 10 * time.Second
 
-// serve serves until ctx ends, or something cannot be served any more. When it has begun it says what is
-// served, and where.
+// serve serves until ctx ends, or something cannot be served any more. When it has begun it says
+// what is served, and where.
 func (d *daemon) serve(ctx context.Context) (err error) {
 	failed := make(chan error, len(d.o.Listen)+2)
 	var serving sync.WaitGroup
@@ -291,7 +319,10 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 		if err != nil {
 			return failf("--listen %s: %w", a, err)
 		}
-		network, _, _ := tcp.ParseAddress(a) // Validate has
+		network, _, _ := parseListen(a) // Validate has
+		if d.o.device(a) {
+			network = "rdma"
+		}
 		names = append(names, network+":"+l.Addr().String())
 		if i == 0 {
 			at = d.o.advertised(l)
@@ -337,7 +368,8 @@ func (d *daemon) serve(ctx context.Context) (err error) {
 	return d.until(ctx, hangup, failed, names)
 }
 
-// until waits for the end: that ctx ends, and no data is lost by that; or it is asked for again; or something cannot be served any more.
+// until waits for the end: that ctx ends, and no data is lost by that; or it is asked for again; or
+// something cannot be served any more.
 func (d *daemon) until(ctx context.Context, hangup <-chan os.Signal, failed <-chan error, names []string) error {
 	asked := ctx.Done()
 	var again <-chan os.Signal
@@ -388,14 +420,16 @@ func (d *daemon) announce(ctx context.Context, stop func(), at cluster.BladeAddr
 		Domain:  d.o.Domain,
 		Report: func(err error) {
 			if ctx.Err() == nil {
-				d.log.Warn("the server serves, and could not join, which is tried again", zap.String("catalog", d.o.Join), zap.String("error", oneLine(err)))
+				d.log.Warn("the server serves, and could not join, which is tried again",
+					zap.String("catalog", d.o.Join), zap.String("error", oneLine(err)))
 			}
 		},
 		Joined: func(blades []int) {
-			d.log.Info("the server has joined the cluster", zap.String("catalog", d.o.Join), zap.String("at", string(at)), zap.Ints("blades", blades))
+			d.log.Info("the server has joined the cluster", zap.String("catalog", d.o.Join),
+				zap.String("at", string(at)), zap.Ints("blades", blades))
 		},
 	}
-	for _, b := range d.set.Blades() {
+	for _, b := range d.blades() {
 		o.Incarnations = append(o.Incarnations, b.Incarnation)
 	}
 	if d.dir != nil {
@@ -406,7 +440,8 @@ func (d *daemon) announce(ctx context.Context, stop func(), at cluster.BladeAddr
 	return func() {
 		stop()
 		if err := <-done; err != nil {
-			d.log.Warn("the catalog was not told that the server ends", zap.String("catalog", d.o.Join), zap.String("error", oneLine(err)))
+			d.log.Warn("the catalog was not told that the server ends", zap.String("catalog", d.o.Join),
+				zap.String("error", oneLine(err)))
 		}
 	}
 }
@@ -442,7 +477,7 @@ func (d *daemon) what(addresses []string) string {
 
 // listenOn listens on an address. A socket that a process that is gone has left behind is replaced.
 func (o *serveOptions) listenOn(a string) (net.Listener, error) {
-	network, address, err := tcp.ParseAddress(a)
+	network, address, err := parseListen(a)
 	if err != nil {
 		return nil, err
 	}

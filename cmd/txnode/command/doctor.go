@@ -17,7 +17,8 @@ func newDoctor(w *World) *cobra.Command {
 	var o textOrJSON
 	var access accessOptions
 	cmd := &cobra.Command{
-		Use: "doctor [address]", Short: "Examine this host, and each process of a cluster, and say how to mend what is wrong",
+		Use:   "doctor [address]",
+		Short: "Examine this host, and each process of a cluster, and say how to mend what is wrong",
 		Long: `Examines, for the cluster whose catalog is at an address: the limits and pages of this
 host, the TLS files, the catalog, and each server of blades: whether it answers, its
 release, its certificate, its clock and those of processes beside this host's; each
@@ -31,8 +32,9 @@ the clock, room in /dev/shm for blades of shared memory, and TLS files if they a
 Each check is a line: ok, warn or fail. Below one that is not ok stands what mends it.
 Exit code 1 if a check fails. Verbs are tested in a page of each blade that holds no
 data, so the command can be run at any time.`,
-		Example: "  txnode doctor\n  txnode doctor unix:/tmp/catalog\n  txnode doctor tcp:cat:7000 --tls-cert c.crt --tls-key c.key --tls-ca ca.crt -o json",
-		Args:    atMostAddress, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  txnode doctor\n  txnode doctor unix:/tmp/catalog\n  txnode doctor tcp:cat:7000 --tls-cert c.crt " +
+			"--tls-key c.key --tls-ca ca.crt -o json",
+		Args: atMostAddress, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if faults := access.TLS.faults(); faults != nil {
 				return usagef("%s", strings.Join(faults, "; "))
@@ -75,7 +77,7 @@ type finding struct {
 	Check   string `json:"check"`
 	Subject string `json:"subject,omitempty"` // an address, or a blade
 	Text    string `json:"text"`
-	Mend    string `json:"mend,omitempty"` // a command, or what to do
+	Advice  string `json:"mend,omitempty"` // a command, or what to do
 	// Of verbs: the median and the longest of verbRounds, in nanoseconds.
 	MedianNs int64 `json:"median_ns,omitempty"`
 	MaxNs    int64 `json:"max_ns,omitempty"`
@@ -92,11 +94,15 @@ type exam struct {
 }
 
 func (e *exam) ok(check, subject, format string, args ...any) {
-	e.found = append(e.found, finding{State: healthOK, Check: check, Subject: subject, Text: fmt.Sprintf(format, args...)})
+	e.found = append(e.found, finding{
+		State: healthOK, Check: check, Subject: subject, Text: fmt.Sprintf(format, args...),
+	})
 }
 
-func (e *exam) bad(s health, mend, check, subject, format string, args ...any) {
-	e.found = append(e.found, finding{State: s, Check: check, Subject: subject, Text: fmt.Sprintf(format, args...), Mend: mend})
+func (e *exam) bad(s health, advice, check, subject, format string, args ...any) {
+	e.found = append(e.found, finding{
+		State: s, Check: check, Subject: subject, Text: fmt.Sprintf(format, args...), Advice: advice,
+	})
 }
 
 // failed adds an error of a connection to an address.
@@ -116,6 +122,9 @@ func (e *exam) run(ctx context.Context) (err error) {
 			e.checkDirectory(&host, "/dev/shm")
 		}
 	}
+	if e.address == "" && e.access.RDMA != "" {
+		e.checkDevice()
+	}
 	if !e.checkFiles() {
 		return nil
 	}
@@ -134,6 +143,9 @@ func (e *exam) run(ctx context.Context) (err error) {
 	e.checkFilesLimit(&host, c)
 	if dir := c.sharedDir(); dir != "" {
 		e.checkDirectory(&host, dir)
+	}
+	if c.devices() {
+		e.checkDevice()
 	}
 	for i := range c.servers {
 		e.checkServer(ctx, c, i)
@@ -176,8 +188,8 @@ func (e *exam) printText() error {
 			what += " " + shown(f.Subject)
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", f.State, what, f.Text) // Flush says what has failed
-		if f.Mend != "" {
-			_, _ = fmt.Fprintf(t, "\t\tto mend it: %s\n", f.Mend)
+		if f.Advice != "" {
+			_, _ = fmt.Fprintf(t, "\t\tto mend it: %s\n", f.Advice)
 		}
 	}
 	return t.Flush()

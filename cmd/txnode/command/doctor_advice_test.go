@@ -37,7 +37,8 @@ func (c *smallCluster) advice(state, name string, words ...string) string {
 // commands are those in an advice: each ends with a semicolon, or the text.
 var commands = regexp.MustCompile(`txnode [^;]*`)
 
-// follow does what an advice says: its first command, with flags that are to be added, and words that stand for others.
+// follow does what an advice says: its first command, with flags that are to be added, and words
+// that stand for others.
 func (c *smallCluster) follow(advice string, more []string, stands ...string) {
 	c.t.Helper()
 	text := strings.NewReplacer(stands...).Replace(commands.FindString(advice))
@@ -61,14 +62,17 @@ func (c *smallCluster) follow(advice string, more []string, stands ...string) {
 func (c *smallCluster) content() {
 	c.t.Helper()
 	for _, x := range doctor(c.t, c.catalog) {
-		if x.State != "ok" && x.Check != "memlock" && x.Check != "open files" && x.Check != "huge pages" && x.Check != "clock" { // of this host
+		// of this host
+		if x.State != "ok" && x.Check != "memlock" && x.Check != "open files" && x.Check != "huge pages" &&
+			x.Check != "clock" {
 			c.t.Errorf("%+v", x)
 		}
 	}
 }
 
-// TestAdviceOnBlades: what doctor says about a server that is away, a blade that has restarted or was declared dead, copies that
-// are missing, and a blade that leaves, mends each of them when it is done as it is written.
+// TestAdviceOnBlades: what doctor says about a server that is away, a blade that has restarted or
+// was declared dead, copies that are missing, and a blade that leaves, repairs each of them when it
+// is done as it is written.
 func TestAdviceOnBlades(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"}, "--places", "3")
 	if err := c.open().Close(t.Context()); err != nil {
@@ -134,16 +138,21 @@ func TestAdviceOnBlades(t *testing.T) {
 	c.content()
 }
 
-// TestAdviceOnData: what doctor says about data that is unavailable brings it back, with the directories that the servers had; about data
-// that is lost, it has a cluster with what was backed up; about a catalog that is away, or has no cluster, it has one.
+// TestAdviceOnData: what doctor says about data that is unavailable brings it back, with the
+// directories that the servers had; about data that is lost, it has a cluster with what was backed
+// up; about a catalog that is away, or has no cluster, it has one.
 func TestAdviceOnData(t *testing.T) {
 	dir := socketDir(t)
-	c := &smallCluster{t: t, dir: dir, catalog: "unix:" + filepath.Join(dir, "c2"), ends: map[string]func() (int, string){}}
+	c := &smallCluster{
+		t: t, dir: dir, catalog: "unix:" + filepath.Join(dir, "c2"), ends: map[string]func() (int, string){},
+	}
 	dirs := map[string][]string{"x": {"--dir", filepath.Join(c.dir, "dx")}, "y": {"--dir", filepath.Join(c.dir, "dy")}}
 	_, end := startServe(t, "--listen", c.catalog, "--catalog", filepath.Join(c.dir, "data2"), "--memory", "0")
 	c.serve("x", dirs["x"]...)
 	c.serve("y", dirs["y"]...)
-	c.follow(c.advice("fail", "catalog"), []string{"--blade", c.address("y"), "--replicas", "0", "--segment-size", "1MiB"}, "ADDRESS ...", c.address("x"))
+	c.follow(c.advice("fail", "catalog"), []string{
+		"--blade", c.address("y"), "--replicas", "0", "--segment-size", "1MiB",
+	}, "ADDRESS ...", c.address("x"))
 	if err := c.open().Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -179,17 +188,21 @@ func TestAdviceOnData(t *testing.T) {
 	}
 }
 
-// TestAdviceOnSecret: the advice on a secret that is missing is followed, and advice from then on has the flag, in the words of a shell.
+// TestAdviceOnSecret: the advice on a secret that is missing is followed, and advice from then on
+// has the flag, in the words of a shell.
 func TestAdviceOnSecret(t *testing.T) {
 	dir := socketDir(t)
-	c := &smallCluster{t: t, dir: dir, catalog: "unix:" + filepath.Join(dir, "c"), ends: map[string]func() (int, string){}}
+	c := &smallCluster{
+		t: t, dir: dir, catalog: "unix:" + filepath.Join(dir, "c"), ends: map[string]func() (int, string){},
+	}
 	secret := filepath.Join(dir, "the secret")
 	if err := os.WriteFile(secret, []byte("correct horse battery staple\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startServe(t, "--listen", c.catalog, "--catalog", "memory", "--memory", "0", "--secret-file", secret)
 	c.serve("x", "--secret-file", secret, "--dir", filepath.Join(dir, "dx"))
-	if code, out, stderr := inSystem(t, "cluster", "init", "--catalog", c.catalog, "--blade", c.address("x"), "--secret-file", secret); code != 0 {
+	if code, out, stderr := inSystem(t, "cluster", "init", "--catalog", c.catalog, "--blade", c.address("x"),
+		"--secret-file", secret); code != 0 {
 		t.Fatalf("exit code %d, %s%s", code, out, stderr)
 	}
 	if mend := c.advice("fail", "catalog", "secret"); !strings.Contains(mend, "--secret-file") {
@@ -243,7 +256,8 @@ func TestAdviceOnHost(t *testing.T) {
 		free = uint64(n) << 20
 	}
 	for _, x := range doctor(t) {
-		if x.State != "ok" && x.Check != "clock" && !strings.Contains(x.Text, "those of shared memory") { // which are as they are here
+		// which are as they are here
+		if x.State != "ok" && x.Check != "clock" && !strings.Contains(x.Text, "those of shared memory") {
 			t.Errorf("%+v", x)
 		}
 	}

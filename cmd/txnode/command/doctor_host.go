@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -27,7 +28,8 @@ type hostFacts struct {
 	CPUs      int
 	OpenFiles uint64 // limit of files of a process
 	Memlock   uint64 // limit of bytes that a process may pin
-	// Transparent huge pages of memory, and of shared memory: the word that is chosen, "" if that is not known.
+	// Transparent huge pages of memory, and of shared memory: the word that is chosen, "" if
+	// that is not known.
 	Pages, SharedPages string
 	Reserved           int // explicit huge pages that are free; -1: not known
 	// Clock is whether something keeps the clock right, and whether the system tells that.
@@ -38,7 +40,10 @@ type hostFacts struct {
 
 // readHost finds the facts; a test has others.
 var readHost = func() hostFacts {
-	h := hostFacts{CPUs: runtime.NumCPU(), OpenFiles: limitOf(unix.RLIMIT_NOFILE), Memlock: limitOf(unix.RLIMIT_MEMLOCK), Room: roomOf, Clock: clockKept, Reserved: -1}
+	h := hostFacts{
+		CPUs: runtime.NumCPU(), OpenFiles: limitOf(unix.RLIMIT_NOFILE),
+		Memlock: limitOf(unix.RLIMIT_MEMLOCK), Room: roomOf, Clock: clockKept, Reserved: -1,
+	}
 	const pages = "/sys/kernel/mm/transparent_hugepage/"
 	h.Pages, h.SharedPages = chosen(pages+"enabled"), chosen(pages+"shmem_enabled")
 	if p, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -95,7 +100,8 @@ const pinned = rdma.DefaultArena
 func (e *exam) checkLimits(h *hostFacts) {
 	if h.Memlock < pinned {
 		e.bad(healthWarn, "ulimit -l unlimited; of a systemd unit: LimitMEMLOCK=infinity", "memlock", "",
-			"%s may be pinned, and a thread on an RDMA network card registers %s; sockets and shared memory pin nothing", limitText(h.Memlock), bytesText(pinned))
+			"%s may be pinned, and a thread on an RDMA network card registers %s; sockets and shared "+
+				"memory pin nothing", limitText(h.Memlock), bytesText(pinned))
 		return
 	}
 	e.ok("memlock", "", "%s may be pinned", limitText(h.Memlock))
@@ -104,15 +110,20 @@ func (e *exam) checkLimits(h *hostFacts) {
 // filesOfProcess are files that a process has beside its connections to blades.
 const filesOfProcess = 64
 
-// checkFilesLimit: a process has a connection for each worker and blade. There are up to 4 workers for each processor.
+// checkFilesLimit: a process has a connection for each worker and blade. There are up to 4 workers
+// for each processor.
 func (e *exam) checkFilesLimit(h *hostFacts, c *examined) {
 	least, usual := uint64(filesOfProcess+c.blades), uint64(filesOfProcess+4*h.CPUs*c.blades)
-	mend := fmt.Sprintf("ulimit -n %d; of a systemd unit: LimitNOFILE=%d", usual, usual)
+	advice := fmt.Sprintf("ulimit -n %d; of a systemd unit: LimitNOFILE=%d", usual, usual)
 	switch {
 	case h.OpenFiles < least:
-		e.bad(healthFail, mend, "open files", "", "%d at a time are possible, and a process of one worker needs %d with %d blades", h.OpenFiles, least, c.blades)
+		e.bad(healthFail, advice, "open files", "",
+			"%d at a time are possible, and a process of one worker needs %d with %d blades",
+			h.OpenFiles, least, c.blades)
 	case h.OpenFiles < usual:
-		e.bad(healthWarn, mend, "open files", "", "%d at a time are possible, and a process of %d workers needs %d with %d blades", h.OpenFiles, 4*h.CPUs, usual, c.blades)
+		e.bad(healthWarn, advice, "open files", "",
+			"%d at a time are possible, and a process of %d workers needs %d with %d blades",
+			h.OpenFiles, 4*h.CPUs, usual, c.blades)
 	case h.OpenFiles > math.MaxInt64:
 		e.ok("open files", "", "any number is possible")
 	default:
@@ -127,7 +138,9 @@ func (e *exam) checkPages(h *hostFacts) {
 	}
 	switch h.Pages {
 	case "never":
-		e.bad(healthWarn, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "huge pages", "", "transparent ones are switched off, so blades in memory of this host are slower%s", reserved)
+		e.bad(healthWarn, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+			"huge pages", "", "transparent ones are switched off, so blades in memory of this host are slower%s",
+			reserved)
 	case "":
 		e.ok("huge pages", "", "this system does not tell")
 	default:
@@ -143,33 +156,37 @@ func (e *exam) checkClockKept(h *hostFacts) {
 	case !known:
 		e.ok("clock", "", "this system does not tell whether it is kept right")
 	case !kept:
-		e.bad(healthWarn, "timedatectl set-ntp true; then timedatectl timesync-status, or chronyc tracking", "clock", "", "nothing keeps it right; certificates and logs are read by it")
+		e.bad(healthWarn, "timedatectl set-ntp true; then timedatectl timesync-status, or chronyc tracking",
+			"clock", "", "nothing keeps it right; certificates and logs are read by it")
 	default:
 		e.ok("clock", "", "it is kept right")
 	}
 }
 
-// sharedRoom is how many bytes a server of shared memory needs in its directory, for the lines of processes and keys. The blades'
-// memory is not there.
+// sharedRoom is how many bytes a server of shared memory needs in its directory, for the lines of
+// processes and keys. The blades' memory is not there.
 const sharedRoom = 1 << 20
 
 // checkDirectory checks the directory of blades in shared memory.
 func (e *exam) checkDirectory(h *hostFacts, dir string) {
 	switch size, free, err := h.Room(dir); {
 	case err != nil:
-		state, mend := healthFail, "start the servers on this host: txnode serve --shm "+dir
+		state, advice := healthFail, "start the servers on this host: txnode serve --shm "+dir
 		if e.address == "" { // blades of sockets need no such directory
-			state, mend = healthWarn, "mount -t tmpfs none "+dir
+			state, advice = healthWarn, "mount -t tmpfs none "+dir
 		}
-		e.bad(state, mend, "directory", dir, "%s", oneLine(err))
+		e.bad(state, advice, "directory", dir, "%s", oneLine(err))
 	case free < sharedRoom:
-		e.bad(healthFail, "remove files there, or mount -o remount,size=64M "+dir+"; of a container: --shm-size=64m", "directory", dir,
-			"%s are free of %s, and a server and its processes need %s", bytesText(free), bytesText(size), bytesText(sharedRoom))
+		e.bad(healthFail, "remove files there, or mount -o remount,size=64M "+dir+"; of a container: --shm-size=64m",
+			"directory", dir,
+			"%s are free of %s, and a server and its processes need %s", bytesText(free), bytesText(size),
+			bytesText(sharedRoom))
 	default:
 		e.ok("directory", dir, "%s are free of %s", bytesText(free), bytesText(size))
 	}
 	if h.SharedPages == "never" {
-		e.bad(healthWarn, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled", "huge pages", "", "those of shared memory are switched off, so blades are slower")
+		e.bad(healthWarn, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+			"huge pages", "", "those of shared memory are switched off, so blades are slower")
 	}
 }
 
@@ -186,23 +203,27 @@ func (e *exam) checkFiles() bool {
 	}
 	files, err := o.files("")
 	if err != nil {
-		e.bad(healthFail, "issue a certificate for both uses, as docs/daemons.md has it; what there is: openssl x509 -noout -subject -dates -in "+o.Cert, "TLS files", "", "%s", oneLine(err))
+		e.bad(healthFail, "issue a certificate for both uses, as docs/daemons.md has it; what there is: openssl x509 "+
+			"-noout -subject -dates -in "+o.Cert, "TLS files", "", "%s", oneLine(err))
 		return false
 	}
 	c := files.Certificate()
 	if !authenticates(c, x509.ExtKeyUsageClientAuth) {
-		e.bad(healthFail, "issue it with extendedKeyUsage=serverAuth,clientAuth", "TLS files", "", "--tls-cert %s: the certificate is not for clients", o.Cert)
+		e.bad(healthFail, "issue it with extendedKeyUsage=serverAuth,clientAuth",
+			"TLS files", "", "--tls-cert %s: the certificate is not for clients", o.Cert)
 		return false
 	}
 	if st, err := os.Stat(o.Key); err == nil && st.Mode().Perm()&0o007 != 0 {
-		e.bad(healthWarn, "chmod 600 "+o.Key, "TLS files", "", "--tls-key %s: all users of this host can read the private key", o.Key)
+		e.bad(healthWarn, "chmod 600 "+o.Key, "TLS files", "",
+			"--tls-key %s: all users of this host can read the private key", o.Key)
 	}
 	e.expiry("TLS files", "", c)
 	return true
 }
 
 func authenticates(c *x509.Certificate, use x509.ExtKeyUsage) bool {
-	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, use) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, use) ||
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 // expiry checks when a certificate ends that is good today.
@@ -216,7 +237,8 @@ func (e *exam) expiry(check, subject string, c *x509.Certificate) {
 		of = strings.Join(names, ", ")
 	}
 	if time.Until(c.NotAfter) < soon {
-		e.bad(healthWarn, "issue a new certificate, and replace the files before that", check, subject, "the certificate of %s ends on %s", shown(of), c.NotAfter.Format(day))
+		e.bad(healthWarn, "issue a new certificate, and replace the files before that",
+			check, subject, "the certificate of %s ends on %s", shown(of), c.NotAfter.Format(day))
 		return
 	}
 	e.ok(check, subject, "the certificate of %s is good until %s", shown(of), c.NotAfter.Format(day))
@@ -246,6 +268,9 @@ func (e *exam) remembering(seen **x509.Certificate) cluster.Options {
 	return o
 }
 
+// untrusted is in the error of a connection to the socket of a user that is not trusted.
+var untrusted = regexp.MustCompile(`user (\d+) serves`)
+
 // remedyOf is what to do about an error of a connection.
 func remedyOf(err error, address string) string {
 	var name x509.HostnameError
@@ -256,6 +281,10 @@ func remedyOf(err error, address string) string {
 	}
 	text := err.Error()
 	has := func(s string) bool { return strings.Contains(text, s) }
+	if m := untrusted.FindStringSubmatch(text); m != nil {
+		return "run the command as user " + m[1] +
+			", or, if daemons of that user are to be trusted, with --server-user " + m[1]
+	}
 	switch {
 	case errors.As(err, &name):
 		return "connect to a name that the certificate has, or give it with --tls-name"
@@ -273,13 +302,15 @@ func remedyOf(err error, address string) string {
 		return "run the command as the user of the daemon, or as root"
 	case has("as many connections"):
 		return "give the daemon a larger --connections, or end processes"
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, os.ErrNotExist), has("no such file"), has("connection refused"):
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, os.ErrNotExist), has("no such file"),
+		has("connection refused"):
 		return startOf(address)
 	case has("no such host"):
 		return "correct the name, or have the host know it: getent hosts " + hostOf(address)
 	case errors.Is(err, os.ErrDeadlineExceeded), has("deadline exceeded"), has("timeout"):
-		return "see whether the host is up, and whether a firewall lets the port through: nc -vz " + strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(address, "tcp:"), "//"), ":", " ")
-	case has("EOF"), has("wants TLS"):
+		return "see whether the host is up, and whether a firewall lets the port through: nc -vz " +
+			strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(address, "tcp:"), "//"), ":", " ")
+	case has("EOF"), has("wants TLS"), has("TLS: ") && errors.Is(err, unix.ECONNRESET):
 		return "give --tls-cert, --tls-key and --tls-ca if the server uses TLS, and leave them out if it does not"
 	case has("first record does not look like a TLS handshake"):
 		return "leave --tls-cert, --tls-key and --tls-ca out: the server uses no TLS"
@@ -303,7 +334,8 @@ func startOf(address string) string {
 		members, _, _ = strings.Cut(members, "/")
 		return "start the etcd, or correct its addresses: etcdctl --endpoints=" + members + " endpoint health"
 	}
-	return "start it with the flags that it had, such as: txnode serve --listen " + address + " --catalog DIRECTORY --memory 0"
+	return "start it with the flags that it had, such as: txnode serve --listen " + address +
+		" --catalog DIRECTORY --memory 0"
 }
 
 // startServer is the command that starts a server of blades.

@@ -16,8 +16,8 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-// onSmallTmpfs names a directory on which the test binary mounts a small file system, in name spaces of its own, to serve
-// blades of shared memory there.
+// onSmallTmpfs names a directory on which the test binary mounts a small file system, in name
+// spaces of its own, to serve blades of shared memory there.
 const onSmallTmpfs = "TXNODE_TEST_ON_SMALL_TMPFS"
 
 func init() { programs[onSmallTmpfs] = serveOnSmallTmpfs }
@@ -51,7 +51,8 @@ func TestServeSmallShm(t *testing.T) {
 	if c.ProcessState == nil || c.ProcessState.ExitCode() == noFilter {
 		t.Skipf("this host has no name spaces to mount in: %v %s", err, errs.String())
 	}
-	if code := c.ProcessState.ExitCode(); code != 1 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "no space left on device; make room there") {
+	if code := c.ProcessState.ExitCode(); code != 1 || strings.Count(errs.String(), "\n") != 1 ||
+		!strings.Contains(errs.String(), "no space left on device; make room there") {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
@@ -19,7 +19,7 @@ import (
 // examined is what the catalog says.
 type examined struct {
 	servers []cluster.Server
-	layout  *memory.Layout // nil: there is no database yet
+	layout  *layout.Layout // nil: there is no database yet
 	blades  int
 }
 
@@ -53,14 +53,14 @@ func (e *exam) checkCatalog(ctx context.Context) (*examined, error) {
 	took := time.Since(began)
 	c := &examined{}
 	if c.servers, err = cluster.Servers(cat); err != nil {
-		mend := bringCatalog
+		advice := bringCatalog
 		if errors.Is(err, cluster.ErrNone) {
-			mend = "txnode cluster init --catalog " + cat.Name() + " --blade ADDRESS ...; or name the right catalog"
+			advice = "txnode cluster init --catalog " + cat.Name() + " --blade ADDRESS ...; or name the right catalog"
 		}
-		e.bad(healthFail, mend, "catalog", cat.Name(), "%s", oneLine(err))
+		e.bad(healthFail, advice, "catalog", cat.Name(), "%s", oneLine(err))
 		return nil, nil //nolint:nilnil // there is a finding
 	}
-	if c.layout, err = memory.LoadLayout(cat); err != nil {
+	if c.layout, err = layout.LoadLayout(cat); err != nil {
 		e.bad(healthFail, bringCatalog, "catalog", cat.Name(), "%s", oneLine(err))
 		return nil, nil //nolint:nilnil // there is a finding
 	}
@@ -77,7 +77,8 @@ func (e *exam) checkCatalog(ctx context.Context) (*examined, error) {
 	return c, nil
 }
 
-// Clocks of processes are not compared by the database. They decide on certificates, and logs are read by them.
+// Clocks of processes are not compared by the database. They decide on certificates, and
+// logs are read by them.
 const (
 	clockWarn = 2 * time.Second
 	clockFail = 5 * time.Minute
@@ -90,7 +91,8 @@ func (e *exam) checkReport(ctx context.Context, address string, o cluster.Option
 	after := time.Now()
 	switch {
 	case errors.Is(err, tcp.ErrRefused) && strings.Contains(err.Error(), "no such service"):
-		e.bad(healthWarn, "install the same release of txnode on both sides: txnode version", "release", address, "the program tells nothing of itself: it is no txnode serve, or an older one")
+		e.bad(healthWarn, "install the same release of txnode on both sides: txnode version",
+			"release", address, "the program tells nothing of itself: it is no txnode serve, or an older one")
 		return
 	case err != nil:
 		e.failed("release", address, err)
@@ -98,18 +100,25 @@ func (e *exam) checkReport(ctx context.Context, address string, o cluster.Option
 	}
 	mine := e.w.Environment()
 	if name := releaseOf(r.Version, r.Revision); r.Version != mine.Version || r.Revision != mine.Revision {
-		e.bad(healthWarn, "install one release on all hosts, one daemon after the other", "release", address, "it is txnode %s, and this is %s; they understand each other", shown(name), releaseOf(mine.Version, mine.Revision))
+		e.bad(healthWarn, "install one release on all hosts, one daemon after the other",
+			"release", address, "it is txnode %s, and this is %s; they understand each other",
+			shown(name), releaseOf(mine.Version, mine.Revision))
 	} else {
-		e.ok("release", address, "txnode %s on %s, process %d, %d of %d connections", shown(name), shown(r.Host), r.PID, r.Connections, r.Limit)
+		e.ok("release", address, "txnode %s on %s, process %d, %d of %d connections", shown(name), shown(r.Host), r.PID,
+			r.Connections, r.Limit)
 	}
 	for _, full := range r.Full {
-		e.bad(healthFail, "delete other files on that disk; or end the daemon, copy its directory to a larger disk (cp -a --sparse=always), and start it there", "disk", address, "%s", shown(full))
+		e.bad(healthFail, "delete other files on that disk; or end the daemon, copy its directory to a larger disk "+
+			"(cp -a --sparse=always), and start it there", "disk", address, "%s", shown(full))
 	}
 	if 10*r.Connections > 9*r.Limit {
-		e.bad(healthWarn, "start the daemon with a larger --connections", "connections", address, "%d of %d are taken", r.Connections, r.Limit)
+		e.bad(healthWarn, "start the daemon with a larger --connections", "connections", address, "%d of %d are taken",
+			r.Connections, r.Limit)
 	}
 	if files := r.OpenFiles; files > 0 && files < uint64(max(r.Limit, 0)+filesOfProcess) {
-		e.bad(healthWarn, fmt.Sprintf("start the daemon with a smaller --connections, or: ulimit -n %d; of a systemd unit: LimitNOFILE=%d", r.Limit+filesOfProcess, r.Limit+filesOfProcess),
+		e.bad(healthWarn,
+			fmt.Sprintf("start the daemon with a smaller --connections, or: ulimit -n %d; of a systemd unit: "+
+				"LimitNOFILE=%d", r.Limit+filesOfProcess, r.Limit+filesOfProcess),
 			"open files", address, "the daemon can have %d at a time, and --connections is %d", files, r.Limit)
 	}
 	// The daemon has looked at its clock between before and after.
@@ -150,7 +159,8 @@ func (e *exam) checkClock(subject string, ahead time.Duration) {
 		if off > clockFail {
 			state = healthFail
 		}
-		e.bad(state, "set the clocks of both hosts: timedatectl set-ntp true; then timedatectl timesync-status, or chronyc tracking", check, subject,
+		e.bad(state, "set the clocks of both hosts: timedatectl set-ntp true; then timedatectl timesync-status, or "+
+			"chronyc tracking", check, subject,
 			"%v %s that of this host", off.Round(time.Millisecond), how)
 	}
 }
@@ -178,14 +188,16 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 	began := time.Now()
 	f, err := cluster.DialServer(ctx, s.Address, o)
 	if err != nil {
-		mend := remedyOf(err, address)
-		if mend == startOf(address) {
-			mend = startServer(s)
-			if l := c.layout; l != nil && first < len(l.Blades) && len(s.Blades) == 1 && l.Blades[first].State == memory.BladeDown {
-				mend += "; or if it is gone for good: " + e.command("cluster forget", strconv.Itoa(first)) + "; then another one: " + e.command("cluster add-blade", "ADDRESS")
+		advice := remedyOf(err, address)
+		if advice == startOf(address) {
+			advice = startServer(s)
+			if l := c.layout; l != nil && first < len(l.Blades) && len(s.Blades) == 1 &&
+				l.Blades[first].State == layout.BladeDown {
+				advice += "; or if it is gone for good: " + e.command("cluster forget", strconv.Itoa(first)) +
+					"; then another one: " + e.command("cluster add-blade", "ADDRESS")
 			}
 		}
-		e.bad(healthFail, mend, "server", address, "%s", oneLine(err))
+		e.bad(healthFail, advice, "server", address, "%s", oneLine(err))
 		return
 	}
 	defer func() { _ = f.Close() }() // it was asked only
@@ -196,7 +208,8 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 	e.checkReport(ctx, address, o)
 	blades := f.Blades()
 	if len(blades) != len(s.Blades) {
-		e.bad(healthFail, "start there the server that had the blades when the cluster was made: its --dir, or its --blade sizes", "blades", address, "it has %d, and the catalog says %d", len(blades), len(s.Blades))
+		e.bad(healthFail, "start there the server that had the blades when the cluster was made: its --dir, or its "+
+			"--blade sizes", "blades", address, "it has %d, and the catalog says %d", len(blades), len(s.Blades))
 		return
 	}
 	t, err := rdma.NewThread(f, rdma.ThreadOptions{Arena: proofArena})
@@ -208,7 +221,8 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 	for b := range blades {
 		name := fmt.Sprintf("blade %d", first+b)
 		if blades[b].Size < s.Blades[b] {
-			e.bad(healthFail, "start it with --blade "+exactBytes(s.Blades[b])+", or the --dir that it had", "size", name, "%s, and the catalog says %s", bytesText(blades[b].Size), bytesText(s.Blades[b]))
+			e.bad(healthFail, "start it with --blade "+exactBytes(s.Blades[b])+", or the --dir that it had",
+				"size", name, "%s, and the catalog says %s", bytesText(blades[b].Size), bytesText(s.Blades[b]))
 			continue
 		}
 		p := &proof{t: t, blade: rdma.BladeID(b)}
@@ -220,7 +234,8 @@ func (e *exam) checkServer(ctx context.Context, c *examined, i int) {
 		for _, v := range p.verbs {
 			m, most := v.median(), v.longest()
 			e.found = append(e.found, finding{
-				State: healthOK, Check: v.op.String(), Subject: name, Text: fmt.Sprintf("%v, at most %v", m.Round(100*time.Nanosecond), most.Round(100*time.Nanosecond)),
+				State: healthOK, Check: v.op.String(), Subject: name,
+				Text:     fmt.Sprintf("%v, at most %v", m.Round(100*time.Nanosecond), most.Round(100*time.Nanosecond)),
 				MedianNs: int64(m), MaxNs: int64(most),
 			})
 		}
@@ -235,16 +250,17 @@ func exactBytes(n uint64) string {
 // checkBlade compares what a blade says of itself with the catalog.
 func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 	const check = "database"
-	h, err := memory.ParseRegionHeader(p.header)
-	blank := errors.Is(err, memory.ErrNotFormatted)
+	h, err := layout.ParseRegionHeader(p.header)
+	blank := errors.Is(err, layout.ErrNotFormatted)
 	switch l := c.layout; {
 	case l == nil && blank:
 		e.ok(check, name, "none yet")
 	case l == nil:
-		e.bad(healthFail, "name the catalog of that database, or start the server with an empty --dir", check, name, "%s has a blade of another database, and the catalog has none", address)
+		e.bad(healthFail, "name the catalog of that database, or start the server with an empty --dir",
+			check, name, "%s has a blade of another database, and the catalog has none", address)
 	case id >= len(l.Blades):
 		e.bad(healthWarn, e.command("cluster heal"), check, name, "the database does not use it yet")
-	case l.Blades[id].State == memory.BladeDown && l.Blades[id].Leaving:
+	case l.Blades[id].State == layout.BladeDown && l.Blades[id].Leaving:
 		e.ok(check, name, "it is drained, and empty")
 	default:
 		e.judge(l, id, name, address, &h, p)
@@ -252,49 +268,65 @@ func (e *exam) checkBlade(c *examined, id int, name, address string, p *proof) {
 }
 
 // bringCatalog is what helps if the catalog is not what it was.
-const bringCatalog = "bring back the newest catalog.db: an earlier one is refused; if it is lost, txnode restore a backup as a new database"
+const bringCatalog = "bring back the newest catalog.db: an earlier one is refused; if it is lost, txnode restore a " +
+	"backup as a new database"
 
 // judge compares the head of a blade's region with the catalog.
-func (e *exam) judge(l *memory.Layout, id int, name, address string, h *memory.RegionHeader, p *proof) {
+func (e *exam) judge(l *layout.Layout, id int, name, address string, h *layout.RegionHeader, p *proof) {
 	const check = "database"
 	b := rdma.BladeID(id)
 	bring := "start the right server at " + address + ": the --dir that it had, or another address"
-	down := l.Blades[id].State == memory.BladeDown
+	down := l.Blades[id].State == layout.BladeDown
 	restarted := l.Blades[id].Incarnation != 0 && !p.info.Unheard && l.Blades[id].Incarnation != p.info.Incarnation
 	fault, err := l.Examine(b, name, p.header)
-	fails, mend := healthWarn, e.command("cluster heal")+"; it has the blade built anew; if it does not open the database, start the newest --dir there, or: "+e.command("cluster recover")
+	fails, advice := healthWarn, e.command("cluster heal")+
+		"; it has the blade built anew; if it does not open the database, start the newest --dir there, or: "+
+		e.command("cluster recover")
 	if !down && l.Last(b) > 0 {
-		fails, mend = healthFail, "start the server with the newest --dir that it had; if there is none: "+e.command("cluster recover")
+		fails, advice = healthFail, "start the server with the newest --dir that it had; if there is none: "+
+			e.command("cluster recover")
 	}
 	switch {
-	case fault == memory.HeaderForeign:
-		e.bad(healthFail, bring, check, name, "%s has a blade of database %v, and the catalog is of %v", address, h.UUID, l.UUID)
-	case fault == memory.HeaderMisplaced:
-		e.bad(healthFail, bring, check, name, "%s has blade %d of %d of the database, and the catalog says %d of %d", address, h.Blade, h.Blades, id, len(l.Blades))
+	case fault == layout.HeaderForeign:
+		e.bad(healthFail, bring, check, name, "%s has a blade of database %v, and the catalog is of %v",
+			address, h.UUID, l.UUID)
+	case fault == layout.HeaderMisplaced:
+		e.bad(healthFail, bring, check, name, "%s has blade %d of %d of the database, and the catalog says %d of %d",
+			address, h.Blade, h.Blades, id, len(l.Blades))
 	case down:
 		e.bad(healthWarn, e.command("cluster heal"), check, name, "it was declared dead, and is not taken in again yet")
-	case fault == memory.HeaderStale:
-		stale, _ := errors.AsType[*memory.StaleError](err)
+	case fault == layout.HeaderStale:
+		stale, _ := errors.AsType[*layout.StaleError](err)
 		if stale.Unflushed {
-			e.bad(fails, mend, check, name, "%s: its host has restarted before what was written last was on the disk, and may be missing", address)
+			e.bad(fails, advice, check, name,
+				"%s: its host has restarted before what was written last was on the disk, and may be missing", address)
 			return
 		}
-		e.bad(fails, mend, check, name, "%s has an old copy of the blade: it was told of revision %d of the catalog last, and the newest of revision %d or later", address, stale.Has, stale.Knows)
-	case fault == memory.HeaderBlank && l.Formatted:
-		e.bad(fails, mend, check, name, "%s has a blank blade where the catalog says that data is", address)
-	case fault == memory.HeaderDamaged && l.Formatted:
+		e.bad(fails, advice, check, name,
+			"%s has an old copy of the blade: it was told of revision %d of the catalog last, and the newest of "+
+				"revision %d or later", address, stale.Has, stale.Knows)
+	case fault == layout.HeaderBlank && l.Formatted:
+		e.bad(fails, advice, check, name, "%s has a blank blade where the catalog says that data is", address)
+	case fault == layout.HeaderDamaged && l.Formatted:
 		e.bad(healthFail, "start the server with the --dir that it had", check, name, "%s: %s", address, oneLine(err))
-	case fault == memory.HeaderBlank || fault == memory.HeaderDamaged:
+	case fault == layout.HeaderBlank || fault == layout.HeaderDamaged:
 		e.ok(check, name, "it is being made")
-	case fault == memory.HeaderBehind:
-		e.bad(healthFail, bring, check, name, "%s has an old copy of the blade: it is of epoch %d, and the database was opened in %d", address, h.Epoch, l.Opened)
-	case fault == memory.HeaderGeometry:
-		e.bad(healthFail, bring, check, name, "%s has a blade of another geometry: backups %d, segments of %s; the catalog says %d, %s", address, h.Backups, bytesText(uint64(h.SegmentSize)), l.Backups, bytesText(uint64(l.SegmentSize)))
-	case fault == memory.HeaderAhead:
-		e.bad(healthFail, bringCatalog, check, name, "%s has a blade of epoch %d, and the catalog is an old copy, of epoch %d", address, h.Epoch, l.Epoch)
+	case fault == layout.HeaderBehind:
+		e.bad(healthFail, bring, check, name,
+			"%s has an old copy of the blade: it is of epoch %d, and the database was opened in %d",
+			address, h.Epoch, l.Opened)
+	case fault == layout.HeaderGeometry:
+		e.bad(healthFail, bring, check, name,
+			"%s has a blade of another geometry: backups %d, segments of %s; the catalog says %d, %s",
+			address, h.Backups, bytesText(uint64(h.SegmentSize)), l.Backups, bytesText(uint64(l.SegmentSize)))
+	case fault == layout.HeaderAhead:
+		e.bad(healthFail, bringCatalog, check, name,
+			"%s has a blade of epoch %d, and the catalog is an old copy, of epoch %d", address, h.Epoch, l.Epoch)
 	case restarted:
-		e.bad(healthWarn, e.command("cluster heal"), check, name, "the server has restarted, and no process has taken the blade in since")
+		e.bad(healthWarn, e.command("cluster heal"), check, name,
+			"the server has restarted, and no process has taken the blade in since")
 	default:
-		e.ok(check, name, "%v, blade %d of %d, backups %d, segments of %s", h.UUID, h.Blade, h.Blades, h.Backups, bytesText(uint64(h.SegmentSize)))
+		e.ok(check, name, "%v, blade %d of %d, backups %d, segments of %s", h.UUID, h.Blade, h.Blades, h.Backups,
+			bytesText(uint64(h.SegmentSize)))
 	}
 }

@@ -66,7 +66,8 @@ func doctor(t *testing.T, args ...string) (all []check) {
 			t.Errorf("%+v: what is not ok says what mends it, and nothing else", c)
 		}
 	}
-	if code != want || got.Fail != fails || want == 1 && stderr != fmt.Sprintf("txnode: %d of %d checks fail\n", fails, len(got.Checks)) {
+	if code != want || got.Fail != fails || want == 1 && stderr != fmt.Sprintf("txnode: %d of %d checks fail\n",
+		fails, len(got.Checks)) {
 		t.Errorf("exit code %d, %d fail: %s", code, got.Fail, stderr)
 	}
 	return got.Checks
@@ -93,7 +94,8 @@ func finds(t *testing.T, all []check, state, name string, words ...string) {
 	}
 }
 
-// TestDoctorAlone: without an address this host is examined, with the same exit codes, and it is said that no server was asked.
+// TestDoctorAlone: without an address this host is examined, with the same exit codes, and it is
+// said that no server was asked.
 func TestDoctorAlone(t *testing.T) {
 	all := doctor(t)
 	finds(t, all, "ok", "servers", "none was asked", "address of a catalog")
@@ -112,7 +114,8 @@ func TestDoctorAlone(t *testing.T) {
 		finds(t, all, "fail", "directory", "/dev/shm", "4 KiB are free")
 	}
 	for _, args := range [][]string{{"doctor", "a", "b"}, {"doctor", ""}} {
-		if code, _, stderr := inSystem(t, args...); code != 2 || !strings.Contains(stderr, "or none to examine this host alone") {
+		if code, _, stderr := inSystem(t, args...); code != 2 ||
+			!strings.Contains(stderr, "or none to examine this host alone") {
 			t.Errorf("%q: exit code %d, %s", args, code, stderr)
 		}
 	}
@@ -140,7 +143,10 @@ func TestDoctor(t *testing.T) {
 			}
 			ends := []func() (int, string){start("a", "data-a"), start("b", "data-b")}
 			finds(t, doctor(t, catalog), "fail", "catalog", "txnode cluster init")
-			init := []string{"cluster", "init", "--catalog", catalog, "--blade", kind + ":" + file("a"), "--blade", kind + ":" + file("b")}
+			init := []string{
+				"cluster", "init", "--catalog", catalog, "--blade", kind + ":" + file("a"), "--blade",
+				kind + ":" + file("b"),
+			}
 			if code, _, stderr := inSystem(t, init...); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
@@ -196,7 +202,8 @@ func TestDoctor(t *testing.T) {
 				})()
 				finds(t, doctor(t, catalog), "fail", "directory", dir, "4 KiB are free of 64 KiB", "size=64M")
 			}
-			if code, out, stderr := inSystem(t, "doctor", catalog); kind == "unix" && (code != 0 || stderr != "" || !strings.Contains(out, "\nok    READ blade 0 ")) {
+			if code, out, stderr := inSystem(t, "doctor", catalog); kind == "unix" &&
+				(code != 0 || stderr != "" || !strings.Contains(out, "\nok    READ blade 0 ")) {
 				t.Errorf("exit code %d: %s%s", code, out, stderr)
 			}
 
@@ -273,7 +280,9 @@ func TestDoctorForeign(t *testing.T) {
 	if code, stderr := end(); code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	for sizes, want := range map[string][]string{"32MiB": {"size", "--blade 64MiB"}, "64MiB,64MiB": {"blades", "it has 2"}} {
+	for sizes, want := range map[string][]string{
+		"32MiB": {"size", "--blade 64MiB"}, "64MiB,64MiB": {"blades", "it has 2"},
+	} {
 		args := []string{"--listen", at("a")}
 		for _, s := range strings.Split(sizes, ",") {
 			args = append(args, "--blade", s)
@@ -320,7 +329,9 @@ func serveTCP(t *testing.T, set *region.Set, cat *catalog.Mem, o tcp.ServerOptio
 // TestDoctorClock: a daemon whose clock is an hour off, and one that tells nothing of itself.
 func TestDoctorClock(t *testing.T) {
 	dir := socketDir(t)
-	for name, off := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour, "seconds": 10 * time.Second, "silent": 0} {
+	for name, off := range map[string]time.Duration{
+		"behind": -time.Hour, "ahead": time.Hour, "seconds": 10 * time.Second, "silent": 0,
+	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := region.New(region.Config{Regions: []region.Options{{Size: 64 << 20}}, Seed: 1})
 			if err != nil {
@@ -335,7 +346,9 @@ func TestDoctorClock(t *testing.T) {
 			o := tcp.ServerOptions{Services: map[string]tcp.Service{}}
 			if name != "silent" {
 				r := cluster.NewReporter(func() cluster.Report {
-					return cluster.Report{Version: "v9.9.9", Limit: 10, Connections: 10, OpenFiles: 20, Time: time.Now().Add(off)}
+					return cluster.Report{
+						Version: "v9.9.9", Limit: 10, Connections: 10, OpenFiles: 20, Time: time.Now().Add(off),
+					}
 				})
 				o.Services[cluster.ReportService] = r.Answer
 			}
@@ -344,13 +357,17 @@ func TestDoctorClock(t *testing.T) {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
 			if name == "behind" { // and so is a process, which is on the same host
-				post(t, address, cluster.ProcessReport{Life: 1, Process: 7, Program: "teller", Time: time.Now().Add(off)})
+				post(t, address, cluster.ProcessReport{
+					Life: 1, Process: 7, Program: "teller", Time: time.Now().Add(off),
+				})
 			}
 			switch all := doctor(t, address); name {
 			case "behind", "ahead":
 				if name == "behind" {
 					finds(t, all, "fail", "clock", "process 7 (teller", "behind", "timedatectl")
-					all = slices.DeleteFunc(all, func(c check) bool { return strings.HasPrefix(c.Subject, "process 7") })
+					all = slices.DeleteFunc(all, func(c check) bool {
+						return strings.HasPrefix(c.Subject, "process 7")
+					})
 				}
 				if n := count(all, "fail", "clock"); n != 2 || !strings.Contains(text(all, "clock"), name) {
 					t.Errorf("%d clocks are wrong: %+v", n, all)
@@ -408,7 +425,8 @@ func text(all []check, name string) (s string) {
 	return s
 }
 
-// TestDoctorHost: limits of this host that are too low are found, and what is no address is wrong usage.
+// TestDoctorHost: limits of this host that are too low are found, and what is no address is wrong
+// usage.
 func TestDoctorHost(t *testing.T) {
 	dir := socketDir(t)
 	address := "unix:" + filepath.Join(dir, "c")
@@ -425,8 +443,11 @@ func TestDoctorHost(t *testing.T) {
 	finds(t, all, "fail", "open files", "60 at a time", "ulimit -n")
 	finds(t, all, "warn", "memlock", "64 KiB may be pinned", "ulimit -l unlimited")
 	finds(t, all, "warn", "huge pages", "transparent_hugepage/enabled")
-	for _, args := range [][]string{{"here"}, {"tcp:127.0.0.1"}, {address, "--tls-cert", "x"}, {address, "--tls-name", "x"}} {
-		if code, out, stderr := inSystem(t, append([]string{"doctor"}, args...)...); code != 2 || out != "" || strings.Count(stderr, "\n") != 1 {
+	for _, args := range [][]string{
+		{"here"}, {"tcp:127.0.0.1"}, {address, "--tls-cert", "x"}, {address, "--tls-name", "x"},
+	} {
+		if code, out, stderr := inSystem(t, append([]string{"doctor"}, args...)...); code != 2 || out != "" ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}
 	}
@@ -472,10 +493,12 @@ func TestDoctorTLS(t *testing.T) {
 	other.leaf(t, "stranger", true, -time.Hour, time.Hour)
 	flags := func(name string) []string { return tlsFlags(dir, name, "ca") }
 
-	line, end := startServe(t, append(flags("server"), "--listen", "tcp:0.0.0.0:0", "--memory", "64MiB", "--catalog", "memory")...)
+	line, end := startServe(t, append(flags("server"), "--listen", "tcp:0.0.0.0:0", "--memory", "64MiB",
+		"--catalog", "memory")...)
 	defer end()
 	address := served(t, line)
-	if code, out, stderr := inSystem(t, append([]string{"cluster", "init", "--catalog", address, "--blade", address}, flags("client")...)...); code != 0 {
+	if code, out, stderr := inSystem(t, append([]string{"cluster", "init", "--catalog", address, "--blade", address},
+		flags("client")...)...); code != 0 {
 		t.Fatalf("exit code %d: %s%s", code, out, stderr)
 	}
 	all := doctor(t, append(flags("client"), address)...)
@@ -490,9 +513,11 @@ func TestDoctorTLS(t *testing.T) {
 	finds(t, all, "warn", "TLS files", "named.example", "ends on")
 	finds(t, all, "warn", "TLS files", "chmod 600")
 	finds(t, doctor(t, append(flags("expired"), address)...), "fail", "TLS files", "has expired on", "openssl x509")
-	finds(t, doctor(t, append(tlsFlags(dir, "client", "other-ca"), address)...), "fail", "catalog", "unknown authority", "--tls-ca")
+	finds(t, doctor(t, append(tlsFlags(dir, "client", "other-ca"), address)...), "fail", "catalog",
+		"unknown authority", "--tls-ca")
 	finds(t, doctor(t, append(flags("stranger"), address)...), "fail", "catalog", "--tls-cert")
-	finds(t, doctor(t, append(flags("client"), address, "--tls-name", "elsewhere")...), "fail", "catalog", "elsewhere", "--tls-name")
+	finds(t, doctor(t, append(flags("client"), address, "--tls-name", "elsewhere")...), "fail", "catalog",
+		"elsewhere", "--tls-name")
 	finds(t, doctor(t, address), "fail", "catalog", "--tls-cert")
 
 	// A daemon does not begin with a certificate that has expired, and may go on until it has.
@@ -502,11 +527,15 @@ func TestDoctorTLS(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
-	late := serveTCP(t, nil, &catalog.Mem{}, tcp.ServerOptions{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}}, "tcp:127.0.0.1:0")
+	late := serveTCP(t, nil, &catalog.Mem{},
+		tcp.ServerOptions{TLS: &tls.Config{
+			Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+		}}, "tcp:127.0.0.1:0")
 	finds(t, doctor(t, append(flags("client"), late)...), "fail", "catalog", "expired", "clock")
 }
 
-// TestServeTwice: a second daemon on a directory, of blades, of a catalog or of shared memory, is refused in one line.
+// TestServeTwice: a second daemon on a directory, of blades, of a catalog or of shared memory, is
+// refused in one line.
 func TestServeTwice(t *testing.T) {
 	dir := socketDir(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -532,7 +561,8 @@ func TestServeTwice(t *testing.T) {
 				return append([]string{"serve", "--listen", fmt.Sprintf("unix:%s%d", file(kind), i)}, k.args...)
 			}
 			_, end := startServe(t, listen(1)[1:]...)
-			if code, out, stderr := inSystem(t, listen(2)...); code != 1 || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, k.say) {
+			if code, out, stderr := inSystem(t, listen(2)...); code != 1 || out != "" ||
+				strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, k.say) {
 				t.Errorf("exit code %d: %s%s", code, out, stderr)
 			}
 			if code, stderr := end(); code != 0 {

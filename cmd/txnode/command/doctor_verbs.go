@@ -8,13 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
-// proof is a test of the verbs of a blade. It reads the header of the region, and writes into the page behind it that belongs to no
-// structure: memory.ScratchOffset. Each proof takes one line there by chance, so that two at a time rarely meet; if they do, they
-// see it and take another one.
+// proof is a test of the verbs of a blade. It reads the header of the region, and writes into the
+// page behind it that belongs to no structure: layout.ScratchOffset. Each proof takes one line
+// there by chance, so that two at a time rarely meet; if they do, they see it and take another one.
 type proof struct {
 	t     *rdma.Thread
 	blade rdma.BladeID
@@ -47,7 +47,7 @@ var errMet = errors.New("what was written is not what is read: the blade is brok
 // run reads the header and tests the verbs. A key that ends meanwhile is asked for anew.
 func (p *proof) run() (err error) {
 	f := p.t.Fabric()
-	if err := f.Provision(p.blade, 0, memory.HeaderArea); err != nil {
+	if err := f.Provision(p.blade, 0, layout.HeaderArea); err != nil {
 		return fmt.Errorf("making room for the region header: %w", err)
 	}
 	buf, err := p.t.Alloc(proofHeader)
@@ -80,7 +80,7 @@ func (p *proof) attempt(buf uint32) error {
 	}
 	p.header = bytes.Clone(p.t.Bytes(buf, proofHeader))
 
-	line := at(memory.ScratchOffset + p.t.Rand()%(memory.ScratchBytes/proofLine)*proofLine)
+	line := at(layout.ScratchOffset + p.t.Rand()%(layout.ScratchBytes/proofLine)*proofLine)
 	data := line
 	data.Off += 8 // the first word is for compare-and-swap
 	was, now := buf, buf+proofLine

@@ -31,8 +31,9 @@ processes may have the database open: the command waits until they have ended th
 that they had begun, and says for which it waits. Of a database in a directory none may have it
 open. Other tables stay as they are. After an interruption the table is dropped all the same, and
 the next drop or opening gives its room back.`,
-		Example: "  txnode drop data accounts\n  txnode drop unix:/tmp/catalog accounts --yes",
-		Args:    exactly(2, "name a directory or the address of a catalog, and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Example:           "  txnode drop data accounts\n  txnode drop unix:/tmp/catalog accounts --yes",
+		Args:              exactly(2, "name a directory or the address of a catalog, and a table"),
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return interruptedOr(cmd.Context(), o.run(cmd.Context(), w, args[0], args[1]))
 		},
@@ -53,7 +54,8 @@ func (o *dropOptions) run(ctx context.Context, w *World, from, name string) (err
 		return err
 	}
 	if !o.Yes {
-		if err := confirmed(ctx, w, fmt.Sprintf("drop table %s of %s (%s) for good?", shown(name), shown(from), has), "nothing was dropped"); err != nil {
+		if err := confirmed(ctx, w, fmt.Sprintf("drop table %s of %s (%s) for good?", shown(name), shown(from), has),
+			"nothing was dropped"); err != nil {
 			return err
 		}
 	}
@@ -70,7 +72,8 @@ func (o *dropOptions) run(ctx context.Context, w *World, from, name string) (err
 // waitTold is how often it is told what is waited for.
 const waitTold = time.Second
 
-// tellWaits tells on standard error which processes a change of tables waits for, until the function is called that it returns.
+// tellWaits tells on standard error which processes a change of tables waits for, until the
+// function is called that it returns.
 func tellWaits(ctx context.Context, w *World, db *txn.DB) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -101,7 +104,8 @@ func (o *listOptions) openToChange(ctx context.Context, from string) (*txn.DB, e
 	return openDatabase(ctx, txn.Options{Dir: from, Workers: 1})
 }
 
-// contents says in words what a table has. One that cannot be counted, as it is damaged, can be dropped.
+// contents says in words what a table has. One that cannot be counted, as it is damaged, can be
+// dropped.
 func contents(ctx context.Context, db *txn.DB, name string) (string, error) {
 	tables, err := some(db, []string{name})
 	if err != nil {
@@ -112,7 +116,7 @@ func contents(ctx context.Context, db *txn.DB, name string) (string, error) {
 	if err == nil {
 		var st txn.TableStats
 		if st, err = t.Stats(ctx); err == nil {
-			text = count(int(st.Rows), "record") //nolint:gosec // it is printed
+			text = count(int(st.Rows), "record") // it is printed
 		}
 	}
 	if ctx.Err() != nil {
@@ -131,7 +135,8 @@ func contents(ctx context.Context, db *txn.DB, name string) (string, error) {
 	return text, nil
 }
 
-// confirmed asks a question on standard error, and fails, saying that nothing was done, unless the answer on standard input is yes.
+// confirmed asks a question on standard error, and fails, saying that nothing was done, unless the
+// answer on standard input is yes.
 func confirmed(ctx context.Context, w *World, question, nothing string) error {
 	if _, err := fmt.Fprintf(w.Stderr, "%s yes or no: ", question); err != nil {
 		return err

@@ -57,14 +57,16 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestDropOfCluster: a table is dropped while a process has the database open, when that has ended the transaction which uses it.
+// TestDropOfCluster: a table is dropped while a process has the database open, when that has ended
+// the transaction which uses it.
 func TestDropOfCluster(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
 	catalog, blade := "unix:"+filepath.Join(dir, "c"), "unix:"+filepath.Join(dir, "b")
 	startServe(t, "--listen", catalog, "--catalog", "memory", "--memory", "0")
 	startServe(t, "--memory", "64MiB", "--listen", blade)
-	if code, _, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", blade, "--segment-size", "1MiB"); code != 0 {
+	if code, _, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", blade, "--segment-size",
+		"1MiB"); code != 0 {
 		t.Fatal(stderr)
 	}
 	db, err := cluster.Open(ctx, catalog, txn.Options{}, cluster.Options{Post: -1})

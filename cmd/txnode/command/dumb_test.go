@@ -15,7 +15,8 @@ func TestDumbTerminal(t *testing.T) {
 	b.terminal = true
 	for term, want := range map[string]bool{"xterm": true, "dumb": false} {
 		b.env["TERM"] = term
-		code, out, stderr := b.run("bench", "smallbank", "--accounts", "500", "--hot-accounts", "20", "--warmup", "0s", "--txns", "50", "--no-save")
+		code, out, stderr := b.run("bench", "smallbank", "--accounts", "500", "--hot-accounts", "20", "--warmup", "0s",
+			"--txns", "50", "--no-save")
 		if got := strings.Contains(out, "\x1b["); code != 0 || got != want {
 			t.Errorf("TERM=%s: exit code %d, escape sequences: %v, want %v; %s", term, code, got, want, stderr)
 		}
@@ -55,7 +56,8 @@ func TestInspectDamagedPrimary(t *testing.T) {
 	}
 }
 
-// TestBackupSkipsDamaged: a record that is damaged on every copy makes a backup fail, or is left out and listed.
+// TestBackupSkipsDamaged: a record that is damaged on every copy makes a backup fail, or is
+// left out and listed.
 func TestBackupSkipsDamaged(t *testing.T) {
 	b := newBed(t)
 	makeDatabase(t, b)
@@ -80,15 +82,18 @@ func TestBackupSkipsDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, _, stderr := b.run("backup", "$DIR/data", "$DIR/file"); code != 1 || !strings.Contains(stderr, "checksum mismatch") {
+	if code, _, stderr := b.run("backup", "$DIR/data", "$DIR/file"); code != 1 ||
+		!strings.Contains(stderr, "checksum mismatch") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	code, out, stderr := b.run("backup", "$DIR/data", "$DIR/file", "--skip-damaged")
 	if code != 3 || !strings.Contains(out, "2 records") || !strings.Contains(out, "1 left out") ||
-		!strings.Contains(stderr, `left out: table "accounts": record with key 0x0000000000000002: `) || !strings.Contains(stderr, "1 place left out") {
+		!strings.Contains(stderr, `left out: table "accounts": record with key 0x0000000000000002: `) ||
+		!strings.Contains(stderr, "1 place left out") {
 		t.Errorf("exit code %d, %s%s", code, stderr, out)
 	}
-	if code, out, stderr := b.run("restore", "$DIR/file", "$DIR/new"); code != 0 || !strings.Contains(out, "2 records") {
+	if code, out, stderr := b.run("restore", "$DIR/file", "$DIR/new"); code != 0 ||
+		!strings.Contains(out, "2 records") {
 		t.Errorf("exit code %d, %s%s", code, stderr, out)
 	}
 }

@@ -37,7 +37,8 @@ func splitWindow(path string) (before, ext string) {
 	return strings.TrimSuffix(path, ext), ext
 }
 
-// apartFromWindows fails if one of the files has a name that a window of the history may get: h.2.edn, of h.edn.
+// apartFromWindows fails if one of the files has a name that a window of the history may get:
+// h.2.edn, of h.edn.
 func apartFromWindows(edn string, paths ...string) error {
 	if edn == "" {
 		return nil

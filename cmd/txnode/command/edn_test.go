@@ -11,7 +11,8 @@ import (
 // one a line, each invocation with its completion.
 func TestHistoryFiles(t *testing.T) {
 	b := newBed(t)
-	code, _, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--warmup", "0s", "--txns", "300",
+	code, _, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--warmup",
+		"0s", "--txns", "300",
 		"--verify", "--verify-window", "200", "--history", "$DIR/h.edn", "--no-save")
 	if code != 0 {
 		t.Fatal(stderr)
@@ -37,11 +38,13 @@ func TestHistoryFiles(t *testing.T) {
 		}
 	}
 	// A file that cannot be written ends it before the run, which would take a minute.
-	code, out, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--duration", "1m", "--verify", "--history", "$DIR/none/h.edn", "--no-save")
+	code, out, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--duration", "1m",
+		"--verify", "--history", "$DIR/none/h.edn", "--no-save")
 	if code != 1 || out != "" || !strings.Contains(stderr, "no history") {
 		t.Errorf("a history that cannot be written: exit code %d, %s%s", code, stderr, out)
 	}
-	if code, _, stderr := b.run("bench", "smallbank", "--history", "x"); code != 2 || !strings.Contains(stderr, "--verify") {
+	if code, _, stderr := b.run("bench", "smallbank", "--history", "x"); code != 2 ||
+		!strings.Contains(stderr, "--verify") {
 		t.Errorf("without --verify: exit code %d, %s", code, stderr)
 	}
 }

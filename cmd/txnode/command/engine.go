@@ -9,7 +9,7 @@ import (
 	"txnode/benchmarks/engine"
 	"txnode/benchmarks/workload"
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/txn"
 )
@@ -23,6 +23,7 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		Arena:       o.Arena,
 		LeaseTerm:   o.Access.Lease,
 		Policy:      occ.PolicyDefault,
+		LeafIndex:   o.Index == "leaves",
 		Techniques:  &o.Techniques,
 		Seed:        o.Seed,
 		// A benchmark's worker tries until it commits: when a lock's holder is not
@@ -48,8 +49,9 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		options.Blades, options.Backups = o.Blades, &o.Replicas
 	}
 	s, err := engine.Open(ctx, options)
-	if errors.Is(err, memory.ErrGeometry) && o.Dir != "" && o.sized {
-		err = fmt.Errorf("%w; --blades, --replicas, --blade-size and --segment-size may be left out: then what is there is taken", err)
+	if errors.Is(err, layout.ErrGeometry) && o.Dir != "" && o.sized {
+		err = fmt.Errorf("%w; --blades, --replicas, --blade-size and --segment-size may be left out: then what is "+
+			"there is taken", err)
 	}
 	if err != nil {
 		return nil, err // and no *engine.Store that is nil

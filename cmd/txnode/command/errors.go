@@ -63,7 +63,8 @@ func exitCode(err error) int {
 		return ExitOK
 	case errors.Is(err, runner.ErrVerification), errors.Is(err, errViolation):
 		return ExitVerification
-	case errors.As(err, &usage), errors.As(err, &options), errors.Is(err, txn.ErrOptions), errors.Is(err, verify.ErrNoBlade):
+	case errors.As(err, &usage), errors.As(err, &options), errors.Is(err, txn.ErrOptions),
+		errors.Is(err, verify.ErrNoBlade):
 		return ExitUsage
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return ExitInterrupted
@@ -74,10 +75,14 @@ func exitCode(err error) int {
 // optionFlags are the flags of the options that errors of the engine, of the workloads and of the
 // simulations speak of.
 var optionFlags = map[string]string{
-	"Accounts": "accounts", "Arena": "arena", "Backups": "replicas", "BladeSize": "blade-size", "Blades": "blades", "ChangeNs": "change",
-	"Compute": "compute", "Coroutines": "coroutines", "Depth": "depth", "Drawn": "drawn", "Duration": "duration", "Idle": "idle", "Keys": "keys",
-	"LatencySample": "latency-sample", "MinThreads": "min-threads", "PerDoorbell": "per-doorbell", "Rate": "rate", "Replicas": "replicas",
-	"RunNs": "duration", "Runs": "runs", "SegmentSize": "segment-size", "Size": "size", "Subscribers": "subscribers", "Theta": "zipf",
+	"Accounts": "accounts", "Arena": "arena", "Backups": "replicas", "BladeSize": "blade-size", "Blades": "blades",
+	"ChangeNs": "change",
+	"Compute":  "compute", "Coroutines": "coroutines", "Depth": "depth", "Drawn": "drawn", "Duration": "duration",
+	"Idle": "idle", "Keys": "keys",
+	"LatencySample": "latency-sample", "MinThreads": "min-threads", "PerDoorbell": "per-doorbell", "Rate": "rate",
+	"Replicas": "replicas",
+	"RunNs":    "duration", "Runs": "runs", "SegmentSize": "segment-size", "Size": "size",
+	"Subscribers": "subscribers", "Theta": "zipf",
 	"Threads": "threads", "Txns": "txns", "VerifyWindow": "verify-window", "WarmNs": "warmup", "Warmup": "warmup",
 }
 
@@ -123,8 +128,9 @@ func optionsInFlags(cmd *cobra.Command, text string) string {
 	})
 }
 
-// oneLine makes an error a single line: what went wrong comes first in a
-// message of several lines, so the rest is cut off after a while. It has nothing that a terminal takes for a command, as texts of servers may.
+// oneLine makes an error a single line: what went wrong comes first in a message of several lines,
+// so the rest is cut off after a while. It has nothing that a terminal takes for a command, as
+// texts of servers may.
 func oneLine(err error) string {
 	const most = 600
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })

@@ -23,7 +23,8 @@ type explainOptions struct {
 func (o *explainOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.IntVar(&o.Run.Samples, "txns", runner.DefaultExplainSamples, "number of transactions to count of each type")
-	fs.IntVar(&o.Run.Warmup, "warmup-txns", runner.DefaultExplainWarmup, "number of transactions, drawn by the mix, that fill the caches before")
+	fs.IntVar(&o.Run.Warmup, "warmup-txns", runner.DefaultExplainWarmup,
+		"number of transactions, drawn by the mix, that fill the caches before")
 	fs.Uint64Var(&o.Run.Seed, "seed", 1, "seed of everything that is drawn")
 	o.Store.AddFlags(cmd)
 	o.Output.addFlag(cmd)
@@ -57,12 +58,14 @@ func newExplainWorkload(w *World, i int) *cobra.Command {
   txnode explain %[1]s --policy ford --replicas 2 --blades 3`, workloads[i].name),
 	}
 	o.AddFlags(cmd)
-	return ofWorkload(cmd, i, true, o.Validate, func(cmd *cobra.Command, driver workload.Driver, parameters []report.Parameter) error {
+	return ofWorkload(cmd, i, true, o.Validate, func(cmd *cobra.Command, driver workload.Driver,
+		parameters []report.Parameter) error {
 		return runExplain(cmd.Context(), w, o, driver, parameters)
 	})
 }
 
-func runExplain(ctx context.Context, w *World, o *explainOptions, driver workload.Driver, parameters []report.Parameter) error {
+func runExplain(ctx context.Context, w *World, o *explainOptions, driver workload.Driver,
+	parameters []report.Parameter) error {
 	store, err := w.Open(ctx, o.Store)
 	if err != nil {
 		return interruptedOr(ctx, err)

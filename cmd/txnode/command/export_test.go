@@ -10,7 +10,9 @@ import (
 
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/workload"
+	"txnode/cluster"
 	"txnode/rdma"
+	"txnode/rdma/ibverbs"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -45,11 +47,21 @@ func SetOpenDatabase(fn func(context.Context, txn.Options) (*txn.DB, error)) (re
 	return func() { openDatabase = was }
 }
 
+// SetAsk replaces what heal asks how a cluster is, until the function that it returns is called.
+func SetAsk(fn func(context.Context, string, cluster.Options) (*cluster.Status, error)) (restore func()) {
+	was := askCluster
+	askCluster = fn
+	return func() { askCluster = was }
+}
+
+// RemedyOf is what doctor says to do about an error of a connection to an address.
+var RemedyOf = remedyOf
+
 // WriteFile writes a file by a function.
 var WriteFile = writeFile
 
-// StatusPage writes the status page of a daemon with a blade of 1 GiB for each of provisioned, in bytes. The first one has
-// executed verbs[i] READs at second i.
+// StatusPage writes the status page of a daemon with a blade of 1 GiB for each of provisioned, in
+// bytes. The first one has executed verbs[i] READs at second i.
 func StatusPage(w io.Writer, provisioned, verbs []uint64, faults ...string) error {
 	var all []look
 	began := time.Unix(1e9, 0)
@@ -68,8 +80,10 @@ func StatusPage(w io.Writer, provisioned, verbs []uint64, faults ...string) erro
 	return newStatusPage(&all[last], all[:last], faults).write(w)
 }
 
-// SetHost changes what txnode doctor finds out of the host until the function that it returns is called.
-func SetHost(change func(openFiles, memlock *uint64, pages *string, room *func(string) (size, free uint64, err error))) (restore func()) {
+// SetHost changes what txnode doctor finds out of the host until the function that it
+// returns is called.
+func SetHost(change func(openFiles, memlock *uint64, pages *string,
+	room *func(string) (size, free uint64, err error))) (restore func()) {
 	was := readHost
 	readHost = func() hostFacts {
 		h := was()
@@ -79,7 +93,16 @@ func SetHost(change func(openFiles, memlock *uint64, pages *string, room *func(s
 	return func() { readHost = was }
 }
 
-// SetClock has kept say whether something keeps the clock of this host right, until the function that it returns is called.
+// SetDevice has txnode doctor find an RDMA device, or none, until the function that it returns is
+// called.
+func SetDevice(i *ibverbs.Info, err error) (restore func()) {
+	was := lookAt
+	lookAt = func(ibverbs.Device) (*ibverbs.Info, error) { return i, err }
+	return func() { lookAt = was }
+}
+
+// SetClock has kept say whether something keeps the clock of this host right, until the function
+// that it returns is called.
 func SetClock(kept func() bool) (restore func()) {
 	was := readHost
 	readHost = func() hostFacts {
@@ -131,7 +154,8 @@ func BesideBar(text string) string {
 // MaxHTTP is how many connections --http has at a time.
 const MaxHTTP = maxHTTP
 
-// SetDiskRoom has disks of daemons have so many bytes free until the function that it returns is called.
+// SetDiskRoom has disks of daemons have so many bytes free until the function that it
+// returns is called.
 func SetDiskRoom(free func(dir string) uint64) (restore func()) {
 	was := diskRoom
 	diskRoom = func(dir string) (uint64, uint64, error) { return 1 << 40, free(dir), nil }

@@ -47,7 +47,8 @@ func TestMachineReadableOutput(t *testing.T) {
 	} {
 		for _, format := range []string{"json", "csv"} {
 			b.interruptAt = c.interruptAt
-			if b.open = nil; strings.Contains(c.line, "ordered") || strings.Contains(c.line, "tpcc") { // which the store of tests has not
+			// which the store of tests has not
+			if b.open = nil; strings.Contains(c.line, "ordered") || strings.Contains(c.line, "tpcc") {
 				b.open = command.System().Open
 			}
 			code, out, stderr := b.run(append(strings.Fields(c.line), "-o", format)...)

@@ -54,7 +54,8 @@ func fillDisk() error {
 		return err
 	}
 	program := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	failed, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	failed, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&program)))
 	runtime.KeepAlive(code)
 	switch {
 	case errno != 0:
@@ -72,7 +73,8 @@ func replaceOnFullDisk(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return noFilter
 	}
-	code, err := command.ReplaceLost(context.Background(), command.World{Stdout: os.Stdout, Stderr: os.Stderr}, dir, 200*time.Millisecond)
+	code, err := command.ReplaceLost(context.Background(), command.World{Stdout: os.Stdout, Stderr: os.Stderr}, dir,
+		200*time.Millisecond)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -104,7 +106,9 @@ func TestReplaceLostOnFullDisk(t *testing.T) {
 		if code != command.ExitFailure {
 			t.Fatalf("round %d: exit code %d: %s", round, code, stderr.String())
 		}
-		for _, w := range []string{"copies cannot be made", "what is there is unharmed", "blade-001.region", "no space left on device"} {
+		for _, w := range []string{
+			"copies cannot be made", "what is there is unharmed", "blade-001.region", "no space left on device",
+		} {
 			if !strings.Contains(stderr.String(), w) {
 				t.Errorf("round %d: %q is not in %q", round, w, stderr.String())
 			}
@@ -118,13 +122,15 @@ func TestReplaceLostOnFullDisk(t *testing.T) {
 		}
 	}
 	code, out, stderr := b.run("check", "$DIR/data", "--replace-lost")
-	if code != 0 || strings.Contains(out, "copies missing") || !strings.Contains(out, "blocks: 3 live") || !strings.Contains(out, "no findings") {
+	if code != 0 || strings.Contains(out, "copies missing") || !strings.Contains(out, "blocks: 3 live") ||
+		!strings.Contains(out, "no findings") {
 		t.Fatalf("with room: exit code %d, %s%s", code, stderr, out)
 	}
 	if err := os.Remove(filepath.Join(dir, "blade-000.region")); err != nil { // the new one has it all
 		t.Fatal(err)
 	}
-	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code != 0 || !strings.Contains(out, "blocks: 3 live") || !strings.Contains(out, "no findings") {
+	if code, out, stderr = b.run("check", "$DIR/data", "--replace-lost"); code != 0 ||
+		!strings.Contains(out, "blocks: 3 live") || !strings.Contains(out, "no findings") {
 		t.Errorf("from the copies: exit code %d, %s%s", code, stderr, out)
 	}
 }

@@ -61,7 +61,8 @@ func runHistoryList(w *World, o *historyListOptions) error {
 		return err
 	}
 	if unread > 0 {
-		fmt.Fprintf(w.Stderr, "txnode: warning: results left out that are damaged, or were kept by a newer txnode: %d\n", unread)
+		fmt.Fprintf(w.Stderr,
+			"txnode: warning: results left out that are damaged, or were kept by a newer txnode: %d\n", unread)
 	}
 	if o.Limit > 0 {
 		results = results[:min(o.Limit, len(results))]
@@ -132,8 +133,8 @@ func (o *historyDeleteOptions) Validate(args []string) error {
 	return named(args)
 }
 
-// named refuses a result without a name, as of a variable of the shell that is not set: all that were kept without one
-// would go by it.
+// named refuses a result without a name, as of a variable of the shell that is not set: all that
+// were kept without one would go by it.
 func named(refs []string) error {
 	if slices.Contains(refs, "") {
 		return usagef("a name is empty: name a result by its number or name, see txnode history list")
@@ -145,7 +146,8 @@ func newHistoryDelete(w *World) *cobra.Command {
 	o := &historyDeleteOptions{}
 	cmd := &cobra.Command{
 		Use: "delete result ...", Short: "Delete results",
-		Long:              "Deletes the results of these numbers or names; of several with one name the newest.\nIf there is none for one of them, nothing is deleted.",
+		Long: "Deletes the results of these numbers or names; of several with one name the newest.\n" +
+			"If there is none for one of them, nothing is deleted.",
 		Example:           "  txnode history delete 3 4 ford\n  txnode history delete --all",
 		ValidArgsFunction: completeResults(w, &o.History, false),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/verify"
 )
@@ -28,7 +28,8 @@ func (o *inspectOptions) addFlags(cmd *cobra.Command, copies bool) {
 	if copies {
 		cmd.Flags().IntVar(&o.Copy, "copy", 0, "number of the replica to show; 0, the default, is the primary")
 	}
-	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 256, "number of entries of a list, and of bytes of a value, to show; 0: all")
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 256,
+		"number of entries of a list, and of bytes of a value, to show; 0: all")
 }
 
 // Validate finds faults.
@@ -56,13 +57,14 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 		inspectCommand(w, "segment", "directory segment", "Show where a segment is, and what is in it",
 			"  txnode inspect segment data 3 --limit 0", true, nil,
 			func(d *verify.Dump, _ *offline, _ *inspectOptions, arg string) error {
-				n, err := number(arg, memory.SegmentBits, "segment")
+				n, err := number(arg, layout.SegmentBits, "segment")
 				if err != nil {
 					return err
 				}
-				return d.Segment(memory.SegmentID(n))
+				return d.Segment(layout.SegmentID(n))
 			}),
-		inspectCommand(w, "bucket", "directory address", "Show a bucket, the first line of a sub-table, or the root of an index",
+		inspectCommand(w, "bucket", "directory address",
+			"Show a bucket, the first line of a sub-table, or the root of an index",
 			"  txnode inspect bucket data seg 2 +0x8040", true, nil,
 			func(d *verify.Dump, _ *offline, _ *inspectOptions, arg string) error {
 				a, err := verify.ParseAddr(arg)
@@ -74,17 +76,24 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 		inspectCommand(w, "record", "directory [address]", "Show a record, by its address or its key",
 			"  txnode inspect record data seg 5 +0x3600\n  txnode inspect record data --table accounts --key 42", true,
 			func(o *inspectOptions, cmd *cobra.Command) {
-				cmd.Flags().StringVar(&o.Table, "table", "", "`name` of the table in which --key is looked up; by default an address is expected")
-				cmd.Flags().StringVar(&o.Key, "key", "", "`key` to look up: a number or text, as the table's keys are, or 0x and its bytes;\nby default an address is expected")
+				cmd.Flags().StringVar(&o.Table, "table", "",
+					"`name` of the table in which --key is looked up; by default an address is expected")
+				cmd.Flags().StringVar(&o.Key, "key", "",
+					"`key` to look up: a number or text, as the table's keys are, or 0x and its bytes;\n"+
+						"by default an address is expected")
 			},
 			func(d *verify.Dump, db *offline, o *inspectOptions, arg string) error {
 				return byKey(d.Record, d.Key, db, o, arg)
 			}),
-		inspectCommand(w, "node", "directory [address]", "Show a node of the index of an ordered table, by its address or by a key",
+		inspectCommand(w, "node", "directory [address]",
+			"Show a node of the index of an ordered table, by its address or by a key",
 			"  txnode inspect node data seg 4 +0x600\n  txnode inspect node data --table orders --key 42", true,
 			func(o *inspectOptions, cmd *cobra.Command) {
-				cmd.Flags().StringVar(&o.Table, "table", "", "`name` of the ordered table whose leaf for --key is shown; by default an address is expected")
-				cmd.Flags().StringVar(&o.Key, "key", "", "`key` whose leaf to show: a number or text, as the table's keys are, or 0x and its bytes;\nby default an address is expected")
+				cmd.Flags().StringVar(&o.Table, "table", "",
+					"`name` of the ordered table whose leaf for --key is shown; by default an address is expected")
+				cmd.Flags().StringVar(&o.Key, "key", "",
+					"`key` whose leaf to show: a number or text, as the table's keys are, or 0x and its bytes;\n"+
+						"by default an address is expected")
 			},
 			func(d *verify.Dump, db *offline, o *inspectOptions, arg string) error {
 				return byKey(d.Node, d.NodeOf, db, o, arg)
@@ -101,7 +110,8 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 				}
 				return d.Log(uint32(n), rdma.BladeID(min(o.Blade, 1<<16-1)))
 			}),
-		inspectCommand(w, "tx", "directory transaction", "Show what is left of a transaction: log records, blocks with its version or lock",
+		inspectCommand(w, "tx", "directory transaction",
+			"Show what is left of a transaction: log records, blocks with its version or lock",
 			"  txnode inspect tx data c7.42", false, nil,
 			func(d *verify.Dump, _ *offline, _ *inspectOptions, arg string) error {
 				id, err := verify.ParseTx(arg)
@@ -114,7 +124,8 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 }
 
 // byKey shows something by its address, or by the key of a table.
-func byKey(show func(memory.Addr) error, find func(memory.Table, []byte) error, db *offline, o *inspectOptions, arg string) error {
+func byKey(show func(layout.Addr) error, find func(layout.Table, []byte) error, db *offline,
+	o *inspectOptions, arg string) error {
 	switch {
 	case (o.Table == "") != (o.Key == ""):
 		return usagef("--table and --key belong together")
@@ -140,7 +151,8 @@ func byKey(show func(memory.Addr) error, find func(memory.Table, []byte) error, 
 
 // inspectCommand is a command that attaches to the directory of its first argument;
 // what follows, joined by spaces, is what to show.
-func inspectCommand(w *World, name, args, short, example string, copies bool, more func(*inspectOptions, *cobra.Command),
+func inspectCommand(w *World, name, args, short, example string, copies bool,
+	more func(*inspectOptions, *cobra.Command),
 	run func(*verify.Dump, *offline, *inspectOptions, string) error) *cobra.Command {
 	o := &inspectOptions{}
 	optional := strings.Contains(args, "[")
@@ -167,9 +179,11 @@ func inspectCommand(w *World, name, args, short, example string, copies bool, mo
 	return cmd
 }
 
-func runInspect(w *World, o *inspectOptions, dir, arg string, run func(*verify.Dump, *offline, *inspectOptions, string) error) error {
+func runInspect(w *World, o *inspectOptions, dir, arg string, run func(*verify.Dump, *offline, *inspectOptions,
+	string) error) error {
 	if ofCluster(dir) {
-		return usagef("%s is a cluster, and txnode inspect shows the bytes of a directory: use txnode check, scan or get, or restore a backup to a directory", dir)
+		return usagef("%s is a cluster, and txnode inspect shows the bytes of a directory: use txnode check, scan or "+
+			"get, or restore a backup to a directory", dir)
 	}
 	db, err := attachOffline(dir, false)
 	if err != nil {

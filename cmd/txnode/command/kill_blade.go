@@ -25,10 +25,13 @@ type killOptions struct {
 // AddFlags registers the flags.
 func (o *killOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.DurationVar(&o.Kill, "kill-blade", 0, "`time` into each run at which a memory blade stops, such as 5s; by default none does")
+	fs.DurationVar(&o.Kill, "kill-blade", 0,
+		"`time` into each run at which a memory blade stops, such as 5s; by default none does")
 	fs.IntVar(&o.Blade, "blade", 0, "`number` of the blade that --kill-blade stops, from 0; by default the first, 0")
-	fs.DurationVar(&o.Restore, "restore-blade", 0, "`time` into each run at which that blade comes back; by default it does not before the end of the run")
-	fs.BoolVar(&o.Memory, "restore-memory", false, "the blade comes back with what its memory held, which is out of date, and not empty")
+	fs.DurationVar(&o.Restore, "restore-blade", 0,
+		"`time` into each run at which that blade comes back; by default it does not before the end of the run")
+	fs.BoolVar(&o.Memory, "restore-memory", false,
+		"the blade comes back with what its memory held, which is out of date, and not empty")
 }
 
 // faults lists what is wrong with the options.
@@ -47,7 +50,8 @@ func (o *killOptions) faults(cmd *cobra.Command, s *StoreOptions, r *runner.Conf
 		out = append(out, fmt.Sprintf("--kill-blade is %v; it must be positive and less than --duration", o.Kill))
 	}
 	if fs.Changed("restore-blade") && (o.Restore <= o.Kill || r.Duration > 0 && o.Restore >= r.Duration) {
-		out = append(out, fmt.Sprintf("--restore-blade is %v; it must be between --kill-blade and --duration", o.Restore))
+		out = append(out, fmt.Sprintf("--restore-blade is %v; it must be between --kill-blade and --duration",
+			o.Restore))
 	}
 	if o.Blade < 0 || o.Blade >= s.Blades && (s.Dir == "" || s.Geometry) {
 		out = append(out, fmt.Sprintf("--blade is %d; it must be from 0 to %d", o.Blade, s.Blades-1))
@@ -77,17 +81,22 @@ func (o *killOptions) events(s workload.Store) ([]runner.Event, error) {
 	if !ok {
 		return nil, usagef("--kill-blade: the blades of this fabric cannot be stopped")
 	}
-	if n := len(e.DB().Space().Fabric().Blades()); o.Blade >= n { // of a directory, which may have others than are asked for by default
+	// of a directory, which may have others than are asked for by default
+	if n := len(e.DB().Space().Fabric().Blades()); o.Blade >= n {
 		return nil, usagef("--blade is %d; it must be from 0 to %d", o.Blade, n-1)
 	}
 	b := rdma.BladeID(o.Blade)
-	out := []runner.Event{{Name: fmt.Sprintf("blade %d stopped", b), At: o.Kill, Do: func() error { return f.StopBlade(b) }}}
+	out := []runner.Event{{Name: fmt.Sprintf("blade %d stopped", b), At: o.Kill, Do: func() error {
+		return f.StopBlade(b)
+	}}}
 	if o.Restore > 0 {
 		name := fmt.Sprintf("blade %d came back without its memory", b)
 		if o.Memory {
 			name = fmt.Sprintf("blade %d came back with its memory", b)
 		}
-		out = append(out, runner.Event{Name: name, At: o.Restore, Do: func() error { return f.RestartBlade(b, o.Memory) }})
+		out = append(out, runner.Event{Name: name, At: o.Restore, Do: func() error {
+			return f.RestartBlade(b, o.Memory)
+		}})
 	}
 	return out, nil
 }
@@ -109,7 +118,8 @@ func (o *killOptions) settle(s workload.Store) error {
 			return err
 		}
 		if time.Now().After(until) {
-			return errors.Join(err, fmt.Errorf("copies are still missing %v after the end: %d of %d segments", settleTime, r.Missing, r.Segments))
+			return errors.Join(err, fmt.Errorf("copies are still missing %v after the end: %d of %d segments",
+				settleTime, r.Missing, r.Segments))
 		}
 	}
 }
@@ -117,8 +127,9 @@ func (o *killOptions) settle(s workload.Store) error {
 // settleTime is how long the end of a benchmark waits for missing copies.
 const settleTime = time.Minute
 
-// lostBlades notes the blades that were lost though nobody had asked for it, and what of the data has how many copies at the end. Another
-// process may have taken a blade in, or built copies, so what counts is the catalog.
+// lostBlades notes the blades that were lost though nobody had asked for it, and what of the data
+// has how many copies at the end. Another process may have taken a blade in, or built copies, so
+// what counts is the catalog.
 func (o *killOptions) lostBlades(r *report.Result, s workload.Store) {
 	e, ok := s.(*engine.Store)
 	if !ok {
@@ -132,8 +143,10 @@ func (o *killOptions) lostBlades(r *report.Result, s workload.Store) {
 		if o.Kill != 0 && x.Blade == o.Blade {
 			continue
 		}
-		b := rdma.BladeID(x.Blade) //nolint:gosec // there are MaxBlades
-		r.LostBlades = append(r.LostBlades, report.LostBlade{Blade: x.Blade, Cause: x.Cause, Back: view.Up(b), Vacant: view.Leaving(b) && !view.Up(b)})
+		b := rdma.BladeID(x.Blade) // there are MaxBlades
+		r.LostBlades = append(r.LostBlades, report.LostBlade{
+			Blade: x.Blade, Cause: x.Cause, Back: view.Up(b), Vacant: view.Leaving(b) && !view.Up(b),
+		})
 	}
 }
 
@@ -165,7 +178,8 @@ func outages(r *report.Result, res *runner.Result, s workload.Store) {
 				continue
 			}
 			f.Outages = append(f.Outages, report.Outage{
-				Blade: x.Blade, LostNs: at(x.Noticed), PromotedNs: at(x.Promoted), DecidedNs: at(x.Decided), BackNs: at(x.Back), WholeNs: at(x.Whole),
+				Blade: x.Blade, LostNs: at(x.Noticed), PromotedNs: at(x.Promoted), DecidedNs: at(x.Decided),
+				BackNs: at(x.Back), WholeNs: at(x.Whole),
 				Segments: x.Primary, Built: x.Built, Bytes: x.Copied, Finished: x.Finished, Undone: x.Undone,
 			})
 		}

@@ -14,12 +14,14 @@ import (
 	"txnode/internal/eintr"
 )
 
-// A process that is killed leaves files that are not complete, and directories of its blades. Each is locked by the process that has made
-// it, as long as that is there, and the next command of the same kind removes those in the same place that are not locked any more. On a
-// file system without locks nothing is removed.
+// A process that is killed leaves files that are not complete, and directories of its blades. Each
+// is locked by the process that has made it, as long as that is there, and the next command of the
+// same kind removes those in the same place that are not locked any more. On a file system without
+// locks nothing is removed.
 
-// createPartial makes a file that gets another name when it is complete. Its name does not grow with that one, which may
-// be as long as the file system allows. The file must be renamed before it is closed, which unlocks it.
+// createPartial makes a file that gets another name when it is complete. Its name does not grow
+// with that one, which may be as long as the file system allows. The file must be renamed before it
+// is closed, which unlocks it.
 func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
 	removeLeft(dir, partials, false)
 	for {
@@ -37,7 +39,8 @@ func createPartial(dir string, mode fs.FileMode) (*os.File, error) {
 	}
 }
 
-// bladesPrefix begins the names of directories that a benchmark makes for its blades. A number follows.
+// bladesPrefix begins the names of directories that a benchmark makes for its blades. A number
+// follows.
 const bladesPrefix = "txnode-bench-blades-"
 
 // The names of what is removed: a directory or a file of the user's with a name of its own is none.
@@ -68,7 +71,8 @@ func createDir(in string) (path string, unlock func() error, err error) {
 	}
 }
 
-// held locks what was just made. false: another process has taken it for left before that, and removes it.
+// held locks what was just made. false: another process has taken it for left before
+// that, and removes it.
 func held(f *os.File) bool {
 	if err := flock(f); errors.Is(err, unix.EWOULDBLOCK) {
 		return false
@@ -90,7 +94,8 @@ func inPlace(f *os.File) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// removeLeft removes what processes of this user have left that are gone. What cannot be removed stays.
+// removeLeft removes what processes of this user have left that are gone. What cannot be removed
+// stays.
 func removeLeft(in string, names *regexp.Regexp, dirs bool) {
 	if in == "" {
 		in = os.TempDir()

@@ -13,14 +13,18 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-// TestLeftovers: files and directories of processes that are gone are removed by the next command, and not those that a process
-// has locked, nor others.
+// TestLeftovers: files and directories of processes that are gone are removed by the next command,
+// and not those that a process has locked, nor others.
 func TestLeftovers(t *testing.T) {
 	b := newBed(t)
 	makeTables(t, b)
 	dir := filepath.Join(b.dir, "to")
 	tmp := socketDir(t)
-	for _, d := range []string{dir, filepath.Join(tmp, "txnode-bench-blades-1", "in"), filepath.Join(tmp, "txnode-bench-blades-2"), filepath.Join(tmp, "txnode-bench-blades-of-mine"), filepath.Join(tmp, "txnode-bank"), filepath.Join(dir, "txnode-0000000d.partial")} {
+	for _, d := range []string{
+		dir, filepath.Join(tmp, "txnode-bench-blades-1", "in"),
+		filepath.Join(tmp, "txnode-bench-blades-2"), filepath.Join(tmp, "txnode-bench-blades-of-mine"),
+		filepath.Join(tmp, "txnode-bank"), filepath.Join(dir, "txnode-0000000d.partial"),
+	} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +37,9 @@ func TestLeftovers(t *testing.T) {
 	if err := os.Symlink("txnode-c.partial", filepath.Join(dir, "txnode-0000000e.partial")); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{filepath.Join(dir, "txnode-0000000b.partial"), filepath.Join(tmp, "txnode-bench-blades-2")} {
+	for _, path := range []string{
+		filepath.Join(dir, "txnode-0000000b.partial"), filepath.Join(tmp, "txnode-bench-blades-2"),
+	} {
 		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +60,10 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for in, want := range map[string][]string{
-		dir: {"txnode-0000000b.partial", "txnode-0000000d.partial", "txnode-0000000e.partial", "txnode-c.partial", "x.backup"},
+		dir: {
+			"txnode-0000000b.partial", "txnode-0000000d.partial", "txnode-0000000e.partial",
+			"txnode-c.partial", "x.backup",
+		},
 		tmp: {"txnode-bank", "txnode-bench-blades-2", "txnode-bench-blades-of-mine"},
 	} {
 		all, err := os.ReadDir(in)
@@ -74,8 +83,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestBladesDir: the daemons of a benchmark can lock the directory of their sockets while the benchmark keeps others from taking it for left,
-// and nothing stays.
+// TestBladesDir: the daemons of a benchmark can lock the directory of their sockets while the
+// benchmark keeps others from taking it for left, and nothing stays.
 func TestBladesDir(t *testing.T) {
 	tmp := socketDir(t)
 	dir, end, err := command.BladesDir(tmp)

@@ -15,13 +15,14 @@ import (
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/workload"
 	"txnode/cmd/txnode/command"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 )
 
-// TestReplaceLostBesideDamage: what is left in place of a region that is gone has junk in the
-// place of a record, which looks locked for ever. Copies are made of all the rest, and the command says so.
+// TestReplaceLostBesideDamage: what is left in place of a region that is gone has junk in
+// the place of a record, which looks locked for ever. Copies are made of all the rest, and
+// the command says so.
 func TestReplaceLostBesideDamage(t *testing.T) {
 	b := newBed(t)
 	makeDatabase(t, b)
@@ -46,7 +47,8 @@ func TestReplaceLostBesideDamage(t *testing.T) {
 	go func() {
 		defer close(done)
 		var said bytes.Buffer
-		code, err := command.ReplaceLost(context.Background(), command.World{Stdout: io.Discard, Stderr: &said}, dir, 200*time.Millisecond)
+		code, err := command.ReplaceLost(context.Background(), command.World{Stdout: io.Discard, Stderr: &said}, dir,
+			200*time.Millisecond)
 		if err != nil || !strings.Contains(said.String(), "looked locked by nobody") {
 			t.Errorf("exit code %d: %v\n%s", code, err, &said)
 		}
@@ -61,11 +63,13 @@ func TestReplaceLostBesideDamage(t *testing.T) {
 	}
 }
 
-// TestPatienceWithClearing: a large blade is cleared for longer than the patience of who waits for its
-// copies, who goes on waiting as long as something comes of it, and not when nothing does.
+// TestPatienceWithClearing: a large blade is cleared for longer than the patience of who waits for
+// its copies, who goes on waiting as long as something comes of it, and not when nothing does.
 func TestPatienceWithClearing(t *testing.T) {
 	down := func(dirty int, failure error) txn.Redundancy {
-		return txn.Redundancy{Redundancy: memory.Redundancy{Segments: 9, Missing: 9, Down: []rdma.BladeID{1}, Dirty: dirty}, Failure: failure}
+		return txn.Redundancy{Redundancy: layout.Redundancy{
+			Segments: 9, Missing: 9, Down: []rdma.BladeID{1}, Dirty: dirty,
+		}, Failure: failure}
 	}
 	var slow, failing, still []txn.Redundancy
 	before := errors.New("what was wrong before")
@@ -84,7 +88,8 @@ func TestPatienceWithClearing(t *testing.T) {
 	if err := command.AwaitLooks(patience, 9*time.Second, still...); err == nil {
 		t.Error("nothing comes of it")
 	}
-	if err := command.AwaitLooks(patience, 9*time.Second, append(failing, failing[19], failing[19])...); !errors.Is(err, before) {
+	if err := command.AwaitLooks(patience, 9*time.Second, append(failing, failing[19], failing[19])...); !errors.Is(err,
+		before) {
 		t.Errorf("it has failed, and nothing comes of it: %v", err)
 	}
 }
@@ -107,12 +112,16 @@ func TestFileFailsInBenchmark(t *testing.T) {
 	}
 	code, out, stderr := bench()
 	if flat := strings.Join(strings.Fields(out), " "); code != 0 || !strings.Contains(flat, "the books balance") ||
-		!strings.Contains(flat, "✗ blade 1 was lost meanwhile, and its backups took over: rdma: blade 1 is stopped: $DIR/data/blade-001.region: byte 0x") ||
-		!strings.Contains(flat, "the file was cut short") || !strings.Contains(flat, "it is not back ✗ ") || !strings.Contains(flat, "of the segments' copies are missing at the end") {
+		!strings.Contains(flat,
+			"✗ blade 1 was lost meanwhile, and its backups took over: rdma: blade 1 is stopped: "+
+				"$DIR/data/blade-001.region: byte 0x") ||
+		!strings.Contains(flat, "the file was cut short") || !strings.Contains(flat, "it is not back ✗ ") ||
+		!strings.Contains(flat, "of the segments' copies are missing at the end") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
 	}
 	code, out, stderr = b.run("check", dir)
-	if code != 0 || !strings.Contains(out, "(blade-001.region counts as lost); they are built while the database is open") {
+	if code != 0 ||
+		!strings.Contains(out, "(blade-001.region counts as lost); they are built while the database is open") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, stderr)
 	}
 	cut = false
@@ -121,10 +130,13 @@ func TestFileFailsInBenchmark(t *testing.T) {
 	}
 }
 
-// TestReportOfLostData: the report says that data is lost, although the blade is back and no copy of what is left is missing.
+// TestReportOfLostData: the report says that data is lost, although the blade is back and no copy
+// of what is left is missing.
 func TestReportOfLostData(t *testing.T) {
 	ctx := t.Context()
-	s, err := engine.Open(ctx, txn.Options{Blades: 2, Backups: txn.F(0), BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 64})
+	s, err := engine.Open(ctx, txn.Options{
+		Blades: 2, Backups: txn.F(0), BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 64,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +176,8 @@ func TestReportOfLostData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.LostBlades) != 1 || !r.LostBlades[0].Back || r.SegmentsLost == 0 || r.CopiesMissing != 0 ||
-		!strings.Contains(out.String(), "have no copy at the end: their data is lost") || strings.Contains(out.String(), "all copies are there") {
+		!strings.Contains(out.String(), "have no copy at the end: their data is lost") ||
+		strings.Contains(out.String(), "all copies are there") {
 		t.Errorf("%+v, %d segments lost, %d copies missing:\n%s", r.LostBlades, r.SegmentsLost, r.CopiesMissing, &out)
 	}
 }

@@ -42,7 +42,8 @@ func (n notifier) tell(state string) error {
 	return nil
 }
 
-// watch tells until ctx ends that the daemon lives, each time behind alive, which returns if it does.
+// watch tells until ctx ends that the daemon lives, each time behind alive, which
+// returns if it does.
 func (n notifier) watch(ctx context.Context, alive func()) {
 	if n.socket == "" || n.every == 0 {
 		return

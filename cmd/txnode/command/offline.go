@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"txnode/memory"
 	"txnode/memory/embedded"
+	"txnode/memory/layout"
 	"txnode/verify"
 )
 
@@ -37,11 +37,13 @@ func databaseIn(dir string) error {
 		return err
 	}
 	if regions := regionsIn(dir); len(regions) > 0 {
-		return fmt.Errorf("%w from %s, which has %s: bring it back, or restore a backup", errCatalogGone, dir, filepath.Base(regions[0]))
+		return fmt.Errorf("%w from %s, which has %s: bring it back, or restore a backup",
+			errCatalogGone, dir, filepath.Base(regions[0]))
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Readlink(dir); err == nil {
-			return failf("%s is a link, and what it leads to is not there: mount or make that, or name another directory", dir)
+			return failf("%s is a link, and what it leads to is not there: mount or make that, or name "+
+				"another directory", dir)
 		}
 		return failf("no database in %s: there is no such directory", dir)
 	}
@@ -70,9 +72,9 @@ func attachTo(dir string, write, leaveOut bool) (*offline, error) {
 		return nil, err
 	}
 	o := &offline{host: h}
-	l, err := memory.LoadLayout(h.Catalog)
+	l, err := layout.LoadLayout(h.Catalog)
 	if err == nil && l == nil {
-		err = fmt.Errorf("%w: %s", memory.ErrNotFormatted, dir)
+		err = fmt.Errorf("%w: %s", layout.ErrNotFormatted, dir)
 	}
 	if err == nil {
 		o.Database, err = verify.Attach(h.Fabric, l)

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestOldCatalog: somebody has put a copy of the file of a catalog back. Each command that looks at the cluster says so, and none says
-// anything else of the database, which is of another time; with the newest file all is well.
+// TestOldCatalog: somebody has put a copy of the file of a catalog back. Each command that looks at
+// the cluster says so, and none says anything else of the database, which is of another time; with
+// the newest file all is well.
 func TestOldCatalog(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"}, "--replicas", "1")
 	file := filepath.Join(c.dir, "data", "catalog.db")
@@ -30,9 +31,12 @@ func TestOldCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := exchange(old)
-	for _, args := range [][]string{{"cluster", "status", c.catalog}, {"doctor", c.catalog}, {"check", c.catalog}, {"get", c.catalog, "words", "1"}} {
+	for _, args := range [][]string{
+		{"cluster", "status", c.catalog}, {"doctor", c.catalog}, {"check", c.catalog}, {"get", c.catalog, "words", "1"},
+	} {
 		code, out, stderr := inSystem(t, args...)
-		if all := strings.Join(strings.Fields(out+stderr), " "); code != 1 || !strings.Contains(all, "is an old copy: it is at revision") || strings.Contains(all, "finding") {
+		if all := strings.Join(strings.Fields(out+stderr), " "); code != 1 ||
+			!strings.Contains(all, "is an old copy: it is at revision") || strings.Contains(all, "finding") {
 			t.Errorf("%v: exit code %d, %s", args, code, all)
 		}
 	}

@@ -45,7 +45,8 @@ func (o *outputFormat) addFlag(cmd *cobra.Command) {
 // completeWith offers words as the completions of a flag.
 func completeWith(cmd *cobra.Command, flag string, words ...string) {
 	// It fails for a flag that does not exist only.
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 }
@@ -63,6 +64,7 @@ func completeFiles(cmd *cobra.Command, flag string, directories bool) {
 
 // historyFlag registers the flag that names the history file.
 func historyFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "history-file", "", "`file` that keeps the results; by default $"+historyEnv+", or txnode/history.db\nin the user's cache directory")
+	cmd.Flags().StringVar(path, "history-file", "", "`file` that keeps the results; by default $"+historyEnv+
+		", or txnode/history.db\nin the user's cache directory")
 	completeFiles(cmd, "history-file", false)
 }

@@ -11,9 +11,9 @@ import (
 	"txnode/memory/embedded"
 )
 
-// writeFile writes a file by a function. It appears under its name when it is complete, and takes the place of one that
-// is there, and is no more readable than that; after an error that one is as it was. A device, or what is in a directory in which
-// nothing can be made, is written as it is.
+// writeFile writes a file by a function. It appears under its name when it is complete, and takes
+// the place of one that is there, and is no more readable than that; after an error that one is as
+// it was. A device, or what is in a directory in which nothing can be made, is written as it is.
 func writeFile(path string, write func(io.Writer) error) error {
 	return writeFileAs(0o666, path, write)
 }
@@ -112,7 +112,8 @@ func writableAs(mode fs.FileMode, paths ...string) (done func(), err error) {
 	return done, distinct(paths...) // links to what was not there
 }
 
-// distinct fails if two of the names are of one file; "" is none, and a device may be written twice.
+// distinct fails if two of the names are of one file; "" is none, and a device may be written
+// twice.
 func distinct(paths ...string) error {
 	for i, a := range paths {
 		x, missing := os.Stat(a)
@@ -136,9 +137,9 @@ func distinct(paths ...string) error {
 	return nil
 }
 
-// apart fails if one of the files that a command is about to write belongs to the database in dir: it lies in
-// that directory, is a link into it, or is another name of a file there. Call it before anything is opened.
-// An empty dir is no database, and "" is no file.
+// apart fails if one of the files that a command is about to write belongs to the database in dir:
+// it lies in that directory, is a link into it, or is another name of a file there. Call it before
+// anything is opened. An empty dir is no database, and "" is no file.
 func apart(dir string, paths ...string) error {
 	if dir == "" {
 		return nil
@@ -194,8 +195,8 @@ func place(path string) string {
 	}
 }
 
-// allowed is the most readable mode of a file that has something out of the database in dir: nobody may
-// read it who may not read the database. The umask of the process applies in addition.
+// allowed is the most readable mode of a file that has something out of the database in dir: nobody
+// may read it who may not read the database. The umask of the process applies in addition.
 func allowed(dir string) fs.FileMode {
 	mode := fs.FileMode(0o666)
 	st, err := os.Stat(dir)

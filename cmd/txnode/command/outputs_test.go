@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOutputsApart: a file that a benchmark writes is none of the database in --dir, whatever its name there.
+// TestOutputsApart: a file that a benchmark writes is none of the database in --dir,
+// whatever its name there.
 func TestOutputsApart(t *testing.T) {
 	b := newBed(t)
 	makeDatabase(t, b)
@@ -43,7 +44,8 @@ func TestOutputsApart(t *testing.T) {
 		{"--verify", "--history", "$DIR/data/h.edn"},
 		{"--verify", "--history", "$DIR/h.edn", "--cpuprofile", "$DIR/h.2.edn"},
 	} {
-		code, out, stderr := b.run(append([]string{"bench", "smallbank", "--no-save", "--dir", "$DIR/data"}, flags...)...)
+		code, out, stderr := b.run(append([]string{"bench", "smallbank", "--no-save", "--dir", "$DIR/data"},
+			flags...)...)
 		if code != 2 || !strings.Contains(stderr, "name a") && !strings.Contains(stderr, "name two") {
 			t.Errorf("%v: exit code %d, %s%s", flags, code, out, stderr)
 		}
@@ -53,8 +55,8 @@ func TestOutputsApart(t *testing.T) {
 	}
 }
 
-// TestBackupKeepsPrivate: a backup is no more readable than the database, and a database no more than its backup.
-// Names may be as long as the file system allows.
+// TestBackupKeepsPrivate: a backup is no more readable than the database, and a database no more
+// than its backup. Names may be as long as the file system allows.
 func TestBackupKeepsPrivate(t *testing.T) {
 	b := newBed(t)
 	makeDatabase(t, b)
@@ -65,7 +67,9 @@ func TestBackupKeepsPrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"backup", "$DIR/data", "$DIR/" + long}, {"restore", "$DIR/" + long, "$DIR/r" + long}} {
+	for _, args := range [][]string{
+		{"backup", "$DIR/data", "$DIR/" + long}, {"restore", "$DIR/" + long, "$DIR/r" + long},
+	} {
 		if code, out, stderr := b.run(args...); code != 0 {
 			t.Fatalf("%s: exit code %d, %s%s", args[0], code, out, stderr)
 		}

@@ -9,8 +9,9 @@ import (
 // color is the only sequence that a text may have for a terminal.
 var color = regexp.MustCompile(`^\x1b\[[0-9;]*m`)
 
-// plain is a text without what a terminal would take for a command, but for colors. Names of tables, of programs and of hosts, and texts of
-// servers are others' words: they must not move the cursor, or name a window.
+// plain is a text without what a terminal would take for a command, but for colors. Names of
+// tables, of programs and of hosts, and texts of servers are others' words: they must not move the
+// cursor, or name a window.
 func plain(p []byte) []byte {
 	command := func(i int) int { // how many bytes are one, from i on
 		switch b := p[i]; {

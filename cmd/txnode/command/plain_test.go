@@ -28,14 +28,16 @@ func TestPlain(t *testing.T) {
 			t.Errorf("%q is %q, and not %q", text, got, want)
 		}
 	}
-	if s := command.OneLine(errors.New("server says \x1b]52;c;aGVsbG8=\a\nand more")); strings.ContainsAny(s, "\x1b\a\n") || !strings.Contains(s, "and more") {
+	if s := command.OneLine(errors.New("server says \x1b]52;c;aGVsbG8=\a\nand more")); strings.ContainsAny(s,
+		"\x1b\a\n") || !strings.Contains(s, "and more") {
 		t.Errorf("%q", s)
 	}
 	var out bytes.Buffer
 	w := command.System()
 	w.Stdout, w.StdoutTerminal = &out, true
 	w.Getenv = func(string) string { return "" }
-	if code := command.Main(t.Context(), w, []string{"version"}); code != 0 || out.Len() == 0 || bytes.ContainsAny(out.Bytes(), "\a\r") {
+	if code := command.Main(t.Context(), w, []string{"version"}); code != 0 || out.Len() == 0 ||
+		bytes.ContainsAny(out.Bytes(), "\a\r") {
 		t.Errorf("exit code %d: %q", code, out.String())
 	}
 }
@@ -43,8 +45,9 @@ func TestPlain(t *testing.T) {
 // drawn are the sequences with which top draws over itself.
 var drawn = regexp.MustCompile(`\x1b\[[HKJ]`)
 
-// TestOthersWords: names of programs, hosts and tables that others tell reach no terminal as commands, nor do they make lines; what the
-// process tells that builds copies is shown by status and top.
+// TestOthersWords: names of programs, hosts and tables that others tell reach no terminal
+// as commands, nor do they make lines; what the process tells that builds copies is shown
+// by status and top.
 func TestOthersWords(t *testing.T) {
 	c := newSmallCluster(t, []string{"x", "y"})
 	if err := c.open().Close(t.Context()); err != nil {
@@ -66,16 +69,20 @@ func TestOthersWords(t *testing.T) {
 		}
 		return out.String() + errs.String()
 	}
-	for _, args := range [][]string{{"cluster", "status", c.catalog}, {"top", c.catalog, "--once", "--interval", "100ms"}, {"doctor", c.catalog}} {
+	for _, args := range [][]string{{"cluster", "status", c.catalog}, {
+		"top", c.catalog, "--once", "--interval", "100ms",
+	}, {"doctor", c.catalog}} {
 		text := run(args...)
-		if strings.ContainsAny(drawn.ReplaceAllString(text, ""), "\x1b\a\r\u009b") || strings.Contains(text, "\nforged") || !strings.Contains(text, "forged") {
+		if strings.ContainsAny(drawn.ReplaceAllString(text, ""), "\x1b\a\r\u009b") ||
+			strings.Contains(text, "\nforged") || !strings.Contains(text, "forged") {
 			t.Errorf("%v: %q", args, text)
 		}
 		if args[0] != "doctor" && !strings.Contains(text, "12 MiB of 40 MiB, 10 MiB/s, 3s left") {
 			t.Errorf("%v: %q", args, text)
 		}
 	}
-	if st := c.status(0); st.Database.Build == nil || st.Database.Build.Done != 12<<20 || st.Database.Build.Left != 2800*time.Millisecond {
+	if st := c.status(0); st.Database.Build == nil || st.Database.Build.Done != 12<<20 ||
+		st.Database.Build.Left != 2800*time.Millisecond {
 		t.Errorf("%+v", st)
 	}
 	if s := command.BesideBar(evil); strings.ContainsAny(s, "\x1b\a\r\n\u009b") || !strings.Contains(s, "forged") {

@@ -41,7 +41,9 @@ func newProgress(w *World) *progress {
 
 // besideBar is a text beside a bar: one line, which a terminal takes for nothing else.
 func besideBar(text func() string) decor.Decorator {
-	return decor.Any(func(decor.Statistics) string { return string(plain([]byte(strings.ReplaceAll(text(), "\n", " ")))) })
+	return decor.Any(func(decor.Statistics) string {
+		return string(plain([]byte(strings.ReplaceAll(text(), "\n", " "))))
+	})
 }
 
 // callback returns what the runner calls; nil if nothing is shown.

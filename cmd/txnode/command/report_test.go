@@ -11,7 +11,8 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-// TestReports: bench and compare write the pages that they are asked for, and print what they print without.
+// TestReports: bench and compare write the pages that they are asked for, and print what
+// they print without.
 func TestReports(t *testing.T) {
 	b := newBed(t)
 	at := func(name string) string { return filepath.Join(b.dir, name) }
@@ -23,12 +24,17 @@ func TestReports(t *testing.T) {
 		}
 		return string(p)
 	}
-	bench := []string{"bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--txns", "2000", "--warmup", "0s", "--threads", "1"}
+	bench := []string{
+		"bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--txns", "2000", "--warmup",
+		"0s", "--threads", "1",
+	}
 	code, with, stderr := b.run(append(bench, "--report", "$DIR/bench.html", "--save", "first")...)
 	if code != 0 {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
-	for _, want := range []string{"<!DOCTYPE html>", "txnode bench smallbank", "over time", "<svg", "Imaginary 9000", "FORD+", "#1", "--report="} {
+	for _, want := range []string{
+		"<!DOCTYPE html>", "txnode bench smallbank", "over time", "<svg", "Imaginary 9000", "FORD+", "#1", "--report=",
+	} {
 		if !strings.Contains(page("bench.html"), want) {
 			t.Errorf("the page of bench lacks %q", want)
 		}
@@ -38,13 +44,16 @@ func TestReports(t *testing.T) {
 	}
 
 	// A page that is there is replaced, also behind a link, which stays, and keeps its mode.
-	if err := errors.Join(os.WriteFile(at("old.html"), []byte(strings.Repeat("old ", 1<<20)), 0o640), os.Symlink("old.html", at("link.html")), os.Chmod(at("old.html"), 0o640)); err != nil {
+	if err := errors.Join(os.WriteFile(at("old.html"), []byte(strings.Repeat("old ", 1<<20)), 0o640),
+		os.Symlink("old.html", at("link.html")), os.Chmod(at("old.html"), 0o640)); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, stderr := b.run("compare", "first", "--report", "$DIR/link.html"); code != 0 || !strings.Contains(out, "SMART-DTX") {
+	if code, out, stderr := b.run("compare", "first", "--report", "$DIR/link.html"); code != 0 ||
+		!strings.Contains(out, "SMART-DTX") {
 		t.Fatalf("exit code %d, %s%s", code, out, stderr)
 	}
-	if p := page("old.html"); !strings.Contains(p, "#1 smallbank first") || !strings.HasPrefix(p, "<!DOCTYPE html>") || !strings.HasSuffix(p, "</html>\n") {
+	if p := page("old.html"); !strings.Contains(p, "#1 smallbank first") || !strings.HasPrefix(p, "<!DOCTYPE html>") ||
+		!strings.HasSuffix(p, "</html>\n") {
 		t.Errorf("the page of compare: %.300s", p)
 	}
 	if st, err := os.Lstat(at("link.html")); err != nil || st.Mode()&os.ModeSymlink == 0 {
@@ -54,9 +63,11 @@ func TestReports(t *testing.T) {
 		t.Errorf("the mode: %v, %v", st, err)
 	}
 
-	// What cannot be written is said before anything is measured, and the history is nothing to write over.
+	// What cannot be written is said before anything is measured, and the history is
+	// nothing to write over.
 	before := b.hours
-	if code, out, stderr := b.run(append(bench, "--report", "$DIR/none/bench.html")...); code != 1 || out != "" || !strings.Contains(stderr, "no report") || b.hours != before {
+	if code, out, stderr := b.run(append(bench, "--report", "$DIR/none/bench.html")...); code != 1 || out != "" ||
+		!strings.Contains(stderr, "no report") || b.hours != before {
 		t.Errorf("exit code %d, %s%s", code, out, stderr)
 	}
 	history := "$DIR/txnode/history.db"
@@ -80,7 +91,8 @@ func TestReportKeepsPrivate(t *testing.T) {
 	if err := os.Chmod(filepath.Join(b.dir, "data", "catalog.db"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--txns", "1000", "--warmup", "0s", "--dir", "$DIR/data", "--report", "$DIR/page.html"); code != 0 {
+	if code, _, stderr := b.run("bench", "smallbank", "--accounts", "1000", "--hot-accounts", "40", "--txns", "1000",
+		"--warmup", "0s", "--dir", "$DIR/data", "--report", "$DIR/page.html"); code != 0 {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	if st, err := os.Stat(filepath.Join(b.dir, "page.html")); err != nil || st.Mode().Perm() != 0o600 {
@@ -88,8 +100,8 @@ func TestReportKeepsPrivate(t *testing.T) {
 	}
 }
 
-// TestWriteFile: a file is there as a whole or not at all, and one that was there stays when it can not be replaced; what
-// is no file is written to.
+// TestWriteFile: a file is there as a whole or not at all, and one that was there stays when it can
+// not be replaced; what is no file is written to.
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path, long := filepath.Join(dir, "f"), filepath.Join(dir, strings.Repeat("n", 250))

@@ -87,7 +87,8 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 
 // internalError reports a mistake in this program.
 func (w *World) internalError(value any, stack []byte) {
-	fmt.Fprintf(w.Stderr, "txnode: internal error: %s; please report this, with the output under TXNODE_DEBUG=1\n", oneLine(fmt.Errorf("%v", value)))
+	fmt.Fprintf(w.Stderr, "txnode: internal error: %s; please report this, with the output under TXNODE_DEBUG=1\n",
+		oneLine(fmt.Errorf("%v", value)))
 	if w.Getenv("TXNODE_DEBUG") != "" {
 		_, _ = w.Stderr.Write(stack)
 	}
@@ -190,7 +191,8 @@ func newHelp() *cobra.Command {
 			_, err := helped(cmd, args)
 			return err
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			about, err := helped(cmd, args)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp

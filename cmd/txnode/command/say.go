@@ -12,7 +12,8 @@ const sayWait = 2 * time.Second
 
 var errNotRead = errors.New("nobody reads the output")
 
-// say prints a line. It waits for sayWait at most, so that a pipe that is full does not keep a process from going on, or from ending.
+// say prints a line. It waits for sayWait at most, so that a pipe that is full does not keep a
+// process from going on, or from ending.
 func say(w io.Writer, format string, args ...any) error {
 	said := make(chan error, 1)
 	go func() {

@@ -28,8 +28,10 @@ The key is a number, a text, a time as RFC 3339 has it, or for a tuple a JSON ar
 of these, as the table's keys are; or 0x and the bytes of any key. A text that
 begins with 0x is given in JSON, in quotation marks, as dump prints it. The directory
 stays as it is. With the address of a catalog, as unix:PATH, it is read in that cluster.`,
-		Example: "  txnode get data accounts 42\n  txnode get data posts '[\"ann\", \"2026-01-02T03:04:05Z\"]'",
-		Args:    exactly(3, "name a directory or the address of a catalog, a table and a key"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Example: "  txnode get data accounts 42\n  txnode get data posts '[\"ann\", " +
+			"\"2026-01-02T03:04:05Z\"]'",
+		Args:              exactly(3, "name a directory or the address of a catalog, a table and a key"),
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
 				return printValue(cmd.Context(), db, out, args[1], args[2], o.output == "json")
@@ -91,10 +93,14 @@ type scanOptions struct {
 func (o *scanOptions) addFlags(cmd *cobra.Command, limit int, what string) {
 	o.listOptions.addFlags(cmd)
 	cmd.Flags().IntVarP(&o.Limit, "limit", "n", limit, what)
-	cmd.Flags().StringVar(&o.Prefix, "prefix", "", "only keys that begin so: a `text` for keys of text or bytes, or 0x and the first bytes of\nencoded keys; default: all keys")
-	cmd.Flags().StringVar(&o.From, "from", "", "of an ordered table, begin with this `key`, as for txnode get; default: the smallest")
+	cmd.Flags().StringVar(&o.Prefix, "prefix", "",
+		"only keys that begin so: a `text` for keys of text or bytes, or 0x and the first bytes of\n"+
+			"encoded keys; default: all keys")
+	cmd.Flags().StringVar(&o.From, "from", "",
+		"of an ordered table, begin with this `key`, as for txnode get; default: the smallest")
 	cmd.Flags().StringVar(&o.To, "to", "", "of an ordered table, end before this `key`; default: behind the largest")
-	cmd.Flags().BoolVar(&o.Desc, "desc", false, "of an ordered table, begin with the largest key; default: with the smallest")
+	cmd.Flags().BoolVar(&o.Desc, "desc", false,
+		"of an ordered table, begin with the largest key; default: with the smallest")
 	o.cmd = cmd
 	cmd.Flags().BoolVar(&o.Keys, "keys", false, "print keys without values; default: both")
 }
@@ -114,7 +120,8 @@ func (o *scanOptions) Validate() error {
 func (o *scanOptions) given(flag string) bool { return o.cmd.Flags().Changed(flag) }
 
 // bound is a bound that a flag asks for.
-func (o *scanOptions) bound(i txn.TableInfo, flag, text string, of func([]byte) txn.Bound[[]byte]) (b txn.Bound[[]byte], err error) {
+func (o *scanOptions) bound(i txn.TableInfo, flag, text string, of func([]byte) txn.Bound[[]byte]) (b txn.Bound[[]byte],
+	err error) {
 	if !o.given(flag) {
 		return b, nil
 	}
@@ -125,11 +132,14 @@ func (o *scanOptions) bound(i txn.TableInfo, flag, text string, of func([]byte) 
 	return of(key), nil
 }
 
-// records are the records of a table that are asked for, but for the prefix and the limit of a hash table.
-func (o *scanOptions) records(tx *txn.Tx, r *txn.RawTable, i txn.TableInfo, prefix []byte) (iter.Seq2[[]byte, []byte], error) {
+// records are the records of a table that are asked for, but for the prefix and the
+// limit of a hash table.
+func (o *scanOptions) records(tx *txn.Tx, r *txn.RawTable, i txn.TableInfo, prefix []byte) (iter.Seq2[[]byte, []byte],
+	error) {
 	if !i.Ordered {
 		if o.given("from") || o.given("to") || o.Desc {
-			return nil, usagef("table %q is a hash table: its keys have no order, and --from, --to and --desc are for ordered tables; --prefix reads all of it", i.Name)
+			return nil, usagef("table %q is a hash table: its keys have no order, and --from, --to and --desc are "+
+				"for ordered tables; --prefix reads all of it", i.Name)
 		}
 		return r.All(tx), nil
 	}
@@ -161,7 +171,8 @@ func (o *scanOptions) prefix(i txn.TableInfo) ([]byte, error) {
 		return p, nil
 	}
 	if o.Prefix != "" && i.Key != txn.String.Name && i.Key != txn.BytesKey.Name {
-		return nil, usagef("--prefix is %q: table %q has keys of type %s: give the first bytes of their encoding, behind 0x", o.Prefix, i.Name, i.Key)
+		return nil, usagef("--prefix is %q: table %q has keys of type %s: give the first bytes of their "+
+			"encoding, behind 0x", o.Prefix, i.Name, i.Key)
 	}
 	if s := ""; strings.HasPrefix(o.Prefix, `"`) && json.Unmarshal([]byte(o.Prefix), &s) == nil { // as dump prints it
 		return []byte(s), nil
@@ -169,8 +180,10 @@ func (o *scanOptions) prefix(i txn.TableInfo) ([]byte, error) {
 	return []byte(o.Prefix), nil
 }
 
-// each has fn write the records of a table that are asked for, in the order in which they are found.
-func (o *scanOptions) each(ctx context.Context, db *txn.DB, out *bufio.Writer, i txn.TableInfo, fn func(out *bufio.Writer, key, value []byte) error) error {
+// each has fn write the records of a table that are asked for, in the order in which they are
+// found.
+func (o *scanOptions) each(ctx context.Context, db *txn.DB, out *bufio.Writer, i txn.TableInfo,
+	fn func(out *bufio.Writer, key, value []byte) error) error {
 	prefix, err := o.prefix(i)
 	if err != nil {
 		return err
@@ -200,8 +213,10 @@ func (o *scanOptions) each(ctx context.Context, db *txn.DB, out *bufio.Writer, i
 	})
 }
 
-// print calls fn for the records of tables: of those that args name behind a directory or an address, or of all.
-func (o *scanOptions) print(ctx context.Context, w *World, args []string, fn func(out *bufio.Writer, i txn.TableInfo, key, value []byte) error) error {
+// print calls fn for the records of tables: of those that args name behind a directory or an
+// address, or of all.
+func (o *scanOptions) print(ctx context.Context, w *World, args []string, fn func(out *bufio.Writer, i txn.TableInfo,
+	key, value []byte) error) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -211,7 +226,10 @@ func (o *scanOptions) print(ctx context.Context, w *World, args []string, fn fun
 			return err
 		}
 		for _, i := range tables {
-			if err := o.each(ctx, db, out, i, func(out *bufio.Writer, key, value []byte) error { return fn(out, i, key, value) }); err != nil {
+			if err := o.each(ctx, db, out, i, func(out *bufio.Writer, key, value []byte) error {
+				return fn(out, i, key,
+					value)
+			}); err != nil {
 				return err
 			}
 		}
@@ -233,8 +251,10 @@ programs there is txnode dump. The directory stays as it is.
 With the address of a catalog, as unix:PATH, the table is that of a cluster. The records are
 those of one moment, and printed when all are read. If others write to them in each of 32
 attempts, the command fails: it takes no locks.`,
-		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys\n  txnode scan data orders --from 1000 --to 2000 --desc",
-		Args:    exactly(2, "name a directory or the address of a catalog, and a table"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Example: "  txnode scan data accounts\n  txnode scan data users --prefix a --limit 0 --keys\n" +
+			"  txnode scan data orders --from 1000 --to 2000 --desc",
+		Args:              exactly(2, "name a directory or the address of a catalog, and a table"),
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.print(cmd.Context(), w, args, func(out *bufio.Writer, i txn.TableInfo, key, value []byte) error {
 				_, err := out.WriteString(shownKey(i.Key, key))
@@ -267,8 +287,9 @@ With the address of a catalog, as unix:PATH, the tables are those of a cluster. 
 of each table are those of one moment, and printed when all are read, from a temporary file.
 If others write to them in each of 32 attempts, the command fails: it takes no locks. A
 backup has one moment for all tables, however much is written.`,
-		Example: "  txnode dump data > data.jsonl\n  txnode dump data accounts --limit 10",
-		Args:    atLeast(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Example:           "  txnode dump data > data.jsonl\n  txnode dump data accounts --limit 10",
+		Args:              atLeast(1, "name a directory or the address of a catalog"),
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.print(cmd.Context(), w, args, func(out *bufio.Writer, i txn.TableInfo, key, value []byte) error {
 				r := rowOf(i, key, value)

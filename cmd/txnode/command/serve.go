@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"txnode/cluster"
-	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
+	"txnode/rdma/ibverbs"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 )
@@ -35,6 +35,7 @@ type serveOptions struct {
 	SecretFile  string
 	SocketMode  fileMode
 	Connections int
+	RDMA        string // the device of blades at rdma: addresses
 	TLS         tlsOptions
 	HTTP        string
 	Cluster     string // of whose database the daemon knows
@@ -44,7 +45,8 @@ type serveOptions struct {
 	LogFormat   string
 	LogLevel    string
 	Config      string
-	// UntilInput has it end when its standard input does: with a process that has started it, however that ends.
+	// UntilInput has it end when its standard input does: with a process that has started it,
+	// however that ends.
 	UntilInput bool
 
 	memoryGiven bool // and not the default
@@ -97,7 +99,8 @@ func (m *fileMode) Set(s string) error {
 	return nil
 }
 
-// socketMode is that of unix sockets: the system lets in who could prove to the daemon that it may connect.
+// socketMode is that of unix sockets: the system lets in who could prove to the daemon
+// that it may connect.
 func (o *serveOptions) socketMode() fs.FileMode {
 	switch {
 	case o.SocketMode != 0:
@@ -108,7 +111,8 @@ func (o *serveOptions) socketMode() fs.FileMode {
 	return 0o600
 }
 
-// sizes are those of the blades that were asked for, in the order of their ids; none: a catalog alone.
+// sizes are those of the blades that were asked for, in the order of their ids; none: a catalog
+// alone.
 func (o *serveOptions) sizes() []byteSize {
 	switch {
 	case len(o.Blades) > 0:
@@ -123,27 +127,56 @@ func (o *serveOptions) sizes() []byteSize {
 func (o *serveOptions) AddFlags(cmd *cobra.Command) {
 	o.Memory = 1 << 30
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.Listen, "listen", nil, "`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback unless there is TLS;\nseveral are possible (default: none; this or --shm is needed)")
-	fs.StringVar(&o.Shm, "shm", "", "`directory`, best on a tmpfs, by which processes of this host map the blades (default: none)")
-	fs.StringVar(&o.Name, "name", "a", "with --shm, the name of this server in the directory: letters, digits, '-' and '_'")
-	fs.DurationVar(&o.Patience, "patience", shm.DefaultPatience, "with --shm, for how long a process that stands still in the middle of an access may give no sign of life while\nkeys change, before it is killed; at least the longest lease of a program")
-	fs.Var(&o.Memory, "memory", "size of the blade, a multiple of 64KiB, used as data comes; 0, with --catalog: no blade")
-	fs.Var(&o.Blades, "blade", "instead of --memory: `size` of one of several blades, in the order of their ids; several times (default: one blade)")
-	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps each blade in a file, made if there is none; sizes may be left out if there is one\n(default: none, the blades end with the process)")
-	fs.BoolVar(&o.HugePages, "huge-pages", false, "put blades in memory on explicit huge pages, which must be reserved; sizes are multiples of 2MiB then")
-	fs.StringVar(&o.Catalog, "catalog", "", "`directory` with the catalog to serve, made if there is none; memory: one that ends with the process (default: none)")
-	fs.StringVar(&o.Join, "join", "", "`address` of a catalog: the server announces itself there, and takes part in its cluster (default: none)")
-	fs.StringVar(&o.Advertise, "advertise", "", "with --join, `address` HOST:PORT by which others reach the first --listen (default: as it is there)")
-	fs.StringVar(&o.Domain, "domain", "", "with --join, `name` of what fails together with others, such as a rack: no two copies are in one domain\nwhile there is room elsewhere (default: the server is one of its own)")
-	fs.StringVar(&o.SecretFile, "secret-file", "", "`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\nby default none, and a unix socket is for this user and root")
-	fs.Var(&o.SocketMode, "socket-mode", "`mode` of unix sockets, such as 660 (default: 600, or with --secret-file 666)")
+	fs.StringArrayVar(&o.Listen, "listen", nil,
+		"`address` to serve: unix:PATH or tcp:HOST:PORT, on loopback unless there is TLS;\n"+
+			"several are possible (default: none; this or --shm is needed). rdma:HOST:PORT: blades are reached\n"+
+			"through an RDMA device, and introduced at the address")
+	fs.StringVar(&o.RDMA, "rdma", "", rdmaHelp)
+	fs.StringVar(&o.Shm, "shm", "",
+		"`directory`, best on a tmpfs, by which processes of this host map the blades (default: none)")
+	fs.StringVar(&o.Name, "name", "a",
+		"with --shm, the name of this server in the directory: letters, digits, '-' and '_'")
+	fs.DurationVar(&o.Patience, "patience", shm.DefaultPatience,
+		"with --shm, for how long a process that stands still in the middle of an access may give no sign of life "+
+			"while\nkeys change, before it is killed; at least the longest lease of a program")
+	fs.Var(&o.Memory, "memory",
+		"size of the blade, a multiple of 64KiB, used as data comes; 0, with --catalog: no blade")
+	fs.Var(&o.Blades, "blade",
+		"instead of --memory: `size` of one of several blades, in the order of their ids; several times "+
+			"(default: one blade)")
+	fs.StringVar(&o.Dir, "dir", "",
+		"`directory` that keeps each blade in a file, made if there is none; sizes may be left out if there is one\n"+
+			"(default: none, the blades end with the process)")
+	fs.BoolVar(&o.HugePages, "huge-pages", false,
+		"put blades in memory on explicit huge pages, which must be reserved; sizes are multiples of 2MiB then")
+	fs.StringVar(&o.Catalog, "catalog", "",
+		"`directory` with the catalog to serve, made if there is none; memory: one that ends with the process "+
+			"(default: none)")
+	fs.StringVar(&o.Join, "join", "",
+		"`address` of a catalog: the server announces itself there, and takes part in its cluster (default: none)")
+	fs.StringVar(&o.Advertise, "advertise", "",
+		"with --join, `address` HOST:PORT by which others reach the first --listen (default: as it is there)")
+	fs.StringVar(&o.Domain, "domain", "",
+		"with --join, `name` of what fails together with others, such as a rack: no two copies are in one domain\n"+
+			"while there is room elsewhere (default: the server is one of its own)")
+	fs.StringVar(&o.SecretFile, "secret-file", "",
+		"`file` with a secret of at least 16 bytes that clients must share, without the end of its last line;\n"+
+			"by default none, and a unix socket is for this user and root")
+	fs.Var(&o.SocketMode, "socket-mode",
+		"`mode` of unix sockets, such as 660 (default: 600, or with --secret-file 666)")
 	fs.IntVar(&o.Connections, "connections", 1024, "number of connections at a time, each with 512KiB of buffers")
 	o.TLS.addFlags(cmd, "clients")
-	fs.StringVar(&o.Cluster, "cluster", "", "`address` of a catalog elsewhere, of whose database --http tells, too, and which is asked at the end whether data\nis lost by it (default: that of --catalog, if any)")
-	fs.StringVar(&o.HTTP, "http", "", "`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by HTTPS\nwith certificates of clients (default: none)")
+	fs.StringVar(&o.Cluster, "cluster", "",
+		"`address` of a catalog elsewhere, of whose database --http tells, too, and which is asked at the end "+
+			"whether data\nis lost by it (default: that of --catalog, if any)")
+	fs.StringVar(&o.HTTP, "http", "",
+		"`address` HOST:PORT of a status page, /metrics for Prometheus and /healthz; on loopback, or with TLS by "+
+			"HTTPS\nwith certificates of clients (default: none)")
 	fs.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
-	fs.StringVar(&o.LogLevel, "log-level", "info", "`level` from which on the log has lines: debug, info, warn or error")
-	fs.StringVar(&o.Config, "config", "", "YAML `file` with lines of NAME: VALUE for flags that are not given (default: none)")
+	fs.StringVar(&o.LogLevel, "log-level", "info",
+		"`level` from which on the log has lines: debug, info, warn or error")
+	fs.StringVar(&o.Config, "config", "",
+		"YAML `file` with lines of NAME: VALUE for flags that are not given (default: none)")
 	fs.BoolVar(&o.UntilInput, untilInput, false, "end when standard input ends")
 	_ = fs.MarkHidden(untilInput) // it is there
 }
@@ -158,28 +191,36 @@ func (o *serveOptions) Validate() error {
 	case len(o.Listen) == 0 && o.Catalog != "":
 		faults = append(faults, "--listen is missing: where to serve the catalog, such as unix:/run/user/1000/catalog")
 	case len(o.Listen) == 0 && o.Shm == "":
-		faults = append(faults, "--listen is missing: where to serve, such as unix:/run/user/1000/blade; or --shm, a directory")
+		faults = append(faults,
+			"--listen is missing: where to serve, such as unix:/run/user/1000/blade; or --shm, a directory")
 	case len(o.Listen) > 0 && o.Shm != "" && o.Catalog == "":
 		faults = append(faults, "--listen and --shm are both given; a blade is reached in one way")
 	case o.Shm != "" && o.SecretFile != "" && o.Catalog == "":
 		faults = append(faults, "--secret-file is for --listen; with --shm, only this user and root can connect")
 	}
 	if o.Patience <= 0 || o.Patience > shm.MaxPatience {
-		faults = append(faults, fmt.Sprintf("--patience is %v; it must be more than 0s, and at most %v", o.Patience, shm.MaxPatience))
+		faults = append(faults, fmt.Sprintf("--patience is %v; it must be more than 0s, and at most %v",
+			o.Patience, shm.MaxPatience))
 	}
 	for _, a := range o.Listen {
-		if _, _, err := tcp.ParseAddress(a); err != nil {
-			what := "it must be unix:PATH or tcp:HOST:PORT"
+		if _, _, err := parseListen(a); err != nil {
+			what := "it must be unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT"
 			if path, ok := strings.CutPrefix(a, "unix:"); ok && path != "" {
-				what = fmt.Sprintf("the path has %d bytes, which is too long for a socket: at most %d are possible", len(strings.TrimPrefix(path, "//")), tcp.MaxUnixPath)
+				what = fmt.Sprintf("the path has %d bytes, which is too long for a socket: at most %d are possible",
+					len(strings.TrimPrefix(path, "//")), tcp.MaxUnixPath)
 			}
 			faults = append(faults, fmt.Sprintf("--listen is %q; %s", a, what))
 		}
 	}
 	faults = append(faults, o.bladeFaults()...)
+	faults = append(faults, o.rdmaFaults()...)
 	faults = append(faults, o.joinFaults()...)
 	faults = append(faults, o.TLS.faults()...)
-	if o.TLS.given() && !slices.ContainsFunc(o.Listen, func(a string) bool { network, _, err := tcp.ParseAddress(a); return err != nil || network == "tcp" }) && o.HTTP == "" {
+	if o.TLS.given() &&
+		!slices.ContainsFunc(o.Listen, func(a string) bool {
+			network, _, err := parseListen(a)
+			return err != nil || network == "tcp"
+		}) && o.HTTP == "" {
 		faults = append(faults, "--tls-cert is for TCP, and no --listen is tcp:HOST:PORT")
 	}
 	if o.LogFormat != "text" && o.LogFormat != "json" {
@@ -211,6 +252,49 @@ func (o *serveOptions) Validate() error {
 	return nil
 }
 
+// parseListen takes an address of --listen apart, for net.Listen. Of rdma:HOST:PORT it is that of
+// the control path.
+func parseListen(a string) (network, address string, err error) {
+	if c, ok := ibverbs.ControlAddress(a); ok {
+		a = c
+	}
+	return tcp.ParseAddress(a)
+}
+
+// device reports whether an address of --listen is for blades behind an RDMA device.
+func (o *serveOptions) device(a string) bool {
+	_, ok := ibverbs.ControlAddress(a)
+	return ok
+}
+
+// devices reports whether the blades are behind an RDMA device.
+func (o *serveOptions) devices() bool { return slices.ContainsFunc(o.Listen, o.device) }
+
+// rdmaFaults finds faults in what was asked of an RDMA device. Atomics of a device do not know of
+// those of the processor, so a blade is not also served by sockets, or mapped.
+func (o *serveOptions) rdmaFaults() (faults []string) {
+	if !o.devices() {
+		return nil // --rdma may be from an environment of several daemons
+	}
+	if _, err := ibverbs.ParseDevice(o.RDMA); err != nil {
+		faults = append(faults, "--rdma: "+err.Error())
+	}
+	other := slices.IndexFunc(o.Listen, func(a string) bool { return !o.device(a) })
+	switch {
+	case o.sizes() == nil:
+		faults = append(faults, "--listen rdma:HOST:PORT is for blades, and --memory 0 asks for none")
+	case other >= 0 && o.Catalog == "":
+		faults = append(faults, fmt.Sprintf("--listen is rdma:HOST:PORT, and %s, too; a blade is reached in one way",
+			o.Listen[other]))
+	case o.Shm != "":
+		faults = append(faults, "--listen rdma:HOST:PORT and --shm are both given; a blade is reached in one way")
+	}
+	if o.Dir != "" {
+		faults = append(faults, "--dir keeps blades in files, whose memory no RDMA device may pin: leave it out")
+	}
+	return faults
+}
+
 // joinFaults finds faults in how the server is to announce itself.
 func (o *serveOptions) joinFaults() (faults []string) {
 	if o.Join == "" {
@@ -223,15 +307,19 @@ func (o *serveOptions) joinFaults() (faults []string) {
 		faults = append(faults, "--join: "+err.Error())
 	}
 	if o.Shm != "" || o.sizes() == nil {
-		faults = append(faults, "--join is for blades of --listen; those of --shm are all there from the beginning: txnode cluster init --blade")
+		faults = append(faults,
+			"--join is for blades of --listen; those of --shm are all there from the beginning: txnode cluster "+
+				"init --blade")
 	}
 	if len(o.Domain) > layout.MaxDomain || strings.ContainsFunc(o.Domain, unicode.IsControl) {
-		faults = append(faults, fmt.Sprintf("--domain has %d bytes; at most %d are possible, without control characters", len(o.Domain), layout.MaxDomain))
+		faults = append(faults,
+			fmt.Sprintf("--domain has %d bytes; at most %d are possible, without control characters",
+				len(o.Domain), layout.MaxDomain))
 	}
 	if len(o.Listen) == 0 {
 		return faults // of which another fault tells
 	}
-	network, address, _ := tcp.ParseAddress(o.Listen[0])
+	network, address, _ := parseListen(o.Listen[0])
 	if network != "tcp" {
 		if o.Advertise != "" {
 			faults = append(faults, fmt.Sprintf("--advertise is for TCP, and the first --listen is %s", o.Listen[0]))
@@ -245,14 +333,16 @@ func (o *serveOptions) joinFaults() (faults []string) {
 	host, port, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	if err != nil || host == "" || ip != nil && ip.IsUnspecified() || o.Advertise != "" && (port == "" || port == "0") {
-		faults = append(faults, fmt.Sprintf("%s is %q, which --join tells others, and they cannot connect to it: give --advertise HOST:PORT, by which they reach this server", what, address))
+		faults = append(faults,
+			fmt.Sprintf("%s is %q, which --join tells others, and they cannot connect to it: give --advertise "+
+				"HOST:PORT, by which they reach this server", what, address))
 	}
 	return faults
 }
 
 // advertised is by which address others reach the first of the listeners.
 func (o *serveOptions) advertised(l net.Listener) cluster.BladeAddress {
-	network, address, _ := tcp.ParseAddress(o.Listen[0]) // Validate has
+	network, address, _ := parseListen(o.Listen[0]) // Validate has
 	switch {
 	case o.Advertise != "":
 		address = o.Advertise
@@ -262,6 +352,9 @@ func (o *serveOptions) advertised(l net.Listener) cluster.BladeAddress {
 			port = strconv.Itoa(a.Port)
 		}
 		address = net.JoinHostPort(host, port)
+	}
+	if o.device(o.Listen[0]) {
+		network = "rdma"
 	}
 	return cluster.BladeAddress(network + ":" + address)
 }
@@ -285,7 +378,8 @@ func (o *serveOptions) bladeFaults() (faults []string) {
 	}
 	for _, n := range sizes {
 		if n <= 0 || n%unit != 0 {
-			faults = append(faults, fmt.Sprintf("--%s is %v; it must be a positive multiple of %v%s", flag, &n, &unit, in))
+			faults = append(faults, fmt.Sprintf("--%s is %v; it must be a positive multiple of %v%s",
+				flag, &n, &unit, in))
 		}
 	}
 	if o.memoryGiven && len(o.Blades) > 0 {
@@ -342,6 +436,10 @@ sockets of their own user and root, or of --server-user. Other hosts are served 
 that authority, too. TLS 1.3 is the oldest version. Files of certificates and secrets
 that are replaced count for the next connection; SIGHUP reads them at once.
 
+With --listen rdma:HOST:PORT, clients reach the blades through an RDMA device (--rdma), without
+this process; the address is where they are introduced to it. It needs a program that was built with the
+tag ibverbs. A blade that is served so is not served in another way.
+
 With --join, the server announces itself in the catalog at an address, which another
 daemon serves, or an etcd, and says there that it is alive. Before there is a database it
 waits for txnode cluster init --blades. In a cluster the server takes a vacant place, and
@@ -390,7 +488,7 @@ which there are more than 10 of a kind in a second, are left out and counted.`,
 const catalogInMemory = "memory"
 
 // openCatalog opens the catalog in a directory, which is made if there is none.
-func openCatalog(dir string) (memory.Catalog, error) {
+func openCatalog(dir string) (layout.Catalog, error) {
 	if dir == catalogInMemory {
 		return &catalog.Mem{}, nil
 	}

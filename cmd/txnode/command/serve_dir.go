@@ -16,14 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"txnode/internal/eintr"
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // bladeDir is the directory of txnode serve --dir, which one process has at a time:
 //
-//	LOCK               locked by that process; as in the directory of a database, so neither takes the other's
+//	LOCK               locked by that process; as in the directory of a database, so neither takes
+//	                   the other's
 //	blades.json        identity and size of each blade: written last, when the files are there
-//	boot               the life of the host in which the files were in use last, and whether they were written to the disk since
+//	boot               the life of the host in which the files were in use last, and whether they
+//	                   were written to the disk since
 //	blade-000.region   the memory of blade 0
 type bladeDir struct {
 	dir   string
@@ -48,8 +50,8 @@ type bladeJSON struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// openBladeDir locks a directory, and makes the files of the blades if there are none. asked are the sizes
-// that blades must have, nil: those that they have, or fresh ones if there are none yet.
+// openBladeDir locks a directory, and makes the files of the blades if there are none. asked are
+// the sizes that blades must have, nil: those that they have, or fresh ones if there are none yet.
 func openBladeDir(dir string, asked, fresh []byteSize) (*bladeDir, error) {
 	d := &bladeDir{dir: dir}
 	if err := d.take(); err != nil {
@@ -63,7 +65,8 @@ func openBladeDir(dir string, asked, fresh []byteSize) (*bladeDir, error) {
 	case err == nil:
 		if err = d.read(text); err == nil && asked != nil && !slices.Equal(asked, d.sizes) {
 			has, wants := sizeList(d.sizes), sizeList(asked)
-			err = fmt.Errorf("it has blades of %v, and %v was asked for; leave the sizes out, or take another directory", &has, &wants)
+			err = fmt.Errorf("it has blades of %v, and %v was asked for; leave the sizes out, or take "+
+				"another directory", &has, &wants)
 		}
 	}
 	if err == nil {
@@ -83,8 +86,8 @@ var bootID = func() string {
 	return strings.TrimSpace(string(text))
 }
 
-// begin notes that the files are in use in this life of the host. If they were in use in another one, and were not written to the disk then, each
-// region is told: memory.DoubtOffset.
+// begin notes that the files are in use in this life of the host. If they were in use in another
+// one, and were not written to the disk then, each region is told: layout.DoubtOffset.
 func (d *bladeDir) begin() error {
 	now := bootID()
 	if now == "" {
@@ -112,8 +115,8 @@ func doubt(path string) error {
 		return err
 	}
 	var word [8]byte
-	if _, err = f.ReadAt(word[:], memory.ToldOffset); err == nil && word != [8]byte{} {
-		if _, err = f.WriteAt(word[:], memory.DoubtOffset); err == nil {
+	if _, err = f.ReadAt(word[:], layout.ToldOffset); err == nil && word != [8]byte{} {
+		if _, err = f.WriteAt(word[:], layout.DoubtOffset); err == nil {
 			err = f.Sync()
 		}
 	}
@@ -150,7 +153,8 @@ func (d *bladeDir) take() error {
 		if s := strings.TrimSpace(string(owner)); strings.HasPrefix(s, "process ") {
 			return errors.Join(fmt.Errorf("%s has it open; end it first, or take another directory", s), f.Close())
 		}
-		return errors.Join(errors.New("another process has it open; end it first, or take another directory"), f.Close())
+		return errors.Join(errors.New("another process has it open; end it first, or take another directory"),
+			f.Close())
 	}
 	if err == nil {
 		if err = f.Truncate(0); err == nil {
@@ -181,7 +185,8 @@ func (d *bladeDir) make() error {
 			return err
 		}
 		if st.Blocks != 0 {
-			return fmt.Errorf("%s is there without %s: it is of a database, or of blades whose %s is lost; take another directory", filepath.Base(path), bladesFile, bladesFile)
+			return fmt.Errorf("%s is there without %s: it is of a database, or of blades whose %s is lost; take "+
+				"another directory", filepath.Base(path), bladesFile, bladesFile)
 		}
 		if err := os.Remove(path); err != nil {
 			return err
@@ -221,7 +226,8 @@ func makeSparse(path string, size int64) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeWhole writes a file that is there as a whole or not at all, and the directory with it, durably.
+// writeWhole writes a file that is there as a whole or not at all, and the directory with it,
+// durably.
 func writeWhole(path string, text []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -264,11 +270,13 @@ func (d *bladeDir) read(text []byte) error {
 		st, err := os.Stat(d.path(i))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("%s is missing: bring it back, or take another directory: a database has copies on other blades", filepath.Base(d.path(i)))
+			return fmt.Errorf("%s is missing: bring it back, or take another directory: a database has copies on "+
+				"other blades", filepath.Base(d.path(i)))
 		case err != nil:
 			return err
 		case uint64(st.Size()) != b.Bytes:
-			return fmt.Errorf("%s has %d bytes, and %s says %d: bring it back, or take another directory", filepath.Base(d.path(i)), st.Size(), bladesFile, b.Bytes)
+			return fmt.Errorf("%s has %d bytes, and %s says %d: bring it back, or take another directory",
+				filepath.Base(d.path(i)), st.Size(), bladesFile, b.Bytes)
 		}
 		d.ids = append(d.ids, b.ID)
 		d.sizes = append(d.sizes, byteSize(b.Bytes))

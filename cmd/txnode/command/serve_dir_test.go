@@ -11,23 +11,28 @@ import (
 	"txnode/rdma/tcp"
 )
 
-// TestServeBlades: one daemon has several blades, and a cluster has them in the order in which they were named.
+// TestServeBlades: one daemon has several blades, and a cluster has them in the order in
+// which they were named.
 func TestServeBlades(t *testing.T) {
 	dir := socketDir(t)
 	b := newBed(t)
 	address := "unix:" + filepath.Join(dir, "s")
-	line, end := startServe(t, "--listen", address, "--blade", "64MiB", "--blade", "32MiB", "--catalog", "memory", "--dir", filepath.Join(dir, "blades"))
-	if want := "2 blades of 64MiB, 32MiB, kept in " + filepath.Join(dir, "blades") + ", and a catalog in memory serve " + address + "\n"; line != want {
+	line, end := startServe(t, "--listen", address, "--blade", "64MiB", "--blade", "32MiB", "--catalog", "memory",
+		"--dir", filepath.Join(dir, "blades"))
+	if want := "2 blades of 64MiB, 32MiB, kept in " + filepath.Join(dir, "blades") +
+		", and a catalog in memory serve " + address + "\n"; line != want {
 		t.Errorf("%q; want %q", line, want)
 	}
-	if code, out, stderr := b.run("cluster", "init", "--catalog", address, "--blade", address); code != 0 || !strings.Contains(out, "2 blades of 1 server, 96MiB together") || stderr != "" {
+	if code, out, stderr := b.run("cluster", "init", "--catalog", address, "--blade", address); code != 0 ||
+		!strings.Contains(out, "2 blades of 1 server, 96MiB together") || stderr != "" {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 	f, err := tcp.Dial(t.Context(), []string{address}, tcp.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if blades := f.Blades(); len(blades) != 2 || blades[0].Size != 64<<20 || blades[1].Size != 32<<20 || !f.Caps().Durable {
+	if blades := f.Blades(); len(blades) != 2 || blades[0].Size != 64<<20 || blades[1].Size != 32<<20 ||
+		!f.Caps().Durable {
 		t.Errorf("%+v, %+v", blades, f.Caps())
 	}
 	if err := f.Close(); err != nil {
@@ -38,7 +43,8 @@ func TestServeBlades(t *testing.T) {
 	}
 }
 
-// TestServeDirErrors: a directory that cannot be what it must be is one clear line, and stays as it is.
+// TestServeDirErrors: a directory that cannot be what it must be is one clear line, and stays as it
+// is.
 func TestServeDirErrors(t *testing.T) {
 	dir := socketDir(t)
 	b := newBed(t)
@@ -109,7 +115,8 @@ func TestServeDirErrors(t *testing.T) {
 	}
 	one(1, "blade-001.region is missing", "--dir", data)
 	for content, say := range map[string]string{
-		"{": "damaged", `{"format":2}`: "format 2", `{"format":1}`: "0 blades", `{"format":1,"blades":[{"id":"x","bytes":65536}]}`: `identity "x"`, `{"fromat":1}`: "fromat",
+		"{": "damaged", `{"format":2}`: "format 2", `{"format":1}`: "0 blades",
+		`{"format":1,"blades":[{"id":"x","bytes":65536}]}`: `identity "x"`, `{"fromat":1}`: "fromat",
 	} {
 		if err := os.WriteFile(filepath.Join(data, "blades.json"), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -119,14 +126,16 @@ func TestServeDirErrors(t *testing.T) {
 	if err := os.Remove(filepath.Join(data, "blades.json")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(data, "blade-000.region"), []byte("the data of a database"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(data, "blade-000.region"), []byte("the data of a database"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	one(1, "blade-000.region is there without blades.json", "--dir", data)
 }
 
-// TestServeModes: the directories of a daemon, and the files in them, are for its user alone, also if they were not before, which the log says once. A
-// link in them is refused, and what it leads to stays as it is.
+// TestServeModes: the directories of a daemon, and the files in them, are for its user alone, also
+// if they were not before, which the log says once. A link in them is refused, and what it leads
+// to stays as it is.
 func TestServeModes(t *testing.T) {
 	dir := socketDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -160,7 +169,8 @@ func TestServeModes(t *testing.T) {
 	}
 	for flag, link := range map[string]string{"--catalog": "catalog.db.new", "--dir": "LOCK", "--shm": "lanes"} {
 		victim, own := at("victim"), t.TempDir()
-		if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink(victim, filepath.Join(own, link))); err != nil {
+		if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600),
+			os.Symlink(victim, filepath.Join(own, link))); err != nil {
 			t.Fatal(err)
 		}
 		args := []string{"serve", flag, own, "--memory", "1MiB", "--listen", "unix:" + at("s")}

@@ -8,7 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// leastRoom is how many bytes a disk has free that is not called full: less than a segment of most databases.
+// leastRoom is how many bytes a disk has free that is not called full: less than a segment
+// of most databases.
 const leastRoom = 16 << 20
 
 // diskEvery is how often a daemon looks at its disks for the log.
@@ -23,7 +24,8 @@ type diskLook struct {
 	Size, Free uint64 // bytes
 }
 
-// disks are those of blades and catalog. One that cannot be asked is left out: what uses it says so.
+// disks are those of blades and catalog. One that cannot be asked is left out: what uses it says
+// so.
 func (d *daemon) disks() (out []diskLook) {
 	add := func(of, dir string) {
 		if size, free, err := diskRoom(dir); err == nil {
@@ -49,7 +51,8 @@ func fullDisks(disks []diskLook) (faults []string) {
 		if k.Of == "catalog" {
 			goesOn = "what changes the catalog may fail"
 		}
-		faults = append(faults, fmt.Sprintf("the disk of the %s in %s is full: %s are free of %s, and %s: make room", k.Of, k.Dir, bytesText(k.Free), bytesText(k.Size), goesOn))
+		faults = append(faults, fmt.Sprintf("the disk of the %s in %s is full: %s are free of %s, and %s: make room",
+			k.Of, k.Dir, bytesText(k.Free), bytesText(k.Size), goesOn))
 	}
 	return faults
 }

@@ -15,7 +15,8 @@ import (
 	"txnode/rdma/tcp"
 )
 
-// Bounds of what a daemon asks before it ends: each server and the catalog, all of it, and how often while it waits.
+// Bounds of what a daemon asks before it ends: each server and the catalog, all of it, and how
+// often while it waits.
 const (
 	endAsk   = 2 * time.Second
 	endAsks  = 6 * time.Second
@@ -30,8 +31,9 @@ type farewell struct {
 	do   string // what to do about it
 }
 
-// farewell asks the catalog and all servers, as far as the daemon knows of them, what its end means. The answer comes within endAsks,
-// also if nothing answers; a question that goes on behind that is let go.
+// farewell asks the catalog and all servers, as far as the daemon knows of them, what its end
+// means. The answer comes within endAsks, also if nothing answers; a question that goes on
+// behind that is let go.
 func (d *daemon) farewell(ctx context.Context, address string) <-chan farewell {
 	answer, asked := make(chan farewell, 1), make(chan farewell, 1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endAsks)
@@ -69,7 +71,8 @@ func (d *daemon) askFarewell(ctx context.Context, address string) (f farewell) {
 	}
 	s := st.StopOwn(d.blades())
 	why := strings.Join(s.Why, "; ")
-	f.do = fmt.Sprintf("have copies built: txnode cluster heal %s", shown(address)) // programs that have the database open do it by themselves
+	// programs that have the database open do it by themselves
+	f.do = fmt.Sprintf("have copies built: txnode cluster heal %s", shown(address))
 	if st.Layout.Backups == 0 {
 		f.do = fmt.Sprintf("back it up: txnode backup %s FILE", shown(address))
 	}
@@ -92,28 +95,33 @@ func (d *daemon) blades() []rdma.BladeInfo {
 		return d.shared.Set().Blades()
 	case d.set != nil:
 		return d.set.Blades()
+	case d.device != nil:
+		return d.device.Blades()
 	}
 	return nil
 }
 
-// mayEnd says in the log what the end of the daemon means, and whether it goes on serving because data would be lost. first: it has not
-// said so yet.
+// mayEnd says in the log what the end of the daemon means, and whether it goes on serving because
+// data would be lost. first: it has not said so yet.
 func (d *daemon) mayEnd(f *farewell, first bool) bool {
 	switch {
 	case f.err != nil && !first: // it was known, and no answer is no news
 		return false
 	case f.err != nil:
-		d.log.Warn("it is not known whether other blades have copies of all that this daemon has: ending all the same", zap.String("error", oneLine(f.err)))
+		d.log.Warn("it is not known whether other blades have copies of all that this daemon has: ending all the same",
+			zap.String("error", oneLine(f.err)))
 	case f.lost != "" && d.w.Again != nil:
 		if first {
-			d.log.Error("not ending yet: data would be lost by it; the daemon ends when that is no longer so, or at a second signal", zap.String("lost", f.lost), zap.String("do", f.do))
+			d.log.Error("not ending yet: data would be lost by it; the daemon ends when that is no longer so, or at "+
+				"a second signal", zap.String("lost", f.lost), zap.String("do", f.do))
 			d.told(d.notify.tell("STATUS=not ending yet: data would be lost: " + f.lost))
 		}
 		return false
 	case f.lost != "":
 		d.log.Error("data is lost by the end of this daemon", zap.String("lost", f.lost))
 	case f.away != "":
-		d.log.Warn("data is unavailable until this daemon is back", zap.String("unavailable", f.away), zap.String("do", "start it again; and before the next end, "+f.do))
+		d.log.Warn("data is unavailable until this daemon is back", zap.String("unavailable", f.away),
+			zap.String("do", "start it again; and before the next end, "+f.do))
 	}
 	return true
 }

@@ -61,8 +61,9 @@ func (p *process) ended() string {
 	return p.cmd.ProcessState.String()
 }
 
-// TestServeLastCopies: blades in memory are restarted one after the other while no program has the database open. A daemon that knows of
-// the catalog does not end before others have copies of all that it has, or before it is asked a second time.
+// TestServeLastCopies: blades in memory are restarted one after the other while no program has the
+// database open. A daemon that knows of the catalog does not end before others have copies of all
+// that it has, or before it is asked a second time.
 func TestServeLastCopies(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
@@ -73,7 +74,8 @@ func TestServeLastCopies(t *testing.T) {
 		return serveTo(t, logs[name].file, "--memory", "64MiB", "--listen", at(name), "--cluster", at("c"))
 	}
 	x, y := start("a"), start("b")
-	if code, _, stderr := b.run("cluster", "init", "--catalog", at("c"), "--blade", at("a"), "--blade", at("b"), "--segment-size", "1MiB"); code != 0 {
+	if code, _, stderr := b.run("cluster", "init", "--catalog", at("c"), "--blade", at("a"), "--blade", at("b"),
+		"--segment-size", "1MiB"); code != 0 {
 		t.Fatal(stderr)
 	}
 	open := func() (*txn.DB, *txn.Table[string, string]) {
@@ -124,15 +126,16 @@ func TestServeLastCopies(t *testing.T) {
 	}
 }
 
-// TestServeEndMeans: a daemon that ends says what that means for data: lost with a catalog in memory, away with blades in files; and a catalog
-// that does not answer keeps none from ending.
+// TestServeEndMeans: a daemon that ends says what that means for data: lost with a catalog in
+// memory, away with blades in files; and a catalog that does not answer keeps none from ending.
 func TestServeEndMeans(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
 	at := func(name string) string { return "unix:" + filepath.Join(dir, name) }
 	fill := func(catalog, blade string) {
 		t.Helper()
-		if code, _, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", blade, "--replicas", "0", "--segment-size", "1MiB"); code != 0 {
+		if code, _, stderr := b.run("cluster", "init", "--catalog", catalog, "--blade", blade, "--replicas", "0",
+			"--segment-size", "1MiB"); code != 0 {
 			t.Fatal(stderr)
 		}
 		db, err := cluster.Open(ctx, catalog, txn.Options{}, cluster.Options{Post: -1})
@@ -161,9 +164,11 @@ func TestServeEndMeans(t *testing.T) {
 	}
 
 	log = newLog(t)
-	d = serveTo(t, log.file, "--listen", at("f"), "--catalog", filepath.Join(dir, "catalog"), "--memory", "64MiB", "--dir", blades)
+	d = serveTo(t, log.file, "--listen", at("f"), "--catalog", filepath.Join(dir, "catalog"), "--memory",
+		"64MiB", "--dir", blades)
 	fill(at("f"), at("f"))
-	if how := d.end(t); how != "exit status 0" || !strings.Contains(log.text(), "data is unavailable until this daemon is back") {
+	if how := d.end(t); how != "exit status 0" ||
+		!strings.Contains(log.text(), "data is unavailable until this daemon is back") {
 		t.Errorf("it ends by %s: %s", how, log.text())
 	}
 
@@ -174,7 +179,8 @@ func TestServeEndMeans(t *testing.T) {
 	defer silent.Close()
 	log = newLog(t)
 	d = serveTo(t, log.file, "--listen", at("b"), "--memory", "64MiB", "--cluster", at("s"))
-	if how := d.end(t); how != "exit status 0" || !strings.Contains(log.text(), "it is not known whether other blades have copies") {
+	if how := d.end(t); how != "exit status 0" ||
+		!strings.Contains(log.text(), "it is not known whether other blades have copies") {
 		t.Errorf("it ends by %s: %s", how, log.text())
 	}
 }

@@ -17,13 +17,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
 
-// httpServer tells over HTTP how the daemon is: /metrics for Prometheus, /healthz, and / for people. All of it is
-// read-only.
+// httpServer tells over HTTP how the daemon is: /metrics for Prometheus, /healthz, and / for
+// people. All of it is read-only.
 type httpServer struct {
 	d      *daemon
 	watch  *watch
@@ -31,8 +31,8 @@ type httpServer struct {
 	at     string // URL of the page
 }
 
-// listenHTTP listens on an address, on loopback or, with TLS, on any: then clients must have a certificate, as those
-// of blades must.
+// listenHTTP listens on an address, on loopback or, with TLS, on any: then clients must have a
+// certificate, as those of blades must.
 func (d *daemon) listenHTTP(address string) (*httpServer, net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -43,21 +43,25 @@ func (d *daemon) listenHTTP(address string) (*httpServer, net.Listener, error) {
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		if !d.o.TLS.given() {
 			_ = l.Close() // the other error says more
-			return nil, nil, failf("--http %s: other hosts reach %v: give TLS files, or an address of 127.0.0.1 or [::1]", address, l.Addr())
+			return nil, nil, failf("--http %s: other hosts reach %v: give TLS files, or an address of "+
+				"127.0.0.1 or [::1]", address, l.Addr())
 		}
 		h.at = "https://" + l.Addr().String() + "/"
-		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			conf := d.files.Server().TLS.Clone() // of the moment
-			conf.NextProtos = []string{"http/1.1"}
-			return conf, nil
-		}})
+		l = tls.NewListener(l,
+			&tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+				error) {
+				conf := d.files.Server().TLS.Clone() // of the moment
+				conf.NextProtos = []string{"http/1.1"}
+				return conf, nil
+			}})
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", h.metrics)
 	mux.HandleFunc("GET /healthz", h.health)
 	mux.HandleFunc("GET /{$}", h.page)
 	h.server = &http.Server{
-		Handler: h.forHost(mux, address), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: h.forHost(mux, address), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(reportWriter{d}, "", 0),
 	}
 	return h, l, nil
@@ -102,8 +106,9 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// forHost answers requests for this daemon: a page of another site can have a browser of this host connect to loopback under the name of that
-// site, and would read what is answered. A number of an address is no site's name.
+// forHost answers requests for this daemon: a page of another site can have a browser of this host
+// connect to loopback under the name of that site, and would read what is answered. A number of an
+// address is no site's name.
 func (h *httpServer) forHost(next http.Handler, address string) http.Handler {
 	own, _, _ := net.SplitHostPort(address) // Validate has
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -114,7 +119,9 @@ func (h *httpServer) forHost(next http.Handler, address string) http.Handler {
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		ours := err == nil || strings.EqualFold(host, "localhost") || strings.EqualFold(host, own)
 		if c := h.d.files.Certificate(); !ours && (c == nil || c.VerifyHostname(host) != nil) {
-			http.Error(w, "this daemon is asked for by an address, localhost, the host of --http, or a name of its certificate", http.StatusMisdirectedRequest)
+			http.Error(w,
+				"this daemon is asked for by an address, localhost, the host of --http, or a name of its certificate",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -201,17 +208,19 @@ func (m metric) one(name, kind, help string, v float64) {
 	m.value(name, v)
 }
 
-// writeMetrics writes what a look has seen. The names begin with served_ and catalog_: those of programs
-// (txn/prom) are others.
+// writeMetrics writes what a look has seen. The names begin with served_ and catalog_: those of
+// programs (txn/prom) are others.
 func writeMetrics(w io.Writer, s *look) {
 	m := metric{w}
-	m.one("served_start_time_seconds", "gauge", "When the daemon began, in seconds since 1970.", float64(s.Began.UnixMilli())/1000)
+	m.one("served_start_time_seconds", "gauge", "When the daemon began, in seconds since 1970.",
+		float64(s.Began.UnixMilli())/1000)
 	m.one("served_connections", "gauge", "Connections that there are.", float64(s.Net.Connections))
 	m.one("served_connections_limit", "gauge", "Connections that there can be.", float64(s.Limit))
 	if s.Sockets {
 		m.one("served_connections_total", "counter", "Connections that were accepted.", float64(s.Net.Accepted))
 		m.one("served_connections_refused_total", "counter", "Connections that were refused.", float64(s.Net.Refused))
-		m.one("served_connections_failed_total", "counter", "Connections that were accepted and broke.", float64(s.Net.Failed))
+		m.one("served_connections_failed_total", "counter", "Connections that were accepted and broke.",
+			float64(s.Net.Failed))
 		m.one("served_catalog_requests_total", "counter", "Requests to the catalog.", float64(s.Net.Calls))
 	}
 	blades := func(name, kind, help string, v func(i int) float64) {
@@ -223,19 +232,27 @@ func writeMetrics(w io.Writer, s *look) {
 			m.value(name, v(i), "blade", strconv.Itoa(i))
 		}
 	}
-	blades("served_blade_up", "gauge", "Whether the blade can be used; 0 after its file could not be read or written.", func(i int) float64 {
-		if s.Blades[i].Region.Err != nil {
-			return 0
-		}
-		return 1
+	blades("served_blade_up", "gauge", "Whether the blade can be used; 0 after its file could not be read or written.",
+		func(i int) float64 {
+			if s.Blades[i].Region.Err != nil {
+				return 0
+			}
+			return 1
+		})
+	blades("served_blade_size_bytes", "gauge", "Size of the blade.", func(i int) float64 {
+		return float64(s.Blades[i].Region.Size)
 	})
-	blades("served_blade_size_bytes", "gauge", "Size of the blade.", func(i int) float64 { return float64(s.Blades[i].Region.Size) })
-	blades("served_blade_provisioned_bytes", "gauge", "Bytes of the blade that clients have asked for since the daemon began.", func(i int) float64 { return float64(s.Blades[i].Region.Provisioned) })
+	blades("served_blade_provisioned_bytes",
+		"gauge", "Bytes of the blade that clients have asked for since the daemon began.", func(i int) float64 {
+			return float64(s.Blades[i].Region.Provisioned)
+		})
 	if len(s.Blades) > 0 {
 		m.head("served_blade_key_changes_total", "counter", "Changes of the blade's access keys.")
 		for i := range s.Blades {
-			m.value("served_blade_key_changes_total", float64(s.Blades[i].Region.Grants), "blade", strconv.Itoa(i), "change", "grant")
-			m.value("served_blade_key_changes_total", float64(s.Blades[i].Region.Revokes), "blade", strconv.Itoa(i), "change", "revoke")
+			m.value("served_blade_key_changes_total", float64(s.Blades[i].Region.Grants), "blade",
+				strconv.Itoa(i), "change", "grant")
+			m.value("served_blade_key_changes_total", float64(s.Blades[i].Region.Revokes), "blade",
+				strconv.Itoa(i), "change", "revoke")
 		}
 	}
 	if len(s.Disks) > 0 {
@@ -258,10 +275,15 @@ func writeMetrics(w io.Writer, s *look) {
 		data := func(name, kind, help string, v func(b *tcp.BladeStats) float64) {
 			blades(name, kind, help, func(i int) float64 { return v(&s.Blades[i].Data) })
 		}
-		data("served_blade_queue_pairs", "gauge", "Queue pairs that there are.", func(b *tcp.BladeStats) float64 { return float64(b.Connections) })
-		data("served_blade_verbs_failed_total", "counter", "Verbs that have failed, those behind a failure included.", func(b *tcp.BladeStats) float64 { return float64(b.Failed) })
-		data("served_blade_read_bytes_total", "counter", "Bytes that READs have asked for.", func(b *tcp.BladeStats) float64 { return float64(b.BytesRead) })
-		data("served_blade_written_bytes_total", "counter", "Bytes that WRITEs have sent.", func(b *tcp.BladeStats) float64 { return float64(b.BytesWritten) })
+		data("served_blade_queue_pairs", "gauge", "Queue pairs that there are.", func(b *tcp.BladeStats) float64 {
+			return float64(b.Connections)
+		})
+		data("served_blade_verbs_failed_total", "counter", "Verbs that have failed, those behind a failure included.",
+			func(b *tcp.BladeStats) float64 { return float64(b.Failed) })
+		data("served_blade_read_bytes_total", "counter", "Bytes that READs have asked for.",
+			func(b *tcp.BladeStats) float64 { return float64(b.BytesRead) })
+		data("served_blade_written_bytes_total", "counter", "Bytes that WRITEs have sent.",
+			func(b *tcp.BladeStats) float64 { return float64(b.BytesWritten) })
 	}
 	if s.Catalog != "" {
 		answers := 1.0
@@ -284,17 +306,25 @@ func writeCatalogMetrics(m metric, s *look) {
 			live++
 		}
 	}
-	m.one("catalog_processes", "gauge", "Processes that have the database open, and whose leases have not ended.", float64(live))
+	m.one("catalog_processes", "gauge", "Processes that have the database open, and whose leases have not ended.",
+		float64(live))
 	m.one("catalog_workers", "gauge", "Workers that are registered.", float64(len(db.Coordinators)))
 	m.one("catalog_tables", "gauge", "Tables.", float64(len(liveTables(db))))
 	m.one("catalog_segments", "gauge", "Segments of records and indexes.", float64(r.Segments))
 	m.one("catalog_segments_lost", "gauge", "Segments of which every copy is lost.", float64(r.Lost))
-	m.one("catalog_segments_unavailable", "gauge", "Segments of which no member hears a blade with a copy, and that are not given up.", float64(r.Unavailable))
-	m.one("catalog_segment_copies_missing", "gauge", "Copies of segments that should exist and do not.", float64(r.Missing))
+	m.one("catalog_segments_unavailable",
+		"gauge", "Segments of which no member hears a blade with a copy, and that are not given up.",
+		float64(r.Unavailable))
+	m.one("catalog_segment_copies_missing", "gauge", "Copies of segments that should exist and do not.",
+		float64(r.Missing))
 	m.one("catalog_segment_copies_building", "gauge", "Copies of segments that are being built.", float64(r.Building))
-	m.one("catalog_copied_bytes", "gauge", "Bytes that were looked at for the copies that are being built, as the process tells this daemon.", float64(s.Build.Done))
-	m.one("catalog_copied_target_bytes", "gauge", "Bytes that are to be looked at for these copies; 0: no process tells of any.", float64(s.Build.Total))
-	m.head("catalog_blade_free_bytes", "gauge", "Bytes of a blade in which copies can be placed; 0 while it is down or leaves.")
+	m.one("catalog_copied_bytes", "gauge",
+		"Bytes that were looked at for the copies that are being built, as the process tells this daemon.",
+		float64(s.Build.Done))
+	m.one("catalog_copied_target_bytes",
+		"gauge", "Bytes that are to be looked at for these copies; 0: no process tells of any.", float64(s.Build.Total))
+	m.head("catalog_blade_free_bytes",
+		"gauge", "Bytes of a blade in which copies can be placed; 0 while it is down or leaves.")
 	for b := range db.Blades {
 		free := 0
 		if db.Stays(b) {
@@ -306,9 +336,9 @@ func writeCatalogMetrics(m metric, s *look) {
 }
 
 // liveTables are the tables that are whole, as cluster status counts them.
-func liveTables(l *memory.Layout) (out []*memory.Table) {
+func liveTables(l *layout.Layout) (out []*layout.Table) {
 	for i := range l.Tables {
-		if t := &l.Tables[i]; t.State == memory.TableLive && t.Root != 0 {
+		if t := &l.Tables[i]; t.State == layout.TableLive && t.Root != 0 {
 			out = append(out, t)
 		}
 	}

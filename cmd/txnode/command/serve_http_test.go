@@ -16,9 +16,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"txnode/cmd/txnode/command"
 
 	"txnode/cluster"
+	"txnode/cmd/txnode/command"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -60,20 +60,26 @@ func has(t *testing.T, what, page string, all ...string) {
 }
 
 // exposition is a line of Prometheus' text format.
-var exposition = regexp.MustCompile(`^(# (HELP [a-z_]+ \S.*|TYPE [a-z_]+ (counter|gauge))|txnode_[a-z_]+(\{[a-z]+="[A-Za-z0-9_]+"(,[a-z]+="[a-z0-9]+"|,verb="[A-Za-z]+")*\})? [0-9.]+)$`)
+var exposition = regexp.MustCompile(
+	`^(# (HELP [a-z_]+ \S.*|TYPE [a-z_]+ (counter|gauge))|` +
+		`txnode_[a-z_]+(\{[a-z]+="[A-Za-z0-9_]+"(,[a-z]+="[a-z0-9]+"|,verb="[A-Za-z]+")*\})? [0-9.]+)$`)
 
-// TestServeHTTP: metrics, health and the page of a daemon say what clients have done, and what the catalog has.
+// TestServeHTTP: metrics, health and the page of a daemon say what clients have done, and
+// what the catalog has.
 func TestServeHTTP(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
 	address := "unix:" + filepath.Join(dir, "s")
-	line, end := startServe(t, "--listen", address, "--blade", "64MiB", "--blade", "64MiB", "--catalog", "memory", "--http", "127.0.0.1:0", "--dir", filepath.Join(dir, "blades"))
+	line, end := startServe(t, "--listen", address, "--blade", "64MiB", "--blade", "64MiB", "--catalog", "memory",
+		"--http", "127.0.0.1:0", "--dir", filepath.Join(dir, "blades"))
 	url := statusOf(t, line)
-	has(t, "the page of an empty catalog", get(t, http.DefaultClient, url, 200), "There is none yet", "All that this daemon serves can be used")
+	has(t, "the page of an empty catalog", get(t, http.DefaultClient, url, 200), "There is none yet",
+		"All that this daemon serves can be used")
 	if code, _, stderr := b.run("cluster", "init", "--catalog", address, "--blade", address); code != 0 {
 		t.Fatal(stderr)
 	}
-	has(t, "the page of a database nobody has open", get(t, http.DefaultClient, url, 200), "No process has it open", "There are none.")
+	has(t, "the page of a database nobody has open", get(t, http.DefaultClient, url, 200),
+		"No process has it open", "There are none.")
 	db, err := cluster.Open(ctx, address, txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +107,8 @@ func TestServeHTTP(t *testing.T) {
 	}
 
 	page := get(t, http.DefaultClient, url+"?every=5", 200)
-	has(t, "the page", page, "Blades of this daemon", "64 MiB", "&lt;words&gt; (hash)", "primary", "renewed", `content="5"`, address, "Copies missing: 0", "process ")
+	has(t, "the page", page, "Blades of this daemon", "64 MiB", "&lt;words&gt; (hash)", "primary", "renewed",
+		`content="5"`, address, "Copies missing: 0", "process ")
 	if strings.Contains(page, "<script") || regexp.MustCompile(`(src|href)="(https?:)?//`).MatchString(page) {
 		t.Error("the page is not self-contained, or needs JavaScript")
 	}
@@ -111,9 +118,12 @@ func TestServeHTTP(t *testing.T) {
 			t.Errorf("not in Prometheus' format: %q", l)
 		}
 	}
-	has(t, "metrics", metrics, `txnode_served_blade_size_bytes{blade="0"} 67108864`, `txnode_served_blade_up{blade="1"} 1`, `txnode_served_blade_verbs_failed_total{blade="1"} 1`,
-		"txnode_catalog_up 1\n", "txnode_catalog_segments_lost 0\n", "txnode_catalog_segments_unavailable 0\n", "txnode_catalog_copied_target_bytes 0\n",
-		`txnode_catalog_blade_free_bytes{blade="1"} `, "txnode_catalog_processes 1\n", "txnode_catalog_tables 1\n", "txnode_catalog_segment_copies_missing 0\n", "txnode_served_connections_limit 1024\n")
+	has(t, "metrics", metrics, `txnode_served_blade_size_bytes{blade="0"} 67108864`,
+		`txnode_served_blade_up{blade="1"} 1`, `txnode_served_blade_verbs_failed_total{blade="1"} 1`,
+		"txnode_catalog_up 1\n", "txnode_catalog_segments_lost 0\n", "txnode_catalog_segments_unavailable 0\n",
+		"txnode_catalog_copied_target_bytes 0\n",
+		`txnode_catalog_blade_free_bytes{blade="1"} `, "txnode_catalog_processes 1\n", "txnode_catalog_tables 1\n",
+		"txnode_catalog_segment_copies_missing 0\n", "txnode_served_connections_limit 1024\n")
 	value := func(name string) (v float64) {
 		t.Helper()
 		m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (.+)$`).FindStringSubmatch(metrics)
@@ -126,9 +136,13 @@ func TestServeHTTP(t *testing.T) {
 		return v
 	}
 	for _, name := range []string{
-		`txnode_served_blade_verbs_total{blade="0",verb="READ"}`, `txnode_served_blade_verbs_total{blade="1",verb="WRITE"}`, `txnode_served_blade_written_bytes_total{blade="0"}`,
-		`txnode_served_blade_provisioned_bytes{blade="0"}`, `txnode_served_blade_key_changes_total{blade="0",change="grant"}`, "txnode_served_connections", "txnode_served_connections_total",
-		"txnode_served_catalog_requests_total", "txnode_catalog_epoch", "txnode_catalog_segments", "txnode_served_start_time_seconds",
+		`txnode_served_blade_verbs_total{blade="0",verb="READ"}`,
+		`txnode_served_blade_verbs_total{blade="1",verb="WRITE"}`, `txnode_served_blade_written_bytes_total{blade="0"}`,
+		`txnode_served_blade_provisioned_bytes{blade="0"}`,
+		`txnode_served_blade_key_changes_total{blade="0",change="grant"}`, "txnode_served_connections",
+		"txnode_served_connections_total",
+		"txnode_served_catalog_requests_total", "txnode_catalog_epoch", "txnode_catalog_segments",
+		"txnode_served_start_time_seconds",
 	} {
 		if value(name) <= 0 {
 			t.Errorf("%s is %v", name, value(name))
@@ -148,7 +162,8 @@ func TestServeHTTP(t *testing.T) {
 	}
 	has(t, "the page after the database was closed", get(t, http.DefaultClient, url, 200), "has closed the database")
 	http.DefaultClient.CloseIdleConnections()
-	if code, stderr := end(); code != 0 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "data is lost by the end of this daemon") {
+	if code, stderr := end(); code != 0 || strings.Count(stderr, "\n") != 1 ||
+		!strings.Contains(stderr, "data is lost by the end of this daemon") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if _, err := http.Get(url); err == nil { //nolint:bodyclose // there is none
@@ -160,7 +175,8 @@ func TestServeHTTP(t *testing.T) {
 func TestServeHTTPFault(t *testing.T) {
 	dir := socketDir(t)
 	address := "unix:" + filepath.Join(dir, "s")
-	line, end := startServe(t, "--listen", address, "--blade", "1MiB", "--blade", "1MiB", "--http", "127.0.0.1:0", "--dir", filepath.Join(dir, "blades"))
+	line, end := startServe(t, "--listen", address, "--blade", "1MiB", "--blade", "1MiB", "--http", "127.0.0.1:0",
+		"--dir", filepath.Join(dir, "blades"))
 	url := statusOf(t, line)
 	f, err := tcp.Dial(t.Context(), []string{address}, tcp.Options{})
 	if err != nil {
@@ -179,7 +195,8 @@ func TestServeHTTPFault(t *testing.T) {
 		t.Error("a file without content is used")
 	}
 	has(t, "health", get(t, http.DefaultClient, url+"healthz", 503), "blade 1 is stopped")
-	has(t, "metrics", get(t, http.DefaultClient, url+"metrics", 200), `txnode_served_blade_up{blade="0"} 1`, `txnode_served_blade_up{blade="1"} 0`)
+	has(t, "metrics", get(t, http.DefaultClient, url+"metrics", 200), `txnode_served_blade_up{blade="0"} 1`,
+		`txnode_served_blade_up{blade="1"} 0`)
 	has(t, "the page", get(t, http.DefaultClient, url, 200), "NOT well", "blade 1 is stopped")
 	if err := errors.Join(th.Close(), f.Close()); err != nil {
 		t.Error(err)
@@ -190,16 +207,19 @@ func TestServeHTTPFault(t *testing.T) {
 	}
 }
 
-// TestServeHTTPKinds: a catalog alone and blades that are mapped have a page, too; other hosts need a certificate.
+// TestServeHTTPKinds: a catalog alone and blades that are mapped have a page, too; other hosts
+// need a certificate.
 func TestServeHTTPKinds(t *testing.T) {
 	dir := socketDir(t)
 	address := "unix:" + filepath.Join(dir, "s")
 	line, end := startServe(t, "--listen", address, "--memory", "0", "--catalog", "memory", "--http", "[::1]:0")
 	url := statusOf(t, line)
-	if page := get(t, http.DefaultClient, url, 200); strings.Contains(page, "Blades of this daemon") || !strings.Contains(page, "a catalog in memory") {
+	if page := get(t, http.DefaultClient, url, 200); strings.Contains(page, "Blades of this daemon") ||
+		!strings.Contains(page, "a catalog in memory") {
 		t.Errorf("%s", page)
 	}
-	if m := get(t, http.DefaultClient, url+"metrics", 200); strings.Contains(m, "blade") || !strings.Contains(m, "served_connections 0") {
+	if m := get(t, http.DefaultClient, url+"metrics", 200); strings.Contains(m, "blade") ||
+		!strings.Contains(m, "served_connections 0") {
 		t.Errorf("%s", m)
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -209,8 +229,10 @@ func TestServeHTTPKinds(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		line, end = startServe(t, "--shm", dir, "--memory", "1MiB", "--http", "127.0.0.1:0")
 		url = statusOf(t, line)
-		has(t, "the page of a blade that is mapped", get(t, http.DefaultClient, url, 200), "Clients execute the verbs", "1 MiB")
-		if m := get(t, http.DefaultClient, url+"metrics", 200); strings.Contains(m, "verbs_total") || !strings.Contains(m, `size_bytes{blade="0"} 1048576`) {
+		has(t, "the page of a blade that is mapped", get(t, http.DefaultClient, url, 200), "Clients execute the verbs",
+			"1 MiB")
+		if m := get(t, http.DefaultClient, url+"metrics", 200); strings.Contains(m, "verbs_total") ||
+			!strings.Contains(m, `size_bytes{blade="0"} 1048576`) {
 			t.Errorf("%s", m)
 		}
 		http.DefaultClient.CloseIdleConnections()
@@ -229,7 +251,8 @@ func TestServeHTTPKinds(t *testing.T) {
 			line, end = startServe(t, "--listen", address, "--memory", "64KiB", "--http", "127.0.0.1:0")
 			http = strings.Trim(strings.TrimPrefix(statusOf(t, line), "http:"), "/")
 		}
-		if got, out, stderr := b.run("serve", "--listen", address+"2", "--memory", "64KiB", "--http", http); got != code || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, say) {
+		if got, out, stderr := b.run("serve", "--listen", address+"2", "--memory", "64KiB", "--http",
+			http); got != code || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, say) {
 			t.Errorf("%s: exit code %d: %s%s", http, got, out, stderr)
 		}
 	}
@@ -241,7 +264,8 @@ func TestServeHTTPKinds(t *testing.T) {
 	for _, name := range []string{"server", "client"} {
 		ca.leaf(t, name, true, -3600e9, 3600e9)
 	}
-	line, end = startServe(t, append(tlsFlags(dir, "server", "ca"), "--listen", address, "--memory", "64KiB", "--http", "0.0.0.0:0")...)
+	line, end = startServe(t, append(tlsFlags(dir, "server", "ca"), "--listen", address, "--memory", "64KiB",
+		"--http", "0.0.0.0:0")...)
 	_, port, _ := strings.Cut(strings.TrimPrefix(statusOf(t, line), "https://["), "]:")
 	if port == "" {
 		_, port, _ = strings.Cut(strings.TrimPrefix(statusOf(t, line), "https://"), ":")
@@ -263,16 +287,22 @@ func TestServeHTTPKinds(t *testing.T) {
 		}
 		tr.CloseIdleConnections()
 	}
-	if code, stderr := end(); code != 0 || !strings.Contains(stderr, `"client": "http"`) || strings.Count(stderr, "\n") != 1 {
+	if code, stderr := end(); code != 0 || !strings.Contains(stderr, `"client": "http"`) ||
+		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
 
-// TestServeHTTPHosts: a daemon answers under an address, and not under the name of a site that leads a browser of this host to it.
+// TestServeHTTPHosts: a daemon answers under an address, and not under the name of a site that
+// leads a browser of this host to it.
 func TestServeHTTPHosts(t *testing.T) {
-	line, end := startServe(t, "--listen", "unix:"+filepath.Join(socketDir(t), "s"), "--memory", "1MiB", "--http", "localhost:0")
+	line, end := startServe(t, "--listen", "unix:"+filepath.Join(socketDir(t), "s"), "--memory", "1MiB",
+		"--http", "localhost:0")
 	url := statusOf(t, line)
-	for host, want := range map[string]int{"": 200, "localhost": 200, "LocalHost:80": 200, "127.0.0.1:9100": 200, "[::1]:9100": 200, "rebound.example": 421, "rebound.example:9100": 421} {
+	for host, want := range map[string]int{
+		"": 200, "localhost": 200, "LocalHost:80": 200, "127.0.0.1:9100": 200,
+		"[::1]:9100": 200, "rebound.example": 421, "rebound.example:9100": 421,
+	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"healthz", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -294,9 +324,11 @@ func TestServeHTTPHosts(t *testing.T) {
 	}
 }
 
-// TestServeHTTPConnections: connections beyond a number are closed, and there is room again when others end.
+// TestServeHTTPConnections: connections beyond a number are closed, and there is room
+// again when others end.
 func TestServeHTTPConnections(t *testing.T) {
-	line, end := startServe(t, "--listen", "unix:"+filepath.Join(socketDir(t), "s"), "--memory", "1MiB", "--http", "127.0.0.1:0")
+	line, end := startServe(t, "--listen", "unix:"+filepath.Join(socketDir(t), "s"), "--memory", "1MiB",
+		"--http", "127.0.0.1:0")
 	url := statusOf(t, line)
 	address := strings.Trim(strings.TrimPrefix(url, "http://"), "/")
 	var idle []net.Conn
@@ -348,7 +380,8 @@ func TestServeHTTPConnections(t *testing.T) {
 	}
 }
 
-// TestServeFullDisk: a disk of a daemon that is full is seen in its log, by HTTP, and by the commands that look at a cluster.
+// TestServeFullDisk: a disk of a daemon that is full is seen in its log, by HTTP, and by the
+// commands that look at a cluster.
 func TestServeFullDisk(t *testing.T) {
 	dir := socketDir(t)
 	var free atomic.Uint64
@@ -361,7 +394,8 @@ func TestServeFullDisk(t *testing.T) {
 	})()
 	address := "unix:" + filepath.Join(dir, "s")
 	serve := func() (string, func() (int, string)) {
-		return startServe(t, "--listen", address, "--memory", "64MiB", "--catalog", filepath.Join(dir, "c"), "--http", "127.0.0.1:0", "--dir", filepath.Join(dir, "blades"))
+		return startServe(t, "--listen", address, "--memory", "64MiB", "--catalog", filepath.Join(dir, "c"), "--http",
+			"127.0.0.1:0", "--dir", filepath.Join(dir, "blades"))
 	}
 	_, end := serve()
 	if code, out, stderr := inSystem(t, "cluster", "init", "--catalog", address, "--blade", address); code != 0 {
@@ -379,7 +413,8 @@ func TestServeFullDisk(t *testing.T) {
 	const says = "blades is full: 1000 B are free"
 	has(t, "healthz", get(t, http.DefaultClient, url+"healthz", 503), says)
 	has(t, "the page", get(t, http.DefaultClient, url, 200), says)
-	has(t, "metrics", get(t, http.DefaultClient, url+"metrics", 200), `txnode_served_disk_free_bytes{of="blades"} 1000`, `txnode_served_disk_free_bytes{of="catalog"} 1099511627776`)
+	has(t, "metrics", get(t, http.DefaultClient, url+"metrics", 200), `txnode_served_disk_free_bytes{of="blades"} 1000`,
+		`txnode_served_disk_free_bytes{of="catalog"} 1099511627776`)
 	for _, args := range [][]string{{"cluster", "status", address}, {"top", address, "--once"}, {"doctor", address}} {
 		_, out, stderr := inSystem(t, args...)
 		has(t, strings.Join(args, " "), out+stderr, says)

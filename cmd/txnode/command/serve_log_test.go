@@ -54,8 +54,8 @@ func (p *process) end(t *testing.T) string {
 	return p.cmd.ProcessState.String()
 }
 
-// TestServeLogOfNobody: a daemon whose log nobody reads, or can be written no more, serves on, lets go of the clients that it refuses, and
-// ends when it is asked to.
+// TestServeLogOfNobody: a daemon whose log nobody reads, or can be written no more, serves on, lets
+// go of the clients that it refuses, and ends when it is asked to.
 func TestServeLogOfNobody(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		name := "full"
@@ -97,11 +97,13 @@ func TestServeLogOfNobody(t *testing.T) {
 				r.Close()
 			}
 			for range 40 { // each is a line of the log; 16 at a time may be about to prove that they may connect
-				if _, err := tcp.Dial(t.Context(), []string{listen}, tcp.Options{Secret: []byte("not the secret of it")}); !errors.Is(err, tcp.ErrRefused) {
+				if _, err := tcp.Dial(t.Context(), []string{listen},
+					tcp.Options{Secret: []byte("not the secret of it")}); !errors.Is(err, tcp.ErrRefused) {
 					t.Fatalf("a client without the secret: %v", err)
 				}
 			}
-			f, err := tcp.Dial(t.Context(), []string{listen}, tcp.Options{Secret: []byte("correct horse battery staple")})
+			f, err := tcp.Dial(t.Context(), []string{listen},
+				tcp.Options{Secret: []byte("correct horse battery staple")})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 )
 
@@ -43,7 +43,7 @@ type statusPage struct {
 	Top      string   // what the highest bar of Plot is
 	Verbs    []string // names
 	Nodes    []databaseBlade
-	Copies   memory.Redundancy
+	Copies   layout.Redundancy
 	Tables   []string
 	Workers  int
 	Dead     int // workers that are being recovered
@@ -111,7 +111,8 @@ func newStatusPage(s *look, before []look, faults []string) *statusPage {
 	return p
 }
 
-// here fills in the blades of this daemon. Rates are over the last ten seconds, or since the daemon began if that is less.
+// here fills in the blades of this daemon. Rates are over the last ten seconds, or since the daemon
+// began if that is less.
 func (p *statusPage) here(before []look) {
 	var then *look
 	seconds := 0.0
@@ -126,7 +127,8 @@ func (p *statusPage) here(before []look) {
 	for i := range p.Blades {
 		b := &p.Blades[i]
 		r := hereRow{
-			Blade: i, ID: b.ID, State: "up", Size: bytesText(b.Region.Size), Asked: bytesText(b.Region.Provisioned), Share: share(b.Region.Provisioned, b.Region.Size),
+			Blade: i, ID: b.ID, State: "up", Size: bytesText(b.Region.Size), Asked: bytesText(b.Region.Provisioned),
+			Share: share(b.Region.Provisioned, b.Region.Size),
 			Pairs: b.Data.Connections, Failed: b.Data.Failed, Changes: b.Region.Grants + b.Region.Revokes,
 		}
 		if b.Region.Err != nil {
@@ -158,7 +160,8 @@ func (s *look) verbs() (n uint64) {
 	return n
 }
 
-// plotVerbs draws the verbs a second of the last minute, the newest at the right end. It is empty for fewer than two looks.
+// plotVerbs draws the verbs a second of the last minute, the newest at the right end. It is empty
+// for fewer than two looks.
 func plotVerbs(all []look) (plot template.HTML, highest string) {
 	const width, height = 640, 96
 	if len(all) < 2 {
@@ -174,14 +177,17 @@ func plotVerbs(all []look) (plot template.HTML, highest string) {
 	}
 	var b strings.Builder
 	highest = rateText(top)
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="verbs a second, at most %s">`, width, height, width, height, highest)
+	fmt.Fprintf(&b,
+		`<svg viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="verbs a second, at most %s">`,
+		width, height, width, height, highest)
 	const bar = width / (watchFor + 2)
 	for i, r := range rates {
 		h := r / top * height
-		fmt.Fprintf(&b, `<rect class="bar" x="%d" y="%.1f" width="%d" height="%.1f"/>`, width-(len(rates)-i)*bar, height-h, bar-2, h)
+		fmt.Fprintf(&b, `<rect class="bar" x="%d" y="%.1f" width="%d" height="%.1f"/>`,
+			width-(len(rates)-i)*bar, height-h, bar-2, h)
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()), highest //nolint:gosec // numbers only
+	return template.HTML(b.String()), highest // numbers only
 }
 
 // database fills in what the catalog says.
@@ -202,7 +208,7 @@ func (p *statusPage) database() {
 			p.Dead++
 		}
 	}
-	for _, m := range db.Mends {
+	for _, m := range db.Rights {
 		p.Rights = append(p.Rights, fmt.Sprintf("process %d %s", m.Process, rightText(db, m.Of)))
 	}
 	copies := make([]int, len(db.Blades))
@@ -214,9 +220,9 @@ func (p *statusPage) database() {
 		pl := &g.Placement
 		row := segmentRow{ID: id, Kind: g.Kind.String()}
 		switch g.Kind {
-		case memory.KindBlocks:
+		case layout.KindBlocks:
 			row.Kind = fmt.Sprintf("blocks of %d bytes", g.Class.Size())
-		case memory.KindLog:
+		case layout.KindLog:
 			row.Kind = "log, row " + strconv.Itoa(int(g.Row))
 		}
 		if g.Owner != 0 {
@@ -227,7 +233,7 @@ func (p *statusPage) database() {
 			switch {
 			case i >= int(pl.N):
 				text += " being built"
-			case i == 0 && g.Kind != memory.KindLog:
+			case i == 0 && g.Kind != layout.KindLog:
 				text += " primary"
 			}
 			if i < int(pl.N) {
@@ -235,7 +241,7 @@ func (p *statusPage) database() {
 			}
 			row.Copies = append(row.Copies, text)
 		}
-		if g.Kind != memory.KindLog {
+		if g.Kind != layout.KindLog {
 			row.Lost = pl.N == 0
 			row.Missing = max(db.Backups+1-int(pl.N), 0)
 		}
@@ -254,11 +260,14 @@ func (p *statusPage) database() {
 		for _, part := range db.Provisioned(rdma.BladeID(i)) {
 			used += part[1]
 		}
-		row := databaseBlade{Blade: i, Size: bytesText(db.Blades[i].Size), Used: bytesText(used), Share: share(used, db.Blades[i].Size), State: "up", Copies: copies[i]}
+		row := databaseBlade{
+			Blade: i, Size: bytesText(db.Blades[i].Size), Used: bytesText(used),
+			Share: share(used, db.Blades[i].Size), State: "up", Copies: copies[i],
+		}
 		if i < len(servers) {
 			row.Server = servers[i]
 		}
-		if db.Blades[i].State == memory.BladeDown {
+		if db.Blades[i].State == layout.BladeDown {
 			row.State, row.Used, row.Share = "down", "", 0
 		}
 		if db.Blades[i].Leaving {
@@ -277,17 +286,17 @@ func (p *statusPage) Built() string {
 }
 
 // rightText says what one process at a time does.
-func rightText(db *memory.Layout, of uint32) string {
+func rightText(db *layout.Layout, of uint32) string {
 	switch of {
-	case memory.MendAlone:
+	case layout.RightAlone:
 		return "is alone with the database"
-	case memory.MendCopies:
+	case layout.RightCopies:
 		return "builds copies"
-	case memory.MendSweep:
+	case layout.RightSweep:
 		return "sweeps up what dead workers have left"
-	case memory.MendDrop:
+	case layout.RightDrop:
 		return "drops tables"
-	case memory.MendLoad:
+	case layout.RightLoad:
 		return "loads tables, and others wait for it"
 	}
 	if i := int(of) - 1; i >= 0 && i < len(db.Tables) {

@@ -9,8 +9,8 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-// TestStatusPage: a browser without JavaScript draws shares and rates in proportion, in the colors of the screen; a fault is
-// red.
+// TestStatusPage: a browser without JavaScript draws shares and rates in proportion, in the colors
+// of the screen; a fault is red.
 func TestStatusPage(t *testing.T) {
 	const width, height = 1000, 900
 	// 16 seconds: rates of 100, 200, ... 1500 READs.
@@ -20,7 +20,9 @@ func TestStatusPage(t *testing.T) {
 		sum += 100 * i
 		verbs = append(verbs, sum)
 	}
-	for name, colors := range map[string]struct{ paper, bar, bad string }{"light": {"#ffffff", "#2471a3", "#c0392b"}, "dark": {"#16181c", "#5dade2", "#ff6f60"}} {
+	for name, colors := range map[string]struct{ paper, bar, bad string }{
+		"light": {"#ffffff", "#2471a3", "#c0392b"}, "dark": {"#16181c", "#5dade2", "#ff6f60"},
+	} {
 		for _, faults := range [][]string{nil, {"blade 1 is stopped"}} {
 			if testing.Short() && (name == "light") == (faults == nil) {
 				continue // a browser takes seconds to begin
@@ -30,7 +32,8 @@ func TestStatusPage(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The last ten seconds have rates from 600 to 1500.
-			has(t, "the page", b.String(), "over the last 10 s", "<td>1.05 k<td>0<td>0", "<td>65.6 KiB<td>0 B", "256 MiB", "at most 1.50 k")
+			has(t, "the page", b.String(), "over the last 10 s", "<td>1.05 k<td>0<td>0", "<td>65.6 KiB<td>0 B",
+				"256 MiB", "at most 1.50 k")
 			img := pagetest.Shot(t, b.Bytes(), width, height, name == "dark")
 			if got := pagetest.Color(img, 2, 2); got != colors.paper {
 				t.Errorf("%s: the ground is %s", name, got)
@@ -46,7 +49,8 @@ func TestStatusPage(t *testing.T) {
 					}
 				}
 			}
-			// Two shares of 25 and 100 pixels by 12, and 15 bars of 8 pixels, of which the last is 96 pixels high.
+			// Two shares of 25 and 100 pixels by 12, and 15 bars of 8 pixels, of which the last
+			// is 96 pixels high.
 			want := 125*12 + 8*96*(1+15)*15/2/15
 			if math.Abs(float64(bar-want)) > 8*15 { // the upper ends of bars are between two pixels
 				t.Errorf("%s: %d pixels of shares and rates, want %d", name, bar, want)

@@ -9,7 +9,8 @@ import (
 	"txnode/cluster"
 )
 
-// reportOf is how the daemon is, for those that ask by its own protocol: txnode top and txnode doctor.
+// reportOf is how the daemon is, for those that ask by its own protocol: txnode top and txnode
+// doctor.
 func (d *daemon) reportOf(o *serveOptions) func() cluster.Report {
 	e := d.w.Environment()
 	host, _ := os.Hostname() // "" then
@@ -18,7 +19,8 @@ func (d *daemon) reportOf(o *serveOptions) func() cluster.Report {
 		s := d.look(time.Now())
 		r := cluster.Report{
 			Version: e.Version, Revision: e.Revision, Host: host, PID: os.Getpid(), Time: s.At, Began: s.Began,
-			Full: fullDisks(s.Disks), Connections: s.Net.Connections, Limit: o.Connections, OpenFiles: files, Counted: s.Counted,
+			Full: fullDisks(s.Disks), Connections: s.Net.Connections, Limit: o.Connections,
+			OpenFiles: files, Counted: s.Counted,
 		}
 		for i := range s.Blades {
 			b := &s.Blades[i]

@@ -19,6 +19,8 @@ import (
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
+	"txnode/rdma/ibverbs"
 	"txnode/rdma/shm"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -35,8 +37,8 @@ func socketDir(t *testing.T) string {
 	return dir
 }
 
-// startServe runs txnode serve until end is called, which returns the exit code and what was printed on
-// standard error; line is what the command says when it serves.
+// startServe runs txnode serve until end is called, which returns the exit code and what was
+// printed on standard error; line is what the command says when it serves.
 func startServe(t *testing.T, args ...string) (line string, end func() (int, string)) {
 	t.Helper()
 	return startServeIn(t, nil, append([]string{"--log-level", "warn"}, args...)...)
@@ -89,7 +91,9 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+	db, err := txn.Open(ctx, txn.Options{
+		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +131,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeSocketMode: a unix socket is for all users where a secret lets clients in, and for the own one where the user does.
+// TestServeSocketMode: a unix socket is for all users where a secret lets clients in, and for the
+// own one where the user does.
 func TestServeSocketMode(t *testing.T) {
 	dir := socketDir(t)
 	path, secret := filepath.Join(dir, "s"), filepath.Join(dir, "secret")
@@ -137,7 +142,10 @@ func TestServeSocketMode(t *testing.T) {
 	for _, x := range []struct {
 		flags []string
 		want  os.FileMode
-	}{{nil, 0o600}, {[]string{"--secret-file", secret}, 0o666}, {[]string{"--secret-file", secret, "--socket-mode", "660"}, 0o660}} {
+	}{
+		{nil, 0o600}, {[]string{"--secret-file", secret}, 0o666},
+		{[]string{"--secret-file", secret, "--socket-mode", "660"}, 0o660},
+	} {
 		_, end := startServe(t, append(x.flags, "--listen", "unix:"+path, "--memory", "1MiB")...)
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != x.want {
 			t.Errorf("%v: %v, %v", x.flags, st.Mode(), err)
@@ -161,7 +169,14 @@ func TestServeErrors(t *testing.T) {
 	}
 	one(2, "--listen is missing")
 	one(2, "both given", "--listen", "unix:/tmp/a", "--shm", "/tmp/b")
-	one(2, "unix:PATH or tcp:HOST:PORT", "--listen", "here")
+	one(2, "rdma:HOST:PORT", "--listen", "here")
+	one(2, "reached in one way", "--listen", "rdma:127.0.0.1:0", "--listen", "unix:/tmp/a")
+	one(2, "reached in one way", "--listen", "rdma:127.0.0.1:0", "--shm", "/tmp/b", "--catalog", "memory")
+	one(2, "no RDMA device may pin", "--listen", "rdma:127.0.0.1:0", "--dir", dir)
+	one(2, "DEVICE/PORT/GID", "--listen", "rdma:127.0.0.1:0", "--rdma", "mlx5_0/x")
+	if !ibverbs.Built {
+		one(1, "-tags ibverbs", "--listen", "rdma:127.0.0.1:0")
+	}
 	one(2, "--memory is 1000; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "1000")
 	one(2, "--connections is 0", "--listen", "unix:x", "--connections", "0")
 	one(2, "octal digits", "--listen", "unix:x", "--socket-mode", "rw")
@@ -171,7 +186,8 @@ func TestServeErrors(t *testing.T) {
 	one(2, "where to serve the catalog", "--catalog", "memory")
 	one(2, "where to serve the catalog", "--catalog", "memory", "--shm", dir)
 	one(2, "--memory is 0; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "0")
-	one(2, "--memory is 0; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "0", "--shm", dir, "--catalog", "memory")
+	one(2, "--memory is 0; it must be a positive multiple of 64KiB", "--listen", "unix:x", "--memory", "0", "--shm",
+		dir, "--catalog", "memory")
 	one(1, "127.0.0.1", "--listen", "tcp:0.0.0.0:0", "--memory", "64KiB")
 	one(1, "no such file", "--listen", "unix:x", "--secret-file", filepath.Join(dir, "none"))
 	short := filepath.Join(dir, "short")
@@ -188,7 +204,8 @@ func TestServeErrors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "damaged", "catalog.db"), []byte("no catalog"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	one(1, "damaged or not a catalog", "--listen", "unix:"+filepath.Join(dir, "c"), "--catalog", filepath.Join(dir, "damaged"))
+	one(1, "damaged or not a catalog", "--listen", "unix:"+filepath.Join(dir, "c"), "--catalog",
+		filepath.Join(dir, "damaged"))
 
 	socket := filepath.Join(dir, "s")
 	_, end := startServe(t, "--listen", "unix:"+socket, "--memory", "64KiB")
@@ -230,7 +247,9 @@ func TestServeShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := txn.Open(ctx, txn.Options{Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64})
+	db, err := txn.Open(ctx, txn.Options{
+		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +267,8 @@ func TestServeShared(t *testing.T) {
 	}
 }
 
-// TestServeCatalog: a catalog is served beside a blade, without one, and beside a blade that is mapped. A file keeps it.
+// TestServeCatalog: a catalog is served beside a blade, without one, and beside a blade that is
+// mapped. A file keeps it.
 func TestServeCatalog(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	secret := filepath.Join(dir, "secret")
@@ -263,11 +283,20 @@ func TestServeCatalog(t *testing.T) {
 		args  []string
 		keeps bool
 	}{
-		{"a blade of 64KiB and a catalog in memory serve " + address, []string{"--memory", "64KiB", "--catalog", "memory"}, false},
+		{
+			"a blade of 64KiB and a catalog in memory serve " + address,
+			[]string{"--memory", "64KiB", "--catalog", "memory"}, false,
+		},
 		{"a catalog in memory serves " + address, []string{"--memory", "0", "--catalog", "memory"}, false},
 		{"the catalog in " + file + " serves " + address, []string{"--memory", "0", "--catalog", file}, true},
-		{"a blade of 64KiB and the catalog in " + file + " serve " + address, []string{"--memory", "64KiB", "--catalog", file}, true},
-		{"a blade of 64KiB is in " + dir + " as a; the catalog in " + file + " serves " + address, []string{"--memory", "64KiB", "--shm", dir, "--catalog", file}, true},
+		{
+			"a blade of 64KiB and the catalog in " + file + " serve " + address,
+			[]string{"--memory", "64KiB", "--catalog", file}, true,
+		},
+		{
+			"a blade of 64KiB is in " + dir + " as a; the catalog in " + file + " serves " + address,
+			[]string{"--memory", "64KiB", "--shm", dir, "--catalog", file}, true,
+		},
 	} {
 		if strings.Contains(x.say, " as a;") && runtime.GOOS != "linux" {
 			continue
@@ -284,13 +313,14 @@ func TestServeCatalog(t *testing.T) {
 		if err != nil || x.keeps && i > 2 && len(entries) != i-2 || !x.keeps && len(entries) > 0 {
 			t.Errorf("%v: %v, %v", x.args, entries, err)
 		}
-		if _, err := c.Apply(rev, []memory.Entry{{Key: fmt.Sprint(i), Value: []byte("x")}}); err != nil {
+		if _, err := c.Apply(rev, []layout.Entry{{Key: fmt.Sprint(i), Value: []byte("x")}}); err != nil {
 			t.Error(err)
 		}
 		if x.keeps {
 			b := newBed(t)
 			code, _, stderr := b.run("serve", "--listen", address+"2", "--catalog", file, "--memory", "0")
-			if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, file) || !strings.Contains(stderr, "is open in another process") {
+			if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, file) ||
+				!strings.Contains(stderr, "is open in another process") {
 				t.Errorf("two of one file: exit code %d, %s", code, stderr)
 			}
 		}
@@ -323,14 +353,21 @@ func TestServeCatalog(t *testing.T) {
 	}
 }
 
-// TestServeReports: the log of a daemon says which client a key fence waits for, which was killed, and why.
+// TestServeReports: the log of a daemon says which client a key fence waits for, which
+// was killed, and why.
 func TestServeReports(t *testing.T) {
 	for _, x := range []struct {
 		err  error
 		want []string
 	}{
-		{&shm.KilledError{Server: "a", Process: 4242, User: 7, Silent: 10 * time.Second}, []string{`"level":"error"`, `"process":4242`, `"user":7`, `"silent":10`, "no sign of life"}},
-		{fmt.Errorf("blade 1: %w: process 4242", shm.ErrStuck), []string{`"level":"warn"`, "waits for a client", "process 4242"}},
+		{
+			&shm.KilledError{Server: "a", Process: 4242, User: 7, Silent: 10 * time.Second},
+			[]string{`"level":"error"`, `"process":4242`, `"user":7`, `"silent":10`, "no sign of life"},
+		},
+		{
+			fmt.Errorf("blade 1: %w: process 4242", shm.ErrStuck),
+			[]string{`"level":"warn"`, "waits for a client", "process 4242"},
+		},
 		{shm.ErrRefused, []string{`"level":"warn"`, "/dev/shm/blades", "refused"}},
 	} {
 		var log strings.Builder

@@ -9,6 +9,7 @@ import (
 
 	"txnode/cluster"
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/region"
 	"txnode/rdma/tcp"
 	"txnode/txn"
@@ -34,7 +35,7 @@ type look struct {
 
 	// Of the catalog, if the daemon has one. Database is nil if there is none in it.
 	Catalog   string
-	Database  *memory.Layout
+	Database  *layout.Layout
 	Servers   []cluster.Server
 	Processes []processLook
 	Build     txn.CopyMetrics // how far copies are, as far as this daemon is told
@@ -47,8 +48,8 @@ type bladeLook struct {
 	Data   tcp.BladeStats
 }
 
-// processLook is a process that is registered in the catalog. Clocks of processes are not compared: a lease
-// lasts for its term by the clock of this process, from when it was last seen to change.
+// processLook is a process that is registered in the catalog. Clocks of processes are not compared:
+// a lease lasts for its term by the clock of this process, from when it was last seen to change.
 type processLook struct {
 	ID     uint32
 	Closed bool // it has closed the database, and has left segments
@@ -78,13 +79,14 @@ type lease struct {
 
 // farLook is what a catalog elsewhere has said last.
 type farLook struct {
-	database *memory.Layout
+	database *layout.Layout
 	servers  []cluster.Server
-	beats    []memory.Beat
+	beats    []layout.Beat
 	err      error
 }
 
-// follow looks at the catalog of --cluster again and again, until ctx ends. It waits for a catalog that does not answer, and no page does.
+// follow looks at the catalog of --cluster again and again, until ctx ends. It waits for a catalog
+// that does not answer, and no page does.
 func (w *watch) follow(ctx context.Context) {
 	address := w.d.o.Cluster
 	if address == "" {
@@ -93,18 +95,19 @@ func (w *watch) follow(ctx context.Context) {
 	w.setFar(farLook{err: fmt.Errorf("%s has not answered yet: %w", address, memory.ErrAway)})
 	ticks := time.NewTicker(watchCatalog * watchEvery)
 	defer ticks.Stop()
-	var cat memory.Catalog
+	var cat layout.Catalog
 	for ctx.Err() == nil {
 		var l farLook
 		if cat == nil {
-			cat, l.err = cluster.DialCatalog(ctx, address, cluster.Options{TCP: tcp.Options{Credentials: w.d.files.Client}})
+			cat, l.err = cluster.DialCatalog(ctx, address,
+				cluster.Options{TCP: tcp.Options{Credentials: w.d.files.Client}})
 		}
 		if l.err == nil {
-			l.database, l.err = memory.LoadLayout(cat)
+			l.database, l.err = layout.LoadLayout(cat)
 		}
 		if l.err == nil {
 			l.servers, _ = cluster.Servers(cat) // a database without a cluster has none
-			l.beats, l.err = cat.KeepAlive(memory.Beat{})
+			l.beats, l.err = cat.KeepAlive(layout.Beat{})
 		}
 		w.setFar(l)
 		select {
@@ -171,17 +174,18 @@ func (w *watch) before() []look {
 // catalog adds what the catalog says.
 func (w *watch) catalog(s *look) {
 	c := w.d.catalog
-	var beats []memory.Beat
+	var beats []layout.Beat
 	switch {
 	case c != nil:
 		s.Catalog = w.d.o.catalogName()
-		if s.Database, s.Err = memory.LoadLayout(c); s.Err == nil {
+		if s.Database, s.Err = layout.LoadLayout(c); s.Err == nil {
 			s.Servers, _ = cluster.Servers(c) // a database without a cluster has none
-			beats, s.Err = c.KeepAlive(memory.Beat{})
+			beats, s.Err = c.KeepAlive(layout.Beat{})
 		}
 	case w.d.o.Cluster != "":
 		w.mu.Lock()
-		s.Catalog, s.Database, s.Servers, s.Err, beats = w.d.o.Cluster, w.far.database, w.far.servers, w.far.err, w.far.beats
+		s.Catalog, s.Database, s.Servers, s.Err, beats = w.d.o.Cluster, w.far.database, w.far.servers,
+			w.far.err, w.far.beats
 		w.mu.Unlock()
 	default:
 		return
@@ -196,11 +200,11 @@ func (w *watch) catalog(s *look) {
 }
 
 // look takes note of leases.
-func (s *leases) look(all []memory.ProcessEntry, beats []memory.Beat, now time.Time) (out []processLook) {
+func (s *leases) look(all []layout.ProcessEntry, beats []layout.Beat, now time.Time) (out []processLook) {
 	seen := leases{}
 	for _, p := range all {
 		is := lease{p.Until, 0, now}
-		if i := slices.IndexFunc(beats, func(b memory.Beat) bool { return b.Member == p.ID }); i >= 0 {
+		if i := slices.IndexFunc(beats, func(b layout.Beat) bool { return b.Member == p.ID }); i >= 0 {
 			is.count = beats[i].Count
 		}
 		l, known := (*s)[p.ID]
@@ -223,13 +227,18 @@ func (d *daemon) regionStats() []region.Stats {
 		return d.shared.Set().Stats()
 	case d.set != nil:
 		return d.set.Stats()
+	case d.device != nil:
+		return d.device.Stats()
 	}
 	return nil
 }
 
 // look is what the daemon sees of itself, but for the catalog.
 func (d *daemon) look(now time.Time) look {
-	s := look{At: now, Began: d.began, Limit: d.o.Connections, Sockets: d.server != nil, Counted: d.set != nil, Disks: d.disks()}
+	s := look{
+		At: now, Began: d.began, Limit: d.o.Connections, Sockets: d.server != nil,
+		Counted: d.set != nil, Disks: d.disks(),
+	}
 	if d.server != nil {
 		s.Net = d.server.Stats()
 	}

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Flags of a daemon can also come from the environment and from a file: a flag that is given goes before
-// TXNODE_NAME, that before the file, and that before the default.
+// Flags of a daemon can also come from the environment and from a file: a flag that is given goes
+// before TXNODE_NAME, that before the file, and that before the default.
 
 // settingVariable is the environment variable of a flag.
 func settingVariable(flag string) string {
@@ -36,15 +36,18 @@ func several(f *pflag.Flag) bool {
 // others are environment variables of txnode that are no settings of a daemon.
 var others = []string{historyEnv, "TXNODE_DEBUG", settingVariable("config")}
 
-// alternatives are flags that exclude each other, unless there is a third one. What gives one of them goes before what
-// comes later and gives the other.
-var alternatives = [][3]string{{"memory", "blade"}, {"dir", "huge-pages"}, {"listen", "shm", "catalog"}, {"secret-file", "shm", "catalog"}}
+// alternatives are flags that exclude each other, unless there is a third one. What gives one of
+// them goes before what comes later and gives the other.
+var alternatives = [][3]string{
+	{"memory", "blade"}, {"dir", "huge-pages"}, {"listen", "shm", "catalog"}, {"secret-file", "shm", "catalog"},
+}
 
 // unknownSettings says which names of the environment look like settings and are none.
 func unknownSettings(fs *pflag.FlagSet, environ []string) (faults []string) {
 	for _, text := range environ {
 		name, _, _ := strings.Cut(text, "=")
-		if !strings.HasPrefix(name, "TXNODE_") || slices.Contains(others, name) || strings.HasPrefix(name, "TXNODE_TEST_") {
+		if !strings.HasPrefix(name, "TXNODE_") || slices.Contains(others, name) ||
+			strings.HasPrefix(name, "TXNODE_TEST_") {
 			continue
 		}
 		best, least := "", -1
@@ -63,8 +66,8 @@ func unknownSettings(fs *pflag.FlagSet, environ []string) (faults []string) {
 	return faults
 }
 
-// settled tells of each flag whether something that goes before has decided it: given are the flags that were given, and
-// has says which ones are given anywhere.
+// settled tells of each flag whether something that goes before has decided it: given are the flags
+// that were given, and has says which ones are given anywhere.
 func settled(fs *pflag.FlagSet, has func(name string) bool) func(name string) bool {
 	given := map[string]bool{}
 	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
@@ -102,7 +105,8 @@ func applySettings(cmd *cobra.Command, w *World, file string) error {
 		faults = append(faults, wrong...)
 	}
 	has := func(name string) bool {
-		return fs.Changed(name) || getenv(settingVariable(name)) != "" || root != nil && slices.ContainsFunc(root.Content, func(n *yaml.Node) bool { return n.Value == name })
+		return fs.Changed(name) || getenv(settingVariable(name)) != "" || root != nil &&
+			slices.ContainsFunc(root.Content, func(n *yaml.Node) bool { return n.Value == name })
 	}
 	before := settled(fs, has)
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -140,8 +144,8 @@ func settingFault(err error) error {
 	return err
 }
 
-// parseSettings reads a file of settings: a mapping from names of flags to values, or to lists of values for flags that
-// can be given several times.
+// parseSettings reads a file of settings: a mapping from names of flags to values, or to lists of
+// values for flags that can be given several times.
 func parseSettings(file string, text []byte) (root *yaml.Node, faults []string) {
 	var doc, more yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -164,7 +168,8 @@ func parseSettings(file string, text []byte) (root *yaml.Node, faults []string) 
 	return root, nil
 }
 
-// settingsOf sets the flags by a file that nothing before has settled, and returns what is wrong, each with its line.
+// settingsOf sets the flags by a file that nothing before has settled, and returns what is wrong,
+// each with its line.
 func settingsOf(fs *pflag.FlagSet, file string, root *yaml.Node, settled func(name string) bool) (faults []string) {
 	wrong := func(line int, format string, args ...any) {
 		faults = append(faults, fmt.Sprintf("%s:%d: %s", file, line, fmt.Sprintf(format, args...)))

@@ -12,12 +12,14 @@ import (
 	"txnode/cmd/txnode/command"
 )
 
-// TestServeSettings: a flag goes before the environment, that before the file, and that before the default.
+// TestServeSettings: a flag goes before the environment, that before the file, and that
+// before the default.
 func TestServeSettings(t *testing.T) {
 	dir := socketDir(t)
 	listen := "unix:" + filepath.Join(dir, "s")
 	file := filepath.Join(dir, "serve.yaml")
-	if err := os.WriteFile(file, []byte("# a comment\nlisten:\n  - "+listen+"\n  - "+listen+"2\nmemory: 3MiB\nlog-level: warn\nhuge-pages: false\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("# a comment\nlisten:\n  - "+listen+"\n  - "+listen+
+		"2\nmemory: 3MiB\nlog-level: warn\nhuge-pages: false\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	both := listen + ", " + listen + "2\n"
@@ -29,13 +31,25 @@ func TestServeSettings(t *testing.T) {
 		{nil, []string{"--config", file}, "a blade of 3MiB serves " + both},
 		{map[string]string{"TXNODE_CONFIG": file}, nil, "a blade of 3MiB serves " + both},
 		{map[string]string{"TXNODE_CONFIG": file, "TXNODE_MEMORY": "2MiB"}, nil, "a blade of 2MiB serves " + both},
-		{map[string]string{"TXNODE_MEMORY": "2MiB", "TXNODE_LISTEN": listen}, []string{"--config", file, "--memory", "1MiB"}, "a blade of 1MiB serves " + listen + "\n"},
-		{map[string]string{"TXNODE_LISTEN": listen + "," + listen + "2", "TXNODE_BLADE": "1MiB,64KiB", "TXNODE_LOG_LEVEL": "error"}, nil, "2 blades of 1MiB, 64KiB serve " + both},
+		{
+			map[string]string{"TXNODE_MEMORY": "2MiB", "TXNODE_LISTEN": listen},
+			[]string{"--config", file, "--memory", "1MiB"}, "a blade of 1MiB serves " + listen + "\n",
+		},
+		{map[string]string{
+			"TXNODE_LISTEN": listen + "," + listen + "2", "TXNODE_BLADE": "1MiB,64KiB", "TXNODE_LOG_LEVEL": "error",
+		}, nil, "2 blades of 1MiB, 64KiB serve " + both},
 		{nil, []string{"--config", file, "--listen", listen + "3"}, "a blade of 3MiB serves " + listen + "3\n"},
 		// What goes before replaces also what excludes it.
-		{nil, []string{"--config", file, "--blade", "1MiB", "--blade", "64KiB"}, "2 blades of 1MiB, 64KiB serve " + both},
-		{map[string]string{"TXNODE_BLADE": "1MiB,64KiB"}, []string{"--config", file, "--memory", "2MiB"}, "a blade of 2MiB serves " + both},
-		{map[string]string{"TXNODE_MEMORY": "2MiB", "TXNODE_SHM": dir, "TXNODE_LOG_LEVEL": "error"}, []string{"--listen", listen}, "a blade of 2MiB serves " + listen + "\n"},
+		{nil, []string{"--config", file, "--blade", "1MiB", "--blade", "64KiB"}, "2 blades of 1MiB, 64KiB serve " +
+			both},
+		{
+			map[string]string{"TXNODE_BLADE": "1MiB,64KiB"}, []string{"--config", file, "--memory", "2MiB"},
+			"a blade of 2MiB serves " + both,
+		},
+		{
+			map[string]string{"TXNODE_MEMORY": "2MiB", "TXNODE_SHM": dir, "TXNODE_LOG_LEVEL": "error"},
+			[]string{"--listen", listen}, "a blade of 2MiB serves " + listen + "\n",
+		},
 	} {
 		line, end := startServeIn(t, x.env, x.args...)
 		if line != x.want {
@@ -47,7 +61,8 @@ func TestServeSettings(t *testing.T) {
 	}
 }
 
-// TestServeSettingsErrors: what is wrong with a file is told with its line, and what is wrong with a variable by its name.
+// TestServeSettingsErrors: what is wrong with a file is told with its line, and what is wrong with
+// a variable by its name.
 func TestServeSettingsErrors(t *testing.T) {
 	dir := socketDir(t)
 	file := filepath.Join(dir, "f")
@@ -63,8 +78,10 @@ func TestServeSettingsErrors(t *testing.T) {
 			return append(all, "PATH=/bin")
 		}
 		code := command.Main(t.Context(), w, append([]string{"serve"}, args...))
-		if code != want || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), say) {
-			t.Errorf("%v %v: exit code %d, not %d with %q: %s%s", env, args, code, want, say, stdout.String(), stderr.String())
+		if code != want || stdout.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 ||
+			!strings.Contains(stderr.String(), say) {
+			t.Errorf("%v %v: exit code %d, not %d with %q: %s%s", env, args, code, want, say,
+				stdout.String(), stderr.String())
 		}
 	}
 	for text, say := range map[string]string{
@@ -95,16 +112,19 @@ func TestServeSettingsErrors(t *testing.T) {
 	run(map[string]string{"TXNODE_CONNECTIONS": "many"}, 2, `TXNODE_CONNECTIONS is "many"`)
 	run(map[string]string{"TXNODE_LOG_FORMAT": "xml"}, 2, `--log-format is "xml"; it must be text or json`)
 	run(map[string]string{"TXNODE_CONFIG": file + "none"}, 1, "no such file")
-	run(map[string]string{"TXNODE_MEMORRY": "1MiB", "TXNODE_HISTORY": "x", "TXNODE_DEBUG": "1"}, 2, "TXNODE_MEMORRY is no setting; the nearest is TXNODE_MEMORY")
+	run(map[string]string{"TXNODE_MEMORRY": "1MiB", "TXNODE_HISTORY": "x", "TXNODE_DEBUG": "1"}, 2,
+		"TXNODE_MEMORRY is no setting; the nearest is TXNODE_MEMORY")
 	run(map[string]string{"TXNODE_HELP": "true"}, 2, "TXNODE_HELP is no setting")
-	run(nil, 2, "the path has 121 bytes, which is too long for a socket: at most 103 are possible", "--listen", "unix:/"+strings.Repeat("x", 120))
+	run(nil, 2, "the path has 121 bytes, which is too long for a socket: at most 103 are possible",
+		"--listen", "unix:/"+strings.Repeat("x", 120))
 }
 
 // TestDeploy: the example of a file is one, and the unit of systemd runs a command that there is.
 func TestDeploy(t *testing.T) {
 	deploy := filepath.Join("..", "..", "..", "deploy")
 	b := newBed(t)
-	if code, _, stderr := b.run("serve", "--config", filepath.Join(deploy, "serve.yaml")); code != 1 || !strings.Contains(stderr, "the certificate: open /etc/txnode/tls.crt") {
+	if code, _, stderr := b.run("serve", "--config", filepath.Join(deploy, "serve.yaml")); code != 1 ||
+		!strings.Contains(stderr, "the certificate: open /etc/txnode/tls.crt") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	unit, err := os.ReadFile(filepath.Join(deploy, "txnode.service"))
@@ -117,7 +137,9 @@ func TestDeploy(t *testing.T) {
 	if !ok || err != nil || cmd.Name() != "serve" || cmd.ParseFlags(args) != nil || cmd.Flags().NArg() > 0 {
 		t.Errorf("%q: %v", start, err)
 	}
-	for _, say := range []string{"\nType=notify\n", "\nWatchdogSec=", "\nProtectSystem=strict\n", "\nNoNewPrivileges=yes\n"} {
+	for _, say := range []string{
+		"\nType=notify\n", "\nWatchdogSec=", "\nProtectSystem=strict\n", "\nNoNewPrivileges=yes\n",
+	} {
 		if !strings.Contains(string(unit), say) {
 			t.Errorf("the unit lacks %q", say)
 		}
@@ -142,7 +164,8 @@ func TestServeNotify(t *testing.T) {
 		return string(p[:n])
 	}
 	env := map[string]string{"NOTIFY_SOCKET": filepath.Join(dir, "notify"), "WATCHDOG_USEC": "2000"}
-	line, end := startServeIn(t, env, "--listen", "unix:"+filepath.Join(dir, "s"), "--memory", "64KiB", "--log-level", "warn")
+	line, end := startServeIn(t, env, "--listen", "unix:"+filepath.Join(dir, "s"), "--memory", "64KiB",
+		"--log-level", "warn")
 	if got := hear(); got != "READY=1\nSTATUS="+strings.TrimSpace(line) {
 		t.Errorf("%q", got)
 	}
@@ -178,7 +201,8 @@ func TestServeLog(t *testing.T) {
 	dir := socketDir(t)
 	run := func(args ...string) string {
 		t.Helper()
-		_, end := startServeIn(t, nil, append([]string{"--listen", "unix:" + filepath.Join(dir, "s"), "--memory", "64KiB"}, args...)...)
+		_, end := startServeIn(t, nil,
+			append([]string{"--listen", "unix:" + filepath.Join(dir, "s"), "--memory", "64KiB"}, args...)...)
 		code, stderr := end()
 		if code != 0 {
 			t.Errorf("exit code %d: %s", code, stderr)

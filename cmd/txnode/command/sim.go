@@ -43,7 +43,8 @@ func machineFlag(cmd *cobra.Command, name *string, byDefault ...sim.Profile) {
 }
 
 func machineUsage(names []string) string {
-	return "`profile` of the machine that is simulated:\n" + strings.Join(names, ", ") + ";\nconstants of it can be changed, as in connectx-6,AtomicAddrNs=111"
+	return "`profile` of the machine that is simulated:\n" + strings.Join(names, ", ") +
+		";\nconstants of it can be changed, as in connectx-6,AtomicAddrNs=111"
 }
 
 // machinesFlag registers a --machine that can be given several times.
@@ -52,7 +53,8 @@ func machinesFlag(cmd *cobra.Command, list *[]string) {
 	for _, p := range sim.Profiles() {
 		names = append(names, p.Name)
 	}
-	cmd.Flags().StringArrayVar(list, "machine", names[:1], machineUsage(names)+";\ngiven several times, all curves are measured on each")
+	cmd.Flags().StringArrayVar(list, "machine", names[:1],
+		machineUsage(names)+";\ngiven several times, all curves are measured on each")
 	completeWith(cmd, "machine", names...)
 }
 
@@ -125,7 +127,10 @@ func (l *tunerList) Set(s string) error {
 
 // tunerFlag registers --tuner.
 func tunerFlag(cmd *cobra.Command, l *tunerList) {
-	cmd.Flags().Var(l, "tuner", "how the limit of outstanding requests is found: smart, for all threads together, as SMART's\nprogram does; thread, by each alone; or none, without a throttle. Several by commas, a curve\neach; by default that of the program that is followed")
+	cmd.Flags().Var(l, "tuner",
+		"how the limit of outstanding requests is found: smart, for all threads together, as SMART's\n"+
+			"program does; thread, by each alone; or none, without a throttle. Several by commas, a curve\n"+
+			"each; by default that of the program that is followed")
 	completeWith(cmd, "tuner", "smart", "thread", noThrottle)
 }
 
@@ -258,7 +263,8 @@ func notMarkdown(cmd *cobra.Command, on bool) error {
 
 // reportFlag registers --report.
 func reportFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "report", "", "`file` to write a page with plots to (HTML, self-contained); by default none")
+	cmd.Flags().StringVar(file, "report", "",
+		"`file` to write a page with plots to (HTML, self-contained); by default none")
 	completeFiles(cmd, "report", false)
 }
 

@@ -49,32 +49,48 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 		avoidances = append(avoidances, a.Name)
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: "+strings.Join(hashbench.FigureNames, ", ")+"; by default none")
-	fs.StringVar(&o.mix, "mix", "a", "`mix` of YCSB: a (half of it updates), b (5 % updates), c (lookups), or update-only")
-	fs.StringSliceVar(&o.avoidance, "conflict-avoidance", []string{"all"}, "what is done about retries, a curve each: none, backoff (truncated exponential),\ndynamic (its limit follows the retries), all (coroutines are throttled too)")
+	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: "+strings.Join(hashbench.FigureNames,
+		", ")+"; by default none")
+	fs.StringVar(&o.mix, "mix", "a",
+		"`mix` of YCSB: a (half of it updates), b (5 % updates), c (lookups), or update-only")
+	fs.StringSliceVar(&o.avoidance, "conflict-avoidance", []string{"all"},
+		"what is done about retries, a curve each: none, backoff (truncated exponential),\n"+
+			"dynamic (its limit follows the retries), all (coroutines are throttled too)")
 	o.techniques = techniqueList{"doorbells", "throttle"}
 	fs.Var(&o.techniques, "techniques", "SMART's techniques beneath: doorbells and throttle, one of them, or none")
 	tunerFlag(cmd, &o.tuner)
 	fs.Float64Var(&o.theta, "zipf", 0.99, "parameter of the distribution of keys, 0 (uniform) to 0.99")
-	fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads, or zipf, from 0 to 0.99; by default nothing")
-	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys, "number of keys, 8 bytes each, with values of 8 bytes; some 190 bytes of memory each and copy")
-	fs.Uint64Var(&o.drawn, "drawn", hashbench.DefaultDrawn, "number of keys that the distribution is over; those beyond --keys are folded onto the others,\nso that frequent keys are as frequent as in a table of that size")
-	fs.BoolVar(&o.likeSMART, "like-smart", true, "post, spend and count what SMART's program does, of which the figures are; with =false, this engine's lookups,\nof one bucket where that is enough")
+	fs.StringVar(&o.sweep, "sweep", "",
+		"what to vary: threads, up to --threads, or zipf, from 0 to 0.99; by default nothing")
+	fs.Uint64Var(&o.keys, "keys", hashbench.DefaultKeys,
+		"number of keys, 8 bytes each, with values of 8 bytes; some 190 bytes of memory each and copy")
+	fs.Uint64Var(&o.drawn, "drawn", hashbench.DefaultDrawn,
+		"number of keys that the distribution is over; those beyond --keys are folded onto the others,\n"+
+			"so that frequent keys are as frequent as in a table of that size")
+	fs.BoolVar(&o.likeSMART, "like-smart", true,
+		"post, spend and count what SMART's program does, of which the figures are; with =false, this engine's "+
+			"lookups,\nof one bucket where that is enough")
 	o.threads = threadCounts{most: 96}
-	fs.Var(&o.threads, "threads", "number of threads, over all compute blades; a range such as 1..96, or a list by commas; with --figure\nthose of the figure that are meant")
+	fs.Var(&o.threads, "threads",
+		"number of threads, over all compute blades; a range such as 1..96, or a list by commas; with --figure\n"+
+			"those of the figure that are meant")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
 	fs.IntVar(&o.compute, "compute", 1, "number of compute blades")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades")
 	fs.DurationVar(&o.idle, "idle", 0, "virtual `time` that a coroutine waits after each operation; by default none")
 	fs.DurationVar(&o.warmup, "warmup", 0, "virtual `time` before the measurement; 0, the default: 52ms")
-	fs.DurationVar(&o.window, "window", 0, "virtual `time` of a window: the run goes on until three successive ones agree within 5 %;\n0, the default: 4ms, or as long as the limits take to move; too short a window is doubled")
-	fs.DurationVar(&o.limit, "limit", 0, "virtual `time` of all windows, after which the run ends though they do not agree; 0, the\ndefault: 240ms")
+	fs.DurationVar(&o.window, "window", 0,
+		"virtual `time` of a window: the run goes on until three successive ones agree within 5 %;\n"+
+			"0, the default: 4ms, or as long as the limits take to move; too short a window is doubled")
+	fs.DurationVar(&o.limit, "limit", 0,
+		"virtual `time` of all windows, after which the run ends though they do not agree; 0, the\ndefault: 240ms")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 	machinesFlag(cmd, &o.machines)
 	o.output.addFlag(cmd)
 	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
-	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
+	fs.StringVar(&o.trace, "trace", "",
+		"`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "figure", hashbench.FigureNames...)
 	completeWith(cmd, "mix", mixes...)
 	completeWith(cmd, "conflict-avoidance", avoidances...)
@@ -86,8 +102,10 @@ func (o *hashOptions) AddFlags(cmd *cobra.Command) {
 // config checks the flags, and returns what all curves have in common.
 func (o *hashOptions) config(cmd *cobra.Command) (hashbench.Config, error) {
 	c := hashbench.Config{
-		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines, Compute: o.compute,
-		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Window: o.window, Limit: o.limit, Idle: o.idle, Techniques: o.techniques.value(),
+		Theta: o.theta, Keys: o.keys, Seed: o.seed, Threads: o.threads.most,
+		Coroutines: o.coroutines, Compute: o.compute,
+		Drawn: o.drawn, LikeSMART: o.likeSMART, Blades: o.blades, Warmup: o.warmup, Window: o.window, Limit: o.limit,
+		Idle: o.idle, Techniques: o.techniques.value(),
 	}
 	if err := positive(cmd, "keys", "drawn", "threads", "coroutines", "compute", "blades"); err != nil {
 		return c, err
@@ -151,7 +169,10 @@ func (o *hashOptions) curves(c hashbench.Config) ([]hashbench.Curve, error) {
 			return curves, nil
 		}
 		for i := range curves {
-			if curves[i].Only(func(c hashbench.Config) bool { return o.threads.has(c.Threads) }); len(curves[i].Config) == 0 {
+			if curves[i].Only(func(
+				c hashbench.Config) bool {
+				return o.threads.has(c.Threads)
+			}); len(curves[i].Config) == 0 {
 				return nil, usagef("--threads is %v: figure %s has none of them", &o.threads, o.figure)
 			}
 		}
@@ -171,7 +192,9 @@ func (o *hashOptions) curves(c hashbench.Config) ([]hashbench.Curve, error) {
 			}
 			switch {
 			case o.sweep == sweepThreads || !o.threads.one():
-				curves = append(curves, hashbench.Vary(name, one, o.threads.among(hashbench.ThreadCounts(o.threads.most)), hashbench.SetThreads))
+				curves = append(curves,
+					hashbench.Vary(name, one, o.threads.among(hashbench.ThreadCounts(o.threads.most)),
+						hashbench.SetThreads))
 			case o.sweep == "":
 				curves = append(curves, hashbench.Vary(name, one, []int{o.threads.most}, hashbench.SetThreads))
 			default:
@@ -278,7 +301,8 @@ published of the same configuration, if anything. The paper's RACE is --techniqu
 				return err
 			}
 			if o.figure != "" {
-				if err := fixedBy(cmd, "figure", "mix", "conflict-avoidance", "techniques", "zipf", "sweep", "like-smart", "tuner", "idle", "trace"); err != nil {
+				if err := fixedBy(cmd, "figure", "mix", "conflict-avoidance", "techniques", "zipf", "sweep",
+					"like-smart", "tuner", "idle", "trace"); err != nil {
 					return err
 				}
 			}

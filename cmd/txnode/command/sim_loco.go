@@ -24,12 +24,14 @@ type locoOptions struct {
 // AddFlags registers the flags.
 func (o *locoOptions) AddFlags(cmd *cobra.Command) {
 	fs, c := cmd.Flags(), &o.config
-	fs.StringSliceVar(&o.experiments, "experiment", nil, "what to measure, by commas:\n"+strings.Join(channelbench.Names(), ", ")+"; by default all")
+	fs.StringSliceVar(&o.experiments, "experiment", nil, "what to measure, by commas:\n"+
+		strings.Join(channelbench.Names(), ", ")+"; by default all")
 	fs.IntVar(&c.Nodes, "nodes", 16, "most nodes of an experiment, which is measured with 1, 2, 4, ... up to so many")
 	fs.IntVar(&c.Threads, "threads", 4, "number of threads of a node, in kv, fence and transfer; one in the others")
 	fs.IntVar(&c.Window, "window", 3, "operations that a thread has under way, in kv and fence; 3 as published, or 128")
 	fs.IntVar(&c.Keys, "keys", 20_000, "number of keys of the map")
-	fs.DurationVar(&c.Duration, "duration", 4*time.Millisecond, "virtual `time` of a point, after a quarter of that to warm up; that of converters is 5 times as long")
+	fs.DurationVar(&c.Duration, "duration", 4*time.Millisecond,
+		"virtual `time` of a point, after a quarter of that to warm up; that of converters is 5 times as long")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of everything that is drawn")
 	machineFlag(cmd, &o.machine, sim.RoCE25())
 	o.output.addFlag(cmd)
@@ -59,7 +61,8 @@ func (o *locoOptions) run(cmd *cobra.Command, w *World) error {
 	all := 0
 	r, err := channelbench.Run(cmd.Context(), c, func(p *channelbench.Point, done, total int) {
 		all = total
-		w.note("%d of %d points: %s, %s, %v %s: %.1f k op/s", done, total, p.Experiment, p.Variant, p.X, p.XName, p.Kops)
+		w.note("%d of %d points: %s, %s, %v %s: %.1f k op/s", done, total, p.Experiment, p.Variant,
+			p.X, p.XName, p.Kops)
 	})
 	w.note("")
 	stopped := interruptedOr(cmd.Context(), err)

@@ -37,14 +37,27 @@ func (o *seedsOptions) AddFlags(cmd *cobra.Command, cpus int) {
 	fs.Uint64Var(&o.from, "from", 1, "first seed")
 	fs.Uint64Var(&o.count, "seeds", 2000, "number of seeds")
 	fs.IntVar(&o.threads, "parallel", cpus, "number of seeds that run at a time")
-	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+inLines(seeds.Workloads(), 90))
-	fs.StringVar(&o.faults, "faults", "none", "kinds of faults that each seed draws from, by commas: all, none, or of\n"+strings.Join(seeds.FaultNames(), ", "))
-	fs.StringVar(&o.only, "only", "", "`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
-	fs.StringVar(&o.durability, "durability", "", "process, or power, which has policy default, instead of what each seed draws, by default none")
-	fs.BoolVar(&o.siege, "siege", false, "blades stop one after the other while the work goes on, as often as all copies are there: in\nevery run, and not only where a seed with the fault restart draws it")
-	fs.IntVar(&o.processes, "processes", 0, "how many processes have the database open at once, from 1 to 8, instead of what each seed draws,\nby default drawn: some seeds have 2 to 4, if no other flag but --faults decides what a seed draws")
-	fs.StringVar(&o.trace, "trace", "", "`file` to write a trace of one seed to: every effect and completion, a line each, or,\nif its name ends in .json, every verb in the Chrome trace format; by default none")
-	fs.StringVar(&o.edn, "history", "", "`file` to write the history of one seed to, for Jepsen's checker Elle: EDN, of the workload list-append for\nits model list-append, of the others for rw-register; by default none")
+	fs.StringVar(&o.workload, "workload", "", "workload instead of the one that each seed draws, by default none:\n"+
+		inLines(seeds.Workloads(), 90))
+	fs.StringVar(&o.faults, "faults", "none",
+		"kinds of faults that each seed draws from, by commas: all, none, or of\n"+
+			strings.Join(seeds.FaultNames(), ", "))
+	fs.StringVar(&o.only, "only", "",
+		"`faults` to inject instead of what is drawn, as expressions separated by semicolons; by default none")
+	fs.StringVar(&o.durability, "durability", "",
+		"process, or power, which has policy default, instead of what each seed draws, by default none")
+	fs.BoolVar(&o.siege, "siege", false,
+		"blades stop one after the other while the work goes on, as often as all copies are there: in\n"+
+			"every run, and not only where a seed with the fault restart draws it")
+	fs.IntVar(&o.processes, "processes", 0,
+		"how many processes have the database open at once, from 1 to 8, instead of what each seed draws,\n"+
+			"by default drawn: some seeds have 2 to 4, if no other flag but --faults decides what a seed draws")
+	fs.StringVar(&o.trace, "trace", "",
+		"`file` to write a trace of one seed to: every effect and completion, a line each, or,\n"+
+			"if its name ends in .json, every verb in the Chrome trace format; by default none")
+	fs.StringVar(&o.edn, "history", "",
+		"`file` to write the history of one seed to, for Jepsen's checker Elle: EDN, of the workload list-append "+
+			"for\nits model list-append, of the others for rw-register; by default none")
 	completeWith(cmd, "workload", seeds.Workloads()...)
 	completeWith(cmd, "durability", durabilities...)
 	completeWith(cmd, "faults", append([]string{"all", "none"}, seeds.FaultNames()...)...)
@@ -58,22 +71,23 @@ func newSimSeeds(w *World) *cobra.Command {
 		Use:   "seeds",
 		Short: "Hold the engine against schedules drawn from seeds",
 		Long: `Runs small workloads (SmallBank, TATP, bank, write skew, long fork, list append,
-counter, insert race, churn, queue, ranges, secondary indexes, unique keys) on the simulated RNIC. Each seed draws workload, compute
-blades, threads, policy, durability, techniques, replication, promises of the fabric and
-how hostile its memory is. Every history is checked to be strictly serializable, the books
-must balance, and the blades are walked as by txnode check: no lock left, all replicas
-equal, no block lost. With --faults, coordinators stop, verbs and completions are lost,
-delayed or torn, blades are slow, cut off or restarted, and the catalog does not answer,
-as each seed draws; then the faults end, the database is recovered, and all of this
-must hold, and every transaction whose client was not told have one answer. With --siege,
-which some seeds draw, blades stop whenever all copies are there, come back and are built
-anew, and clients who are told of a fault go on. Several processes, with a compute blade
-each, may have the database open at once: with --faults they are killed, paused and cut
-off from the catalog, and they join and leave in the middle. Some have a network between
-them and the blades: they have trouble of their own, are cut off blades one way or both,
-as is the witness, and their clocks run apart. Stops at the first
-violation (exit code 3) and prints the command that runs it again: a seed is the
-same run everywhere, down to the byte.`,
+counter, insert race, churn, queue, ranges, secondary indexes, unique keys) on the
+simulated RNIC. Each seed draws workload, compute blades, threads, policy, durability,
+techniques, replication, promises of the fabric and how hostile its memory is. Every
+history is checked to be strictly serializable, the books must balance, and the blades
+are walked as by txnode check: no lock left, all replicas equal, no block lost. With
+--faults, coordinators stop, verbs and completions are lost, delayed or torn, blades are
+slow, cut off or restarted, and the catalog does not answer, as each seed draws; then
+the faults end, the database is recovered, and all of this must hold, and every
+transaction whose client was not told have one answer. With --siege, which some seeds
+draw, blades stop whenever all copies are there, come back and are built anew, and
+clients who are told of a fault go on. Several processes, with a compute blade each, may
+have the database open at once: with --faults they are killed, paused and cut off from
+the catalog, and they join and leave in the middle. Some have a network between them and
+the blades: they have trouble of their own, are cut off blades one way or both, as is
+the witness, and their clocks run apart. Stops at the first violation (exit code 3) and
+prints the command that runs it again: a seed is the same run everywhere, down to the
+byte.`,
 		Example: `  txnode sim seeds --seeds 20000
   txnode sim seeds --seeds 20000 --faults all
   txnode sim seeds --seeds 2000 --faults all --siege
@@ -105,7 +119,8 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 		return usagef("--only: %v", err)
 	}
 	if o.from+(o.count-1) < o.from {
-		return usagef("--from is %d, and --seeds %d: the last seed there is, is %d", o.from, o.count, uint64(math.MaxUint64))
+		return usagef("--from is %d, and --seeds %d: the last seed there is, is %d",
+			o.from, o.count, uint64(math.MaxUint64))
 	}
 	if (o.trace != "" || o.edn != "") && o.count > 1 {
 		return usagef("--trace and --history show one seed: use them with --seeds 1")
@@ -134,7 +149,8 @@ func (o *seedsOptions) run(cmd *cobra.Command, w *World) error {
 		if err != nil {
 			of = fmt.Sprintf(" of %d", o.count)
 		}
-		fmt.Fprintf(w.Stdout, "%d%s seeds, from %d: no violation (%v, %.0f seeds/s)\n", seen.Runs, of, o.from, took.Round(time.Millisecond), float64(seen.Runs)/max(took.Seconds(), 1e-3))
+		fmt.Fprintf(w.Stdout, "%d%s seeds, from %d: no violation (%v, %.0f seeds/s)\n",
+			seen.Runs, of, o.from, took.Round(time.Millisecond), float64(seen.Runs)/max(took.Seconds(), 1e-3))
 		fmt.Fprintln(w.Stdout, &seen)
 	}
 	return o.verdict(w, err)

@@ -23,7 +23,8 @@ import (
 var verbOps = map[string]rdma.Op{"read": rdma.OpRead, "write": rdma.OpWrite, "cas": rdma.OpCAS, "faa": rdma.OpFAA}
 
 var qpPolicies = map[string]rdma.QPPolicy{
-	"doorbell": rdma.PerThreadDoorbell, "qp": rdma.PerThreadQP, "multiplexed": rdma.MultiplexedQP, "shared": rdma.SharedQP,
+	"doorbell": rdma.PerThreadDoorbell, "qp": rdma.PerThreadQP, "multiplexed": rdma.MultiplexedQP,
+	"shared": rdma.SharedQP,
 }
 
 func keysOf[V any](m map[string]V) []string {
@@ -49,20 +50,28 @@ type simVerbsOptions struct {
 // AddFlags registers the flags.
 func (o *simVerbsOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: "+strings.Join(verbFigures, ", ")+"; by default none")
+	fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: "+strings.Join(verbFigures, ", ")+
+		"; by default none")
 	fs.StringVar(&o.op, "op", "read", "verb: "+strings.Join(keysOf(verbOps), ", "))
-	fs.StringVar(&o.policy, "qp", "doorbell", "allocation: doorbell (one per thread), qp (one per thread, doorbells as the driver\nmaps them), multiplexed (--share threads on one), shared (one for all)")
+	fs.StringVar(&o.policy, "qp", "doorbell",
+		"allocation: doorbell (one per thread), qp (one per thread, doorbells as the driver\n"+
+			"maps them), multiplexed (--share threads on one), shared (one for all)")
 	fs.IntVar(&o.Share, "share", 4, "threads per queue pair, with --qp multiplexed")
 	fs.IntVar(&o.Threads, "threads", 96, "number of threads on each compute blade")
 	fs.IntVar(&o.Compute, "compute", 1, "number of compute blades")
 	fs.IntVar(&o.Blades, "blades", 1, "number of memory blades")
 	fs.IntVar(&o.Depth, "depth", 8, "requests that a thread posts before it waits for all of them")
-	fs.IntVar(&o.PerDoorbell, "per-doorbell", 1, "requests that ring one doorbell; the published benchmark rings for each")
+	fs.IntVar(&o.PerDoorbell, "per-doorbell", 1,
+		"requests that ring one doorbell; the published benchmark rings for each")
 	fs.IntVar(&o.Size, "size", 8, "bytes of a READ or WRITE")
-	fs.BoolVar(&o.Throttle, "throttle", false, "limit the outstanding requests as SMART does; its first decision takes 48 ms of virtual time")
-	fs.DurationVar(&o.change, "change", 0, "`interval` at which the number of threads changes, from --min-threads to --threads (table 1); 0, the default: never")
+	fs.BoolVar(&o.Throttle, "throttle", false,
+		"limit the outstanding requests as SMART does; its first decision takes 48 ms of virtual time")
+	fs.DurationVar(&o.change, "change", 0,
+		"`interval` at which the number of threads changes, from --min-threads to --threads (table 1); 0, the "+
+			"default: never")
 	fs.IntVar(&o.MinThreads, "min-threads", 36, "least number of threads, with --change")
-	fs.DurationVar(&o.warm, "warmup", 0, "virtual `time` before the measurement; 0, the default: 20us, or 60ms with --throttle")
+	fs.DurationVar(&o.warm, "warmup", 0,
+		"virtual `time` before the measurement; 0, the default: 20us, or 60ms with --throttle")
 	fs.DurationVar(&o.run, "duration", 0, "virtual `time` to measure; 0, the default: 200us, or 20ms with --throttle")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of everything that is drawn")
 	fs.IntVar(&o.requests, "requests", 20_000, "with --figure: requests to measure at each point")
@@ -95,7 +104,8 @@ func (o *simVerbsOptions) complete(cmd *cobra.Command) error {
 	if o.figure != "" && !slices.Contains(verbFigures, o.figure) {
 		return usagef("--figure is %q; it must be one of %s", o.figure, strings.Join(verbFigures, ", "))
 	}
-	if err := positive(cmd, "requests", "threads", "compute", "blades", "depth", "per-doorbell", "size", "share"); err != nil {
+	if err := positive(cmd, "requests", "threads", "compute", "blades", "depth", "per-doorbell", "size",
+		"share"); err != nil {
 		return err
 	}
 	if (o.Op == rdma.OpCAS || o.Op == rdma.OpFAA) && o.Size != 8 && o.figure == "" {
@@ -127,7 +137,8 @@ func newSimVerbs(w *World) *cobra.Command {
 				return err
 			}
 			if o.figure != "" {
-				if err := fixedBy(cmd, "figure", "op", "qp", "share", "threads", "compute", "blades", "depth", "per-doorbell", "size",
+				if err := fixedBy(cmd, "figure", "op", "qp", "share", "threads", "compute", "blades", "depth",
+					"per-doorbell", "size",
 					"throttle", "change", "min-threads", "warmup", "duration", "seed", "trace"); err != nil {
 					return err
 				}
@@ -173,7 +184,8 @@ func (o *simVerbsOptions) runOne(ctx context.Context, w *World) error {
 		return errInterrupted
 	}
 	took := time.Duration(r.RunNs)
-	return errors.Join(o.writeOne(w, &r), fmt.Errorf("%w: %v of virtual time were measured", errInterrupted, took.Round(time.Microsecond)))
+	return errors.Join(o.writeOne(w, &r), fmt.Errorf("%w: %v of virtual time were measured",
+		errInterrupted, took.Round(time.Microsecond)))
 }
 
 // writeOne prints what was measured, and writes the trace.
@@ -196,8 +208,10 @@ func (o *simVerbsOptions) printOne(w *World, r *verbs.Result) error {
 		return out.WriteAll([][]string{
 			{"op", "qp", "threads", "depth", "bytes", "mops", "mean_ns", "p50_ns", "p99_ns", "trace_hash"},
 			{
-				o.op, o.policy, strconv.Itoa(o.Threads), strconv.Itoa(o.Depth), strconv.Itoa(o.Size), fmt.Sprintf("%.3f", r.Mops),
-				fmt.Sprintf("%.0f", r.MeanNs), strconv.FormatInt(r.P50Ns, 10), strconv.FormatInt(r.P99Ns, 10), fmt.Sprintf("%016x", r.TraceHash),
+				o.op, o.policy, strconv.Itoa(o.Threads), strconv.Itoa(o.Depth), strconv.Itoa(o.Size),
+				fmt.Sprintf("%.3f", r.Mops),
+				fmt.Sprintf("%.0f", r.MeanNs), strconv.FormatInt(r.P50Ns, 10), strconv.FormatInt(r.P99Ns, 10),
+				fmt.Sprintf("%016x", r.TraceHash),
 			},
 		})
 	}
@@ -219,7 +233,9 @@ var verbFigures = []string{"3a", "4a", "3b", "4b", "13a", "13b"}
 
 // runFigure measures a published figure.
 func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
-	points := slices.DeleteFunc(append(calibrate.Points(), calibrate.Compared()...), func(p calibrate.Point) bool { return p.Figure != o.figure })
+	points := slices.DeleteFunc(append(calibrate.Points(), calibrate.Compared()...), func(p calibrate.Point) bool {
+		return p.Figure != o.figure
+	})
 	r, err := evaluate(ctx, w, o.Profile, points, o.requests)
 	stopped := interruptedOr(ctx, err)
 	if stopped != nil && !errors.Is(stopped, errInterrupted) {
@@ -232,7 +248,8 @@ func (o *simVerbsOptions) runFigure(ctx context.Context, w *World) error {
 }
 
 // evaluate is calibrate.Evaluate, and says how far it is.
-func evaluate(ctx context.Context, w *World, profile sim.Profile, points []calibrate.Point, requests int) (calibrate.Report, error) {
+func evaluate(ctx context.Context, w *World, profile sim.Profile, points []calibrate.Point,
+	requests int) (calibrate.Report, error) {
 	defer w.note("")
 	r := calibrate.Report{Profile: profile}
 	for i, p := range points {
@@ -284,11 +301,15 @@ func printCalibration(w *World, o outputFormat, r *calibrate.Report) error {
 func calibrationPage(r *calibrate.Report) *page.Page {
 	p := &page.Page{
 		Title: "Single verbs on the simulated RNIC", Constants: page.Constants(r.Profile),
-		Text: []string{fmt.Sprintf("Solid lines: 8-byte READs on the simulator, machine %s. Dashed lines: published measurements (SMART, figures 3a and 4a), on two 24-core Xeon Gold 6240R and a 200 Gb/s ConnectX-6.", r.Profile.Name)},
+		Text: []string{fmt.Sprintf("Solid lines: 8-byte READs on the simulator, machine %s. Dashed lines: published "+
+			"measurements (SMART, figures 3a and 4a), on two 24-core Xeon Gold 6240R and a 200 Gb/s ConnectX-6.",
+			r.Profile.Name)},
 	}
 	if len(r.Residuals) > 0 {
-		p.Text = append(p.Text, fmt.Sprintf("Absolute error over %d points: median %.1f %%, largest %.1f %%. The constants were fitted to figures 3a and 4a, all of their points.",
-			len(r.Residuals), 100*r.MedianError(), 100*r.MaxError()))
+		p.Text = append(p.Text,
+			fmt.Sprintf("Absolute error over %d points: median %.1f %%, largest %.1f %%. The constants were fitted "+
+				"to figures 3a and 4a, all of their points.",
+				len(r.Residuals), 100*r.MedianError(), 100*r.MaxError()))
 	}
 	byFigure := map[string]*page.Figure{}
 	var curves []string // figure and name, in order; two lines of the figure each
@@ -308,13 +329,20 @@ func calibrationPage(r *calibrate.Report) *page.Page {
 			i = len(curves)
 			curves = append(curves, key)
 			p.Legend = append(p.Legend, name)
-			p.Tables = append(p.Tables, page.Table{Title: fmt.Sprintf("Figure %s: %s", x.Figure, name), Head: []string{"threads", "M/s", "published", "error"}})
+			p.Tables = append(p.Tables, page.Table{
+				Title: fmt.Sprintf("Figure %s: %s", x.Figure, name),
+				Head:  []string{"threads", "M/s", "published", "error"},
+			})
 			f.Lines = append(f.Lines, page.Line{Color: i}, page.Line{Color: i, Dashed: true})
 		}
-		p.Tables[i].Rows = append(p.Tables[i].Rows, []string{strconv.Itoa(x.Threads), fmt.Sprintf("%.3f", x.Model), fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.1f %%", 100*x.Error())})
+		p.Tables[i].Rows = append(p.Tables[i].Rows, []string{
+			strconv.Itoa(x.Threads), fmt.Sprintf("%.3f", x.Model),
+			fmt.Sprintf("%.3f", x.Mops), fmt.Sprintf("%+.1f %%", 100*x.Error()),
+		})
 		for k := range f.Lines {
 			if l := &f.Lines[k]; l.Color == i {
-				l.X, l.Y = append(l.X, float64(x.Threads)), append(l.Y, map[bool]float64{false: x.Model, true: x.Mops}[l.Dashed])
+				l.X, l.Y = append(l.X, float64(x.Threads)),
+					append(l.Y, map[bool]float64{false: x.Model, true: x.Mops}[l.Dashed])
 			}
 		}
 	}
@@ -366,9 +394,12 @@ present constants only.`,
 			if check {
 				r, err = evaluate(cmd.Context(), w, profile, calibrate.Points(), requests)
 			} else {
-				r, err = calibrate.Fit(cmd.Context(), calibrate.Options{Start: profile, Requests: float64(requests), Progress: func(p calibrate.Progress) {
-					w.note("%s, round %d: mean squared logarithm of the error %.5f after %s", p.Stage, p.Round, p.Cost, p.Constant)
-				}})
+				r, err = calibrate.Fit(cmd.Context(),
+					calibrate.Options{Start: profile, Requests: float64(requests),
+						Progress: func(p calibrate.Progress) {
+							w.note("%s, round %d: mean squared logarithm of the error %.5f after %s",
+								p.Stage, p.Round, p.Cost, p.Constant)
+						}})
 				w.note("")
 			}
 			stopped := interruptedOr(cmd.Context(), err)
@@ -382,9 +413,11 @@ present constants only.`,
 			case stopped == nil:
 				return nil
 			case check:
-				return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals), len(calibrate.Points()))
+				return fmt.Errorf("%w: %d of %d points were measured", stopped, len(r.Residuals),
+					len(calibrate.Points()))
 			}
-			return fmt.Errorf("%w: these are the constants that were found until then, and the residuals of %d of %d points with them", stopped, len(r.Residuals), len(calibrate.Points()))
+			return fmt.Errorf("%w: these are the constants that were found until then, and the residuals of %d of %d "+
+				"points with them", stopped, len(r.Residuals), len(calibrate.Points()))
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "do not fit")

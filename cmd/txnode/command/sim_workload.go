@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type simOptions struct {
 	threads    threadCounts
 	coroutines int
 	policy     string
+	index      string
 	techniques techniqueList
 	tuner      tunerList
 	sweep      string
@@ -59,21 +61,31 @@ func (o *simOptions) published() bool { return o.workload != "ycsb" }
 func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	o.threads = threadCounts{most: 96}
-	fs.Var(&o.threads, "threads", "number of threads; a range such as 1..96: those of the\npublished figure that are in it; or a list by commas")
+	fs.Var(&o.threads, "threads",
+		"number of threads; a range such as 1..96: those of the\npublished figure that are in it; or a list by commas")
 	fs.IntVar(&o.coroutines, "coroutines", 8, "number of coroutines per thread")
-	fs.StringVar(&o.policy, "policy", "", "commit `policy`: default or ford; without this flag and --techniques:\nford without techniques, ford with all, default with all, one after the other")
+	fs.StringVar(&o.policy, "policy", "",
+		"commit `policy`: default or ford; without this flag and --techniques:\n"+
+			"ford without techniques, ford with all, default with all, one after the other")
+	indexFlag(cmd, &o.index)
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
 	tunerFlag(cmd, &o.tuner)
 	if rows := simRows[o.workload]; o.published() {
-		fs.StringVar(&o.figure, "figure", "", "repeat a `figure` of the SMART paper: 10 (threads) or 11 (idling), FORD+ and SMART-DTX;\nby default none")
+		fs.StringVar(&o.figure, "figure", "",
+			"repeat a `figure` of the SMART paper: 10 (threads) or 11 (idling), FORD+ and SMART-DTX;\nby default none")
 		completeWith(cmd, "figure", "10", "11")
-		fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, as in figure 10, up to --threads (the same as --threads 1..96);\nidle, as in figure 11; by default nothing")
-		fs.BoolVar(&o.likeDTX, "like-dtx", false, "count and retry as FORD's and SMART's programs do: one attempt, another transaction\nafter an abort, backoff after every abort; the default with --policy ford")
+		fs.StringVar(&o.sweep, "sweep", "",
+			"what to vary: threads, as in figure 10, up to --threads (the same as --threads 1..96);\n"+
+				"idle, as in figure 11; by default nothing")
+		fs.BoolVar(&o.likeDTX, "like-dtx", false,
+			"count and retry as FORD's and SMART's programs do: one attempt, another transaction\n"+
+				"after an abort, backoff after every abort; the default with --policy ford")
 		fs.IntVar(&o.rows, rows, simbench.DefaultRows, "number of "+rows)
 		completeWith(cmd, "sweep", sweepThreads, sweepIdle)
 	} else {
-		fs.StringVar(&o.sweep, "sweep", "", "what to vary: threads, up to --threads (the same as --threads 1..96); by default nothing")
+		fs.StringVar(&o.sweep, "sweep", "",
+			"what to vary: threads, up to --threads (the same as --threads 1..96); by default nothing")
 		o.ycsb.AddFlags(cmd, false)
 		completeWith(cmd, "sweep", sweepThreads)
 	}
@@ -83,7 +95,9 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 		share = "; with --like-dtx each\nthread has an equal share, and the time is that of the last"
 	}
 	fs.Int64Var(&o.txns, "txns", simbench.DefaultTxns, "number of transactions to measure at each point"+share)
-	fs.Var(&o.idle, "idle", "virtual `time` that a worker waits after each committed transaction, or several by commas, a\npoint each, also of figure 11; by default none")
+	fs.Var(&o.idle, "idle",
+		"virtual `time` that a worker waits after each committed transaction, or several by commas, a\n"+
+			"point each, also of figure 11; by default none")
 	fs.DurationVar(&o.warmup, "warmup", simbench.DefaultWarmup, "virtual `time` before the measurement")
 	fs.IntVar(&o.replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.blades, "blades", 2, "number of memory blades, more than --replicas")
@@ -92,7 +106,8 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	o.output.addFlag(cmd)
 	markdownFlag(cmd, &o.markdown)
 	reportFlag(cmd, &o.report)
-	fs.StringVar(&o.trace, "trace", "", "`file` to write every verb to, in the Chrome trace format; one point only; by default none")
+	fs.StringVar(&o.trace, "trace", "",
+		"`file` to write every verb to, in the Chrome trace format; one point only; by default none")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
 	completeFiles(cmd, "trace", false)
@@ -121,13 +136,17 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	if o.policy != "" && !slices.Contains(policies, o.policy) {
 		return nil, usagef("--policy is %q; it must be default or ford", o.policy)
 	}
+	if !slices.Contains(indexes, o.index) {
+		return nil, usagef("--index is %q; it must be one of %s", o.index, strings.Join(indexes, ", "))
+	}
 	profile, err := machine(o.machine)
 	if err != nil {
 		return nil, err
 	}
 	base := simbench.Config{
 		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines,
-		Blades: o.blades, Backups: o.replicas, Rows: o.rows, YCSB: o.ycsb.Options, Warmup: o.warmup, Txns: o.txns, Verify: o.verify,
+		Blades: o.blades, Backups: o.replicas, Rows: o.rows, YCSB: o.ycsb.Options, Warmup: o.warmup,
+		Txns: o.txns, Verify: o.verify, LeafIndex: o.index == "leaves",
 	}
 	if !o.sweepsIdle() && o.idle != nil {
 		base.Idle = o.idle[0]
@@ -185,7 +204,8 @@ func (o *simOptions) fixFigure(cmd *cobra.Command) error {
 	default:
 		return usagef("--figure is %q; it must be 10 or 11", o.figure)
 	}
-	return fixedBy(cmd, "figure", "policy", "techniques", "tuner", "sweep", "like-dtx", "coroutines", "replicas", "blades", "trace")
+	return fixedBy(cmd, "figure", "policy", "techniques", "tuner", "sweep", "like-dtx", "coroutines",
+		"replicas", "blades", "trace")
 }
 
 // sweepsIdle says that points differ in their idle times.
@@ -208,7 +228,8 @@ func (o *simOptions) counts() []int {
 }
 
 // measure measures a configuration at all points.
-func (o *simOptions) measure(ctx context.Context, c simbench.Config, data *simbench.Data, done func(simbench.Point)) (simbench.Curve, error) {
+func (o *simOptions) measure(ctx context.Context, c simbench.Config, data *simbench.Data,
+	done func(simbench.Point)) (simbench.Curve, error) {
 	if o.sweepsIdle() {
 		return simbench.SweepIdle(ctx, c, data, o.idles(), done)
 	}
@@ -243,7 +264,10 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 		if data == nil || c.LikeDTX != like {
 			w.note("loading")
 			var err error
-			if data, err = simbench.Load(ctx, c, func(done, total int) { w.note("loading: %d of %d records", done, total) }); err != nil {
+			if data, err = simbench.Load(ctx, c, func(done, total int) {
+				w.note("loading: %d of %d records",
+					done, total)
+			}); err != nil {
 				stopped = interruptedOr(ctx, err)
 				break
 			}
@@ -252,7 +276,8 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 		}
 		curve, err := o.measure(ctx, c, data, func(p simbench.Point) {
 			done++
-			w.note("%d of %d points: %s, %d threads: %.2f M transactions/s", done, total, c.Name(), p.Threads, p.CommittedMps)
+			w.note("%d of %d points: %s, %d threads: %.2f M transactions/s",
+				done, total, c.Name(), p.Threads, p.CommittedMps)
 		})
 		if len(curve.Points) > 0 {
 			curves = append(curves, curve)
@@ -275,7 +300,9 @@ func (o *simOptions) run(ctx context.Context, w *World, configs []simbench.Confi
 	}
 	var failed error // of a file: the figures are printed nevertheless
 	if o.report != "" {
-		failed = writeFile(o.report, func(f io.Writer) error { return simbench.WriteHTML(f, configs[0].Profile, curves, programs...) })
+		failed = writeFile(o.report, func(f io.Writer) error {
+			return simbench.WriteHTML(f, configs[0].Profile, curves, programs...)
+		})
 	}
 	if record != nil {
 		failed = errors.Join(failed, writeFile(o.trace, record.WriteChrome))

@@ -10,7 +10,7 @@ import (
 
 	"txnode/benchmarks/report"
 	"txnode/benchmarks/workload"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/txn"
@@ -20,7 +20,8 @@ import (
 type StoreOptions struct {
 	Policy      string // ford or default
 	Techniques  rdma.Techniques
-	Replicas    int // backups of each record
+	Index       string // of hash tables: of indexes
+	Replicas    int    // backups of each record
 	Blades      int
 	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
 	SegmentSize int64 // likewise
@@ -44,26 +45,50 @@ type StoreOptions struct {
 
 var (
 	policies     = []string{"default", "ford"}
+	indexes      = []string{"slots", "leaves"}
 	durabilities = []string{txn.DurabilityProcess.String(), txn.DurabilityPower.String()}
 )
+
+// indexFlag registers the choice of the index of new hash tables.
+func indexFlag(cmd *cobra.Command, index *string) {
+	cmd.Flags().StringVar(index, "index", indexes[0],
+		"`index` of hash tables that are made: slots, as RACE's, or leaves, which commits change")
+	completeWith(cmd, "index", indexes...)
+}
 
 // AddFlags registers the flags.
 func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Policy, "policy", "default", "commit `policy`: default (fewest verbs) or ford (FORD's verbs, with its errors corrected)")
+	fs.StringVar(&o.Policy, "policy", "default",
+		"commit `policy`: default (fewest verbs) or ford (FORD's verbs, with its errors corrected)")
 	o.techniques = slices.Clone(techniqueNames)
-	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas: "+strings.Join(techniqueNames, ", ")+";\nor all or none")
+	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas: "+strings.Join(techniqueNames, ", ")+
+		";\nor all or none")
+	indexFlag(cmd, &o.Index)
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.Blades, "blades", 2, "number of memory blades, more than --replicas")
-	fs.Var(&o.size, "blade-size", "size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
-	fs.Var(&o.segment, "segment-size", "unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n0, the default: 64MiB, with --dir 8MiB or what is there; less if the blades are small")
-	fs.Var(&o.arena, "arena", "registered memory of a thread, for the transactions of all its coroutines, from 1MiB to 1GiB;\n0, the default: 16MiB")
-	fs.StringVar(&o.Dir, "dir", "", "`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
-	fs.StringVar(&o.Cluster, "cluster", "", "`address` of the catalog of a cluster whose blades keep the data, which other processes may use at the same time;\nby default the blades are this process's")
+	fs.Var(&o.size, "blade-size",
+		"size of each blade, such as 4GiB, used as data comes; 0, the default: 16GiB, or what --dir has")
+	fs.Var(&o.segment, "segment-size",
+		"unit in which blades hand out memory, a power of two from 256KiB to 64MiB;\n"+
+			"0, the default: 64MiB, with --dir 8MiB or what is there; less if the blades are small")
+	fs.Var(&o.arena, "arena",
+		"registered memory of a thread, for the transactions of all its coroutines, from 1MiB to 1GiB;\n"+
+			"0, the default: 16MiB")
+	fs.StringVar(&o.Dir, "dir", "",
+		"`directory` that keeps the blades in files, so that the next run finds its data; by default memory only")
+	fs.StringVar(&o.Cluster, "cluster", "",
+		"`address` of the catalog of a cluster whose blades keep the data, which other processes may use at the same "+
+			"time;\nby default the blades are this process's")
 	o.Access.addFlags(cmd)
-	fs.Var(&o.Durability, "durability", "what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n(the log is flushed before a commit is acknowledged)")
-	fs.BoolVar(&o.ReadBackups, "read-backups", false, "read what is only read from the first backup, and validate it at the primary; default: from the primary")
-	fs.BoolVar(&o.HugePages, "huge-pages", false, "put the blades on explicit huge pages, of which enough for --blades of --blade-size must be reserved;\ndefault: on transparent ones, if the kernel grants them")
+	fs.Var(&o.Durability, "durability",
+		"what a commit in --dir survives: the end of the `process`, however it comes, or the loss of power\n"+
+			"(the log is flushed before a commit is acknowledged)")
+	fs.BoolVar(&o.ReadBackups, "read-backups", false,
+		"read what is only read from the first backup, and validate it at the primary; default: from the primary")
+	fs.BoolVar(&o.HugePages, "huge-pages", false,
+		"put the blades on explicit huge pages, of which enough for --blades of --blade-size must be reserved;\n"+
+			"default: on transparent ones, if the kernel grants them")
 	completeWith(cmd, "policy", policies...)
 	completeWith(cmd, "durability", durabilities...)
 	completeWith(cmd, "techniques", append([]string{"all", "none"}, techniqueNames...)...)
@@ -74,15 +99,21 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	var faults []string
 	if !slices.Contains(policies, o.Policy) {
-		faults = append(faults, fmt.Sprintf("--policy is %q; it must be one of %s", o.Policy, strings.Join(policies, ", ")))
+		faults = append(faults, fmt.Sprintf("--policy is %q; it must be one of %s",
+			o.Policy, strings.Join(policies, ", ")))
+	}
+	if !slices.Contains(indexes, o.Index) {
+		faults = append(faults, fmt.Sprintf("--index is %q; it must be one of %s",
+			o.Index, strings.Join(indexes, ", ")))
 	}
 	if o.Replicas < 0 || o.Replicas > 2 {
 		faults = append(faults, fmt.Sprintf("--replicas is %d; it must be 0, 1 or 2", o.Replicas))
 	}
-	if o.Blades < 1 || o.Blades > memory.MaxBlades {
-		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to %d", o.Blades, memory.MaxBlades))
+	if o.Blades < 1 || o.Blades > layout.MaxBlades {
+		faults = append(faults, fmt.Sprintf("--blades is %d; it must be from 1 to %d", o.Blades, layout.MaxBlades))
 	} else if o.Replicas <= 2 && o.Blades <= o.Replicas {
-		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades", o.Blades, o.Replicas, o.Replicas+1))
+		faults = append(faults, fmt.Sprintf("--blades is %d; a record and %d backups need %d blades",
+			o.Blades, o.Replicas, o.Replicas+1))
 	}
 	switch {
 	case o.Durability == txn.DurabilityPower && o.Dir == "":
@@ -104,7 +135,8 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 			}
 		}
 		if o.Durability == txn.DurabilityPower {
-			faults = append(faults, "--durability power is for --dir: the blades of --cluster keep nothing without power")
+			faults = append(faults,
+				"--durability power is for --dir: the blades of --cluster keep nothing without power")
 		}
 	} else if o.Access.given() {
 		faults = append(faults, "--secret-file, --server-user, --tls-... and --...-timeout are for --cluster")
@@ -113,10 +145,12 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 		faults = append(faults, "--dir is empty; name a directory, or leave it out to use memory only")
 	}
 	if o.size%(64<<10) != 0 || o.size > 64<<40 {
-		faults = append(faults, fmt.Sprintf("--blade-size is %s; it must be a multiple of 64KiB, and at most 64TiB", o.size.String()))
+		faults = append(faults, fmt.Sprintf("--blade-size is %s; it must be a multiple of 64KiB, and at most 64TiB",
+			o.size.String()))
 	}
-	if s := o.segment; s != 0 && (s&(s-1) != 0 || s < memory.MinSegmentSize || s > memory.MaxSegmentSize) {
-		faults = append(faults, fmt.Sprintf("--segment-size is %s; it must be a power of two from 256KiB to 64MiB", s.String()))
+	if s := o.segment; s != 0 && (s&(s-1) != 0 || s < layout.MinSegmentSize || s > layout.MaxSegmentSize) {
+		faults = append(faults, fmt.Sprintf("--segment-size is %s; it must be a power of two from 256KiB to 64MiB",
+			s.String()))
 	}
 	if a := o.arena; a != 0 && (a < 1<<20 || a > 1<<30) {
 		faults = append(faults, fmt.Sprintf("--arena is %s; it must be from 1MiB to 1GiB", a.String()))
@@ -190,7 +224,8 @@ func (t *techniqueList) Set(s string) error {
 	for i, w := range wanted {
 		wanted[i] = strings.TrimSpace(w)
 		if !slices.Contains(techniqueNames, wanted[i]) {
-			return fmt.Errorf("%q is no technique; there are %s, or all, or none", w, strings.Join(techniqueNames, ", "))
+			return fmt.Errorf("%q is no technique; there are %s, or all, or none",
+				w, strings.Join(techniqueNames, ", "))
 		}
 	}
 	*t = slices.DeleteFunc(slices.Clone(techniqueNames), func(n string) bool { return !slices.Contains(wanted, n) })
@@ -208,17 +243,19 @@ func (t techniqueList) value() rdma.Techniques {
 	}
 }
 
-// hasArenaFor refuses more coroutines on a thread than its arena has room for: who finds that out when they
-// start has loaded the tables.
+// hasArenaFor refuses more coroutines on a thread than its arena has room for: who finds that out
+// when they start has loaded the tables.
 func (o *StoreOptions) hasArenaFor(coroutines int) error {
 	const most = 1 << 30 // --arena
 	arena, least := cmp.Or(o.Arena, rdma.DefaultArena), occ.LeastArena(coroutines)
 	switch {
 	case least > most:
 		each := occ.LeastArena(1) - occ.LeastArena(0)
-		return usagef("--coroutines is %d; a thread has room for %d at most, with --arena 1GiB", coroutines, (most-occ.LeastArena(0))/each)
+		return usagef("--coroutines is %d; a thread has room for %d at most, with --arena 1GiB",
+			coroutines, (most-occ.LeastArena(0))/each)
 	case arena < least:
-		return usagef("--arena is %d; %d coroutines on a thread need at least %d: raise --arena, or run fewer --coroutines", arena, coroutines, least)
+		return usagef("--arena is %d; %d coroutines on a thread need at least %d: raise --arena, or run fewer "+
+			"--coroutines", arena, coroutines, least)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ type listOptions struct {
 
 func (o *listOptions) addFlags(cmd *cobra.Command) { o.access.addFlags(cmd) }
 
-// listAttempts is how many attempts a transaction has that reads beside others. With more of them it would begin to lock what it reads.
+// listAttempts is how many attempts a transaction has that reads beside others. With more of them
+// it would begin to lock what it reads.
 const listAttempts = 32
 
 // open opens the database in a directory, or of a cluster, without changing it.
@@ -42,7 +43,8 @@ func (o *listOptions) open(ctx context.Context, from string) (*txn.DB, error) {
 }
 
 // reading runs fn on the database in a directory, or of a cluster, with a buffered standard output.
-func (o *listOptions) reading(ctx context.Context, w *World, from string, fn func(db *txn.DB, out *bufio.Writer) error) (err error) {
+func (o *listOptions) reading(ctx context.Context, w *World, from string, fn func(db *txn.DB,
+	out *bufio.Writer) error) (err error) {
 	db, err := o.open(ctx, from)
 	if err != nil {
 		return interruptedOr(ctx, err)
@@ -51,7 +53,8 @@ func (o *listOptions) reading(ctx context.Context, w *World, from string, fn fun
 	out := bufio.NewWriter(w.Stdout)
 	err = fn(db, out)
 	if errors.Is(err, txn.ErrConflict) {
-		err = fmt.Errorf("others have written to what is read, in each of %d attempts: read less of it, or have the state at one moment from txnode backup %s FILE: %w", listAttempts, from, err)
+		err = fmt.Errorf("others have written to what is read, in each of %d attempts: read less of it, or have the "+
+			"state at one moment from txnode backup %s FILE: %w", listAttempts, from, err)
 	}
 	if flushed := out.Flush(); !errors.Is(err, flushed) { // else it is what fn has met already
 		err = errors.Join(err, flushed)
@@ -62,9 +65,10 @@ func (o *listOptions) reading(ctx context.Context, w *World, from string, fn fun
 	return nil
 }
 
-// viewing runs fn in a transaction that reads. What fn writes comes out once, however many attempts there are: beside other processes
-// it is kept in a file until one of them counts.
-func viewing(ctx context.Context, db *txn.DB, out *bufio.Writer, fn func(tx *txn.Tx, out *bufio.Writer) error) (err error) {
+// viewing runs fn in a transaction that reads. What fn writes comes out once, however many attempts
+// there are: beside other processes it is kept in a file until one of them counts.
+func viewing(ctx context.Context, db *txn.DB, out *bufio.Writer, fn func(tx *txn.Tx,
+	out *bufio.Writer) error) (err error) {
 	if !db.Space().Shared() {
 		return db.View(ctx, func(tx *txn.Tx) error {
 			tx.ValidateAtEnd() // no other transaction is at work
@@ -103,7 +107,8 @@ func viewing(ctx context.Context, db *txn.DB, out *bufio.Writer, fn func(tx *txn
 	return err
 }
 
-// some returns the tables of these names, or all; one that is not there is an error that lists them.
+// some returns the tables of these names, or all; one that is not there is an error that lists
+// them.
 func some(db *txn.DB, names []string) ([]txn.TableInfo, error) {
 	all, err := db.Tables()
 	if err != nil {
@@ -133,7 +138,8 @@ func newTables(w *World) *cobra.Command {
 		output textOrJSON
 	}
 	cmd := &cobra.Command{
-		Use: "tables directory|address", Short: "List the tables of a database, with the types of their keys and values",
+		Use:   "tables directory|address",
+		Short: "List the tables of a database, with the types of their keys and values",
 		Long: `Lists the tables of the database in a directory, with the names of the Key and the
 Codec that programs open them with, and their index: race of a hash table, blink of
 an ordered one. Behind that come its secondary indexes with their keys, and whether
@@ -142,8 +148,9 @@ it is. No other process may have it open for writing.
 
 With the address of a catalog, as unix:PATH, the tables are those of that cluster, which
 processes may have open.`,
-		Example: "  txnode tables data\n  txnode tables unix:/tmp/catalog",
-		Args:    exactly(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Example:           "  txnode tables data\n  txnode tables unix:/tmp/catalog",
+		Args:              exactly(1, "name a directory or the address of a catalog"),
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
 				tables, err := some(db, nil)
@@ -165,7 +172,8 @@ processes may have open.`,
 						}
 						continue
 					}
-					_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", shown(i.Name), shown(i.Key), shown(i.Value), i.Index, secondary(i.Indexes))
+					_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", shown(i.Name), shown(i.Key), shown(i.Value), i.Index,
+						secondary(i.Indexes))
 				}
 				return t.Flush()
 			})
@@ -226,7 +234,8 @@ func newStats(w *World) *cobra.Command {
 		output textOrJSON
 	}
 	cmd := &cobra.Command{
-		Use: "stats directory|address [table ...]", Short: "Count the records of tables, their bytes, and the load of the index",
+		Use:   "stats directory|address [table ...]",
+		Short: "Count the records of tables, their bytes, and the load of the index",
 		Long: `Counts, for the tables that are named or for all of them: records, the bytes of their
 keys and values, of the largest record, of the blocks that the index leads to, and of
 the index. Of a hash table also the buckets of the index, of seven slots each, and as
@@ -237,8 +246,9 @@ a record for each of its entries. Bytes are those of one copy. The directory sta
 
 With the address of a catalog, as unix:PATH, the tables are those of that cluster. While
 processes write to them, the figures are about right, and of no one moment.`,
-		Example: "  txnode stats data\n  txnode stats data accounts -o json",
-		Args:    atLeast(1, "name a directory or the address of a catalog"), ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
+		Example:           "  txnode stats data\n  txnode stats data accounts -o json",
+		Args:              atLeast(1, "name a directory or the address of a catalog"),
+		ValidArgsFunction: completeArguments(cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.reading(cmd.Context(), w, args[0], func(db *txn.DB, out *bufio.Writer) error {
 				return printStats(cmd.Context(), db, out, args[1:], o.output == "json")
@@ -274,7 +284,8 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if !asJSON {
-		_, _ = fmt.Fprintln(t, "rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tleaves\theight\tload\tindex bytes\t  table")
+		_, _ = fmt.Fprintln(t,
+			"rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tleaves\theight\tload\tindex bytes\t  table")
 	}
 	if tables, err = withIndexes(db, tables); err != nil {
 		return err
@@ -294,20 +305,22 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 		}
 		if asJSON {
 			if err := line(out, statsLine{
-				i.Name, i.Of, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, load, st.SubTables, st.Height, st.Leaves, st.Inner, st.IndexBytes,
+				i.Name, i.Of, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, load, st.SubTables,
+				st.Height, st.Leaves, st.Inner, st.IndexBytes,
 			}); err != nil {
 				return err
 			}
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored,
+		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest,
+			st.Blocks, st.Stored,
 			orDash(st.Buckets), orDash(st.Leaves), orDash(st.Height), load, st.IndexBytes, shown(i.Name))
 	}
 	return t.Flush()
 }
 
-// withIndexes lists each table's secondary indexes behind it, but for those whose making a crash has ended before they
-// had a table.
+// withIndexes lists each table's secondary indexes behind it, but for those whose making a crash
+// has ended before they had a table.
 func withIndexes(db *txn.DB, tables []txn.TableInfo) (out []txn.TableInfo, err error) {
 	for _, t := range tables {
 		out = append(out, t)

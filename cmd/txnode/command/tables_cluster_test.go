@@ -12,15 +12,17 @@ import (
 	"txnode/txn"
 )
 
-// TestClusterTables: the commands that list records read a cluster while a process moves money in it. Each dump has one moment, and each
-// key once. None of them takes a lock: a table that is written to all the time is an error that says so.
+// TestClusterTables: the commands that list records read a cluster while a process moves money in
+// it. Each dump has one moment, and each key once. None of them takes a lock: a table that is
+// written to all the time is an error that says so.
 func TestClusterTables(t *testing.T) {
 	ctx, dir := t.Context(), socketDir(t)
 	b := newBed(t)
 	run := func(want int, says string, args ...string) string {
 		t.Helper()
 		code, out, stderr := b.run(args...)
-		if all := strings.Join(strings.Fields(out+stderr), " "); code != want || !strings.Contains(all, says) || code != 0 && strings.Count(stderr, "\n") != 1 {
+		if all := strings.Join(strings.Fields(out+stderr), " "); code != want || !strings.Contains(all, says) ||
+			code != 0 && strings.Count(stderr, "\n") != 1 {
 			t.Fatalf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}
 		return out
@@ -95,13 +97,15 @@ func TestClusterTables(t *testing.T) {
 	run(0, "50 ", "stats", catalog, "money")
 	run(0, "text", "get", catalog, "names", "name07")
 	run(1, "has no key", "get", catalog, "names", "nobody")
-	if out := run(0, "", "scan", catalog, "names", "--from", "name10", "--limit", "2"); out != "name10\ttext\nname11\ttext\n" {
+	if out := run(0, "", "scan", catalog, "names", "--from", "name10", "--limit",
+		"2"); out != "name10\ttext\nname11\ttext\n" {
 		t.Errorf("%q", out)
 	}
 	whole := 0
 	for range 5 {
 		code, out, stderr := b.run("dump", catalog, "money")
-		if code == 1 && strings.Contains(stderr, "others have written to what is read") && strings.Contains(stderr, "txnode backup "+catalog) && out == "" {
+		if code == 1 && strings.Contains(stderr, "others have written to what is read") &&
+			strings.Contains(stderr, "txnode backup "+catalog) && out == "" {
 			continue
 		}
 		sum, seen := int64(0), map[uint64]bool{}

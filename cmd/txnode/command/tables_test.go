@@ -21,7 +21,10 @@ import (
 func makeTables(t *testing.T, b *bed) {
 	t.Helper()
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 8, Seed: 1})
+	db, err := txn.Open(ctx, txn.Options{
+		Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20,
+		LogArea: 64 << 10, IndexGroups: 8, Seed: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +121,12 @@ func TestOrderedTables(t *testing.T) {
 		{[]string{"scan", "$DIR/data", "words", "--from", "fig", "--to", "pear"}, 0, lines("fig", "peach"), ""},
 		{[]string{"scan", "$DIR/data", "words", "--from", "", "--to", "b", "--keys"}, 0, "apple\n", ""},
 		{[]string{"scan", "$DIR/data", "words", "--from", "z", "--to", "a"}, 0, "", ""},
-		{[]string{"scan", "$DIR/data", "numbers", "--from", "-3", "--to", "3", "--keys"}, 0, "-3\n-2\n-1\n0\n1\n2\n", ""},
-		{[]string{"dump", "$DIR/data", "words", "--from", "pear", "--desc"}, 0, `{"table":"words","key":"plum","value":"plum"}
+		{
+			[]string{"scan", "$DIR/data", "numbers", "--from", "-3", "--to", "3", "--keys"}, 0,
+			"-3\n-2\n-1\n0\n1\n2\n", "",
+		},
+		{[]string{"dump", "$DIR/data", "words", "--from", "pear", "--desc"}, 0,
+			`{"table":"words","key":"plum","value":"plum"}
 {"table":"words","key":"pear","value":"pear"}
 `, ""},
 		{[]string{"get", "$DIR/data", "words", "plum"}, 0, "plum\n", ""},
@@ -135,12 +142,16 @@ func TestOrderedTables(t *testing.T) {
 		}
 	}
 	code, out, stderr := b.run("tables", "$DIR/data", "-o", "json")
-	if code != 0 || !strings.Contains(out, `{"table":"words","key":"string","value":"string","index":"blink","max_key_bytes":20}`) || !strings.Contains(out, `"index":"race"}`) {
+	if code != 0 ||
+		!strings.Contains(out,
+			`{"table":"words","key":"string","value":"string","index":"blink","max_key_bytes":20}`) ||
+		!strings.Contains(out, `"index":"race"}`) {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 	code, out, stderr = b.run("stats", "$DIR/data", "numbers", "-o", "json")
 	var st map[string]any
-	if err := json.Unmarshal([]byte(out), &st); code != 0 || err != nil || st["rows"] != 400.0 || st["height"] != 2.0 || st["leaves"].(float64) < 5 || st["load"].(float64) < 0.3 {
+	if err := json.Unmarshal([]byte(out), &st); code != 0 || err != nil || st["rows"] != 400.0 || st["height"] != 2.0 ||
+		st["leaves"].(float64) < 5 || st["load"].(float64) < 0.3 {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, stderr, out)
 	}
 	code, out, stderr = b.run("stats", "$DIR/data", "numbers", "users")
@@ -179,9 +190,15 @@ users   string                    json           race
 			`{"table":"raw","key_base64":"AP8=","value_base64":"` + strings.Repeat("A", 134) + `=="}` + "\n", ""},
 		{[]string{"get", "$DIR/data", "users", "bob"}, 1, "", `table "users" has no key bob`},
 		{[]string{"get", "$DIR/data", "counts", "bob"}, 2, "", `"bob" is no key of type uint64`},
-		{[]string{"get", "$DIR/data", "none", "1"}, 1, "", `there is no table "none"; there are ["counts" "posts" "raw" "users"]`},
+		{
+			[]string{"get", "$DIR/data", "none", "1"}, 1, "",
+			`there is no table "none"; there are ["counts" "posts" "raw" "users"]`,
+		},
 		{[]string{"get", "$DIR/none", "users", "1"}, 1, "", "no such directory"},
-		{[]string{"get", "$DIR/data", "users"}, 2, "", "name a directory or the address of a catalog, a table and a key"},
+		{
+			[]string{"get", "$DIR/data", "users"}, 2, "",
+			"name a directory or the address of a catalog, a table and a key",
+		},
 		{[]string{"scan", "$DIR/data", "users"}, 0, `"b\tx"	{"n":1,"name":"b\tx"}
 ann	{"n":1,"name":"ann"}
 annabel	{"n":1,"name":"annabel"}
@@ -189,19 +206,28 @@ ben	{"n":1,"name":"ben"}
 `, ""},
 		{[]string{"scan", "$DIR/data", "users", "--prefix", "ann", "--keys"}, 0, "ann\nannabel\n", ""},
 		{[]string{"scan", "$DIR/data", "users", "--prefix", "0x6209"}, 0, `"b\tx"	{"n":1,"name":"b\tx"}` + "\n", ""},
-		{[]string{"scan", "$DIR/data", "posts"}, 0, `["ann","1970-01-01T00:00:00.000000007Z"]	"hello\nworld"` + "\n", ""},
+		{
+			[]string{"scan", "$DIR/data", "posts"}, 0, `["ann","1970-01-01T00:00:00.000000007Z"]	"hello\nworld"` +
+				"\n",
+			"",
+		},
 		{[]string{"scan", "$DIR/data", "raw"}, 0, "0x00ff\t0x" + strings.Repeat("00", 64) + "... (100 bytes)\n", ""},
 		{[]string{"scan", "$DIR/data", "counts", "--prefix", "1"}, 2, "", `table "counts" has keys of type uint64`},
 		{[]string{"scan", "$DIR/data", "counts", "--prefix", "0x1"}, 2, "", "bytes in hexadecimal"},
 		{[]string{"scan", "$DIR/data", "counts", "--limit", "-1"}, 2, "", "may not be negative"},
-		{[]string{"dump", "$DIR/data", "posts", "raw", "--keys"}, 0, `{"table":"posts","key":["ann","1970-01-01T00:00:00.000000007Z"]}
+		{[]string{"dump", "$DIR/data", "posts", "raw", "--keys"}, 0,
+			`{"table":"posts","key":["ann","1970-01-01T00:00:00.000000007Z"]}
 {"table":"raw","key_base64":"AP8="}
 `, ""},
-		{[]string{"dump", "$DIR/data", "counts", "--prefix", "0x0000000000000002"}, 0, `{"table":"counts","key":2,"value_base64":"AgAAAAAAAAA="}` + "\n", ""},
+		{
+			[]string{"dump", "$DIR/data", "counts", "--prefix", "0x0000000000000002"}, 0,
+			`{"table":"counts","key":2,"value_base64":"AgAAAAAAAAA="}` + "\n", "",
+		},
 		{[]string{"stats", "$DIR/data", "none"}, 1, "", "no table"},
 	} {
 		code, out, stderr := b.run(c.args...)
-		if code != c.code || sorted(out) != sorted(c.out) || !strings.Contains(stderr, c.err) || c.err == "" && stderr != "" {
+		if code != c.code || sorted(out) != sorted(c.out) || !strings.Contains(stderr, c.err) || c.err == "" &&
+			stderr != "" {
 			t.Errorf("%q: exit code %d, %s\n%s", c.args, code, stderr, out)
 		}
 	}
@@ -240,13 +266,14 @@ func TestDump(t *testing.T) {
 		}
 		got[l.Key] = l.Value.Name
 	}
-	if want := map[string]string{"ann": "ann", "annabel": "annabel", "ben": "ben", "b\tx": "b\tx"}; !maps.Equal(got, want) {
+	if want := map[string]string{"ann": "ann", "annabel": "annabel", "ben": "ben", "b\tx": "b\tx"}; !maps.Equal(got,
+		want) {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestReadersChangeNoFile: commands that only look at a directory leave each of its files as it was, and make none, not even
-// a lock.
+// TestReadersChangeNoFile: commands that only look at a directory leave each of its files as it
+// was, and make none, not even a lock.
 func TestReadersChangeNoFile(t *testing.T) {
 	b := newBed(t)
 	makeTables(t, b)
@@ -271,8 +298,11 @@ func TestReadersChangeNoFile(t *testing.T) {
 	}
 	was := files()
 	for _, args := range [][]string{
-		{"tables", "$DIR/data"}, {"stats", "$DIR/data"}, {"get", "$DIR/data", "counts", "1"}, {"scan", "$DIR/data", "users"}, {"dump", "$DIR/data"},
-		{"check", "$DIR/data"}, {"inspect", "region", "$DIR/data", "0"}, {"inspect", "record", "$DIR/data", "--table", "counts", "--key", "1"},
+		{"tables", "$DIR/data"}, {"stats", "$DIR/data"}, {"get", "$DIR/data", "counts", "1"},
+		{"scan", "$DIR/data", "users"}, {"dump", "$DIR/data"},
+		{"check", "$DIR/data"}, {"inspect", "region", "$DIR/data", "0"}, {
+			"inspect", "record", "$DIR/data", "--table", "counts", "--key", "1",
+		},
 	} {
 		if code, out, stderr := b.run(args...); code != 0 {
 			t.Errorf("%q: exit code %d, %s%s", args, code, out, stderr)
@@ -288,12 +318,14 @@ func TestStatsCommand(t *testing.T) {
 	b := newBed(t)
 	makeTables(t, b)
 	code, out, stderr := b.run("stats", "$DIR/data")
-	if code != 0 || strings.Count(out, "\n") != 5 || !strings.Contains(strings.Join(strings.Fields(out), " "), " 150 2400 16 150 9600 ") {
+	if code != 0 || strings.Count(out, "\n") != 5 || !strings.Contains(strings.Join(strings.Fields(out), " "),
+		" 150 2400 16 150 9600 ") {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 	code, out, stderr = b.run("stats", "$DIR/data", "counts", "-o", "json")
 	var st map[string]any
-	if err := json.Unmarshal([]byte(out), &st); code != 0 || err != nil || st["rows"] != 150.0 || st["bytes"] != 2400.0 || st["table"] != "counts" || st["load"].(float64) <= 0 {
+	if err := json.Unmarshal([]byte(out), &st); code != 0 || err != nil || st["rows"] != 150.0 ||
+		st["bytes"] != 2400.0 || st["table"] != "counts" || st["load"].(float64) <= 0 {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, stderr, out)
 	}
 }
@@ -307,8 +339,11 @@ func TestIndexesListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := txn.NewIndex("by_name", txn.String, func(_ string, v map[string]any) []string { return []string{v["name"].(string), "all"} })
-	byBoth := txn.NewUniqueIndex("by_both", txn.Tuple2Key(txn.String, txn.Uint64), func(k string, _ map[string]any) []txn.Tuple2[string, uint64] {
+	byName := txn.NewIndex("by_name", txn.String, func(_ string, v map[string]any) []string {
+		return []string{v["name"].(string), "all"}
+	})
+	byBoth := txn.NewUniqueIndex("by_both", txn.Tuple2Key(txn.String,
+		txn.Uint64), func(k string, _ map[string]any) []txn.Tuple2[string, uint64] {
 		return []txn.Tuple2[string, uint64]{txn.T2(k, uint64(1))}
 	})
 	if _, err := txn.CreateTable(db, "users", txn.String, txn.JSON[map[string]any](), byName, byBoth); err != nil {
@@ -318,15 +353,21 @@ func TestIndexesListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := b.run("tables", "$DIR/data")
-	if want := "by_name(string) by_both(tuple(string,uint64), unique, not built)\n"; code != 0 || !strings.Contains(out, "race  "+want) || strings.Contains(out, " \n") {
+	if want := "by_name(string) by_both(tuple(string,uint64), unique, not built)\n"; code != 0 ||
+		!strings.Contains(out, "race  "+want) || strings.Contains(out, " \n") {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 	code, out, stderr = b.run("tables", "$DIR/data", "-o", "json")
-	if want := `"index":"race","secondary_indexes":[{"name":"by_name","key":"string","unique":false,"built":true},{"name":"by_both","key":"tuple(string,uint64)","unique":true,"built":false}]}`; code != 0 || !strings.Contains(out, want) {
+	want := `"index":"race","secondary_indexes":[{"name":"by_name","key":"string","unique":false,"built":true},{` +
+		`"name":"by_both","key":"tuple(string,uint64)","unique":true,"built":false}]}`
+	if code != 0 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 	code, out, stderr = b.run("stats", "$DIR/data", "users", "-o", "json")
-	for _, want := range []string{`{"table":"users","rows":4,`, `{"table":"users.by_name","index_of":"users","rows":8,`, `{"table":"users.by_both","index_of":"users","rows":0,`} {
+	for _, want := range []string{
+		`{"table":"users","rows":4,`, `{"table":"users.by_name","index_of":"users","rows":8,`,
+		`{"table":"users.by_both","index_of":"users","rows":0,`,
+	} {
 		if code != 0 || strings.Count(out, want) != 1 || strings.Count(out, "\n") != 3 {
 			t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 		}

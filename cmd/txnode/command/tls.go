@@ -11,8 +11,8 @@ import (
 	"txnode/rdma/tcp"
 )
 
-// tlsOptions are the flags of connections over TCP that are encrypted, and of which both sides prove by a
-// certificate what they are. Either all three files are named or none.
+// tlsOptions are the flags of connections over TCP that are encrypted, and of which both sides
+// prove by a certificate what they are. Either all three files are named or none.
 type tlsOptions struct {
 	Cert, Key, CA string
 	Name          string // of a server, for clients
@@ -21,14 +21,18 @@ type tlsOptions struct {
 // addFlags registers the flags of a side; others are the other side's processes.
 func (o *tlsOptions) addFlags(cmd *cobra.Command, others string) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Cert, "tls-cert", "", "PEM `file` with the certificate that this process shows, and those between it and its authority (default: no TLS)")
+	fs.StringVar(&o.Cert, "tls-cert", "",
+		"PEM `file` with the certificate that this process shows, and those between it and its authority "+
+			"(default: no TLS)")
 	fs.StringVar(&o.Key, "tls-key", "", "PEM `file` with the private key of --tls-cert (default: no TLS)")
-	fs.StringVar(&o.CA, "tls-ca", "", "PEM `file` with the authorities that issue the certificates of "+others+" (default: no TLS)")
+	fs.StringVar(&o.CA, "tls-ca", "", "PEM `file` with the authorities that issue the certificates of "+others+
+		" (default: no TLS)")
 }
 
 // addName registers the flag of a client.
 func (o *tlsOptions) addName(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.Name, "tls-name", "", "`name` that the servers' certificates must have (default: the host of each address)")
+	cmd.Flags().StringVar(&o.Name, "tls-name", "",
+		"`name` that the servers' certificates must have (default: the host of each address)")
 }
 
 // given reports whether connections are to use TLS.
@@ -44,7 +48,8 @@ func (o *tlsOptions) faults() (faults []string) {
 	}
 	switch {
 	case o.given() && missing != nil:
-		faults = append(faults, strings.Join(missing, " and ")+" missing: TLS needs a certificate, its key and the authority of the other side")
+		faults = append(faults, strings.Join(missing, " and ")+
+			" missing: TLS needs a certificate, its key and the authority of the other side")
 	case !o.given() && o.Name != "":
 		faults = append(faults, "--tls-name is for connections with --tls-cert, --tls-key and --tls-ca")
 	}

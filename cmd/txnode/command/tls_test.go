@@ -33,7 +33,10 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 	t.Helper()
 	a := &authority{dir: dir}
 	now := time.Now()
-	a.cert, a.key = a.issue(t, name, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)})
+	a.cert, a.key = a.issue(t, name, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+	})
 	return a
 }
 
@@ -62,14 +65,17 @@ func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) (*x509
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err = errors.Join(err,
-		os.WriteFile(filepath.Join(a.dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
-		os.WriteFile(filepath.Join(a.dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
+		os.WriteFile(filepath.Join(a.dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			0o600),
+		os.WriteFile(filepath.Join(a.dir, name+".key"),
+			pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return cert, key
 }
 
-// leaf makes the certificate of a process that is reached by 127.0.0.1 or a name, valid from and until so long from now on.
+// leaf makes the certificate of a process that is reached by 127.0.0.1 or a name, valid from and
+// until so long from now on.
 func (a *authority) leaf(t *testing.T, name string, ip bool, from, until time.Duration) {
 	t.Helper()
 	c := &x509.Certificate{
@@ -89,7 +95,8 @@ func tlsFlags(dir, name, ca string) []string {
 	return []string{"--tls-cert", file(name + ".crt"), "--tls-key", file(name + ".key"), "--tls-ca", file(ca + ".crt")}
 }
 
-// served is the TCP address in the line of a daemon that serves all addresses of the host, as one of this host.
+// served is the TCP address in the line of a daemon that serves all addresses of the host,
+// as one of this host.
 func served(t *testing.T, line string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(strings.TrimSpace(line[strings.LastIndex(line, "tcp:")+len("tcp:"):]))
@@ -99,8 +106,8 @@ func served(t *testing.T, line string) string {
 	return "tcp:127.0.0.1:" + port
 }
 
-// TestServeTLS: a cluster is set up and asked over TLS, by addresses that other hosts can reach; what is wrong with a
-// certificate of either side is one line.
+// TestServeTLS: a cluster is set up and asked over TLS, by addresses that other hosts can reach;
+// what is wrong with a certificate of either side is one line.
 func TestServeTLS(t *testing.T) {
 	dir := socketDir(t)
 	ca := newAuthority(t, dir, "ca")
@@ -116,7 +123,8 @@ func TestServeTLS(t *testing.T) {
 	with := func(args []string, more ...string) []string { return append(more, args...) }
 	flags := func(name string) []string { return tlsFlags(dir, name, "ca") }
 
-	line, end := startServe(t, with(flags("server"), "--listen", "tcp:0.0.0.0:0", "--memory", "64MiB", "--catalog", "memory")...)
+	line, end := startServe(t, with(flags("server"), "--listen", "tcp:0.0.0.0:0", "--memory", "64MiB",
+		"--catalog", "memory")...)
 	address := served(t, line)
 	init := with(flags("client"), "cluster", "init", "--catalog", address, "--blade", address)
 	if code, out, stderr := b.run(init...); code != 0 || stderr != "" {
@@ -125,7 +133,8 @@ func TestServeTLS(t *testing.T) {
 	status := func(address string, flags ...string) (int, string, string) {
 		return b.run(with(flags, "cluster", "status", address)...)
 	}
-	if code, out, stderr := status(address, flags("client")...); code != 0 || !strings.Contains(out, " up\n") || !strings.Contains(out, "epoch 1") || stderr != "" {
+	if code, out, stderr := status(address, flags("client")...); code != 0 || !strings.Contains(out, " up\n") ||
+		!strings.Contains(out, "epoch 1") || stderr != "" {
 		t.Fatalf("exit code %d: %s%s", code, out, stderr)
 	}
 	one := func(what string, want int, say string, args ...string) {
@@ -147,7 +156,8 @@ func TestServeTLS(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 
-	line, end = startServe(t, with(flags("named"), "--listen", "tcp:127.0.0.1:0", "--memory", "0", "--catalog", "memory")...)
+	line, end = startServe(t, with(flags("named"), "--listen", "tcp:127.0.0.1:0", "--memory", "0",
+		"--catalog", "memory")...)
 	address = served(t, line)
 	ask("a certificate without the address", "give it with --tls-name", address, flags("client")...)
 	ask("no cluster yet", "txnode cluster init", address, append(flags("client"), "--tls-name", "named.example")...)
@@ -160,7 +170,10 @@ func TestServeTLS(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "empty.crt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{serve(), {"cluster", "status", "tcp:127.0.0.1:1"}, {"cluster", "init", "--catalog", "tcp:127.0.0.1:1", "--blade", "tcp:127.0.0.1:1"}} {
+	for _, args := range [][]string{
+		serve(), {"cluster", "status", "tcp:127.0.0.1:1"},
+		{"cluster", "init", "--catalog", "tcp:127.0.0.1:1", "--blade", "tcp:127.0.0.1:1"},
+	} {
 		own := func(what string, code int, say string, flags ...string) {
 			t.Helper()
 			one(strings.Join(args, " ")+": "+what, code, say, with(flags, args...)...)
@@ -169,14 +182,19 @@ func TestServeTLS(t *testing.T) {
 		own("expired", 1, "has expired on", flags("expired")...)
 		own("not yet valid", 1, "clock of this host", flags("future")...)
 		own("no file", 1, "the certificate: open "+filepath.Join(dir, "none.crt")+": no such file", flags("none")...)
-		own("another key", 1, "private key does not match", server[0], server[1], "--tls-key", filepath.Join(dir, "client.key"), server[4], server[5])
-		own("a key as an authority", 1, "no certificate of an authority in the file", server[0], server[1], server[2], server[3], "--tls-ca", server[3])
-		own("an empty certificate", 1, "empty.crt", "--tls-cert", filepath.Join(dir, "empty.crt"), server[2], server[3], server[4], server[5])
+		own("another key", 1, "private key does not match", server[0], server[1], "--tls-key",
+			filepath.Join(dir, "client.key"), server[4], server[5])
+		own("a key as an authority", 1, "no certificate of an authority in the file", server[0], server[1], server[2],
+			server[3], "--tls-ca", server[3])
+		own("an empty certificate", 1, "empty.crt", "--tls-cert", filepath.Join(dir, "empty.crt"), server[2], server[3],
+			server[4], server[5])
 		own("no key", 2, "--tls-key missing", server[0], server[1], server[4], server[5])
 		own("one file", 2, "--tls-cert and --tls-key missing", server[4], server[5])
 	}
-	one("a name without certificates", 2, "--tls-name is for", "cluster", "status", "tcp:127.0.0.1:1", "--tls-name", "x")
-	one("no TCP", 2, "--tls-cert is for TCP", with(flags("server"), "serve", "--listen", "unix:"+filepath.Join(dir, "s"))...)
+	one("a name without certificates", 2, "--tls-name is for", "cluster", "status", "tcp:127.0.0.1:1", "--tls-name",
+		"x")
+	one("no TCP", 2, "--tls-cert is for TCP", with(flags("server"), "serve", "--listen",
+		"unix:"+filepath.Join(dir, "s"))...)
 }
 
 // move puts files of one directory into another one, each as a whole.
@@ -189,8 +207,9 @@ func move(t *testing.T, from, to string, names ...string) {
 	}
 }
 
-// TestServeReload: certificates, authorities and the secret are replaced while a daemon and a client run, at the next connection or by SIGHUP.
-// Files that do not fit each other yet change nothing, and connections that there are stay.
+// TestServeReload: certificates, authorities and the secret are replaced while a daemon and a
+// client run, at the next connection or by SIGHUP. Files that do not fit each other yet change
+// nothing, and connections that there are stay.
 func TestServeReload(t *testing.T) {
 	dir, old, next := socketDir(t), t.TempDir(), t.TempDir()
 	issue := func(dir, secret string) {
@@ -214,7 +233,8 @@ func TestServeReload(t *testing.T) {
 		}
 		return f
 	}
-	line, end := startServe(t, append(tlsFlags(dir, "server", "ca"), "--listen", "tcp:127.0.0.1:0", "--memory", "0", "--catalog", "memory", "--secret-file", filepath.Join(dir, "secret"), "--log-level", "info")...)
+	line, end := startServe(t, append(tlsFlags(dir, "server", "ca"), "--listen", "tcp:127.0.0.1:0", "--memory", "0",
+		"--catalog", "memory", "--secret-file", filepath.Join(dir, "secret"), "--log-level", "info")...)
 	address := served(t, line)
 	client := files(dir)
 	dial := func(f *tcp.Files) (*tcp.Caller, error) {
@@ -263,7 +283,8 @@ func TestServeReload(t *testing.T) {
 	move(t, next, dir, "secret", "ca.crt", "client.crt", "client.key", "server.crt", "server.key")
 	works("files that were replaced", client)
 	code, log := end()
-	if code != 0 || !strings.Contains(log, "connections have those of before") || strings.Count(log, "were read again") < 2 {
+	if code != 0 || !strings.Contains(log, "connections have those of before") ||
+		strings.Count(log, "were read again") < 2 {
 		t.Errorf("exit code %d: %s", code, log)
 	}
 }

@@ -152,9 +152,10 @@ type topDatabase struct {
 }
 
 type topBlade struct {
-	Blade       int       `json:"blade"`
-	Server      string    `json:"server"`
-	State       string    `json:"state"` // as cluster.BladeState has it, but for what a look without connections to blades cannot tell
+	Blade  int    `json:"blade"`
+	Server string `json:"server"`
+	// as cluster.BladeState has it, but for what a look without connections to blades cannot tell
+	State       string    `json:"state"`
 	Error       string    `json:"error,omitempty"`
 	Size        uint64    `json:"bytes"`
 	Provisioned uint64    `json:"provisioned_bytes"`
@@ -225,7 +226,10 @@ func (v *topView) print(w io.Writer) error {
 		for _, x := range []struct {
 			n    int
 			what string
-		}{{d.Missing, "copies missing"}, {d.Building, "being built"}, {d.Unavailable, "segments unavailable"}, {d.Lost, "segments lost"}, {d.Down, "blades down"}} {
+		}{
+			{d.Missing, "copies missing"}, {d.Building, "being built"}, {d.Unavailable, "segments unavailable"},
+			{d.Lost, "segments lost"}, {d.Down, "blades down"},
+		} {
 			if x.n > 0 {
 				head += fmt.Sprintf(", %s %d", x.what, x.n)
 			}
@@ -258,7 +262,10 @@ func (v *topView) print(w io.Writer) error {
 	if err := end(); err != nil {
 		return err
 	}
-	heads = []string{"process", "lease", "workers", "commits/s", "failed/s", "p50", "p99", "view p50", "p99", "verbs/txn", "trips/txn"}
+	heads = []string{
+		"process", "lease", "workers", "commits/s", "failed/s", "p50", "p99", "view p50", "p99",
+		"verbs/txn", "trips/txn",
+	}
 	for r := range txn.NumAbortReasons {
 		heads = append(heads, r.String()+"/s")
 	}
@@ -269,9 +276,11 @@ func (v *topView) print(w io.Writer) error {
 	if err := end(); err != nil {
 		return err
 	}
-	row("table", "reads/s", "updates/s", "inserts/s", "deletes/s", "conflicts/s", "") // an empty cell behind has the last column aligned
+	// an empty cell behind has the last column aligned
+	row("table", "reads/s", "updates/s", "inserts/s", "deletes/s", "conflicts/s", "")
 	for _, x := range v.Tables {
-		row(shown(x.Table), rateText(x.Reads), rateText(x.Updates), rateText(x.Inserts), rateText(x.Deletes), rateText(x.Conflicts), "")
+		row(shown(x.Table), rateText(x.Reads), rateText(x.Updates), rateText(x.Inserts), rateText(x.Deletes),
+			rateText(x.Conflicts), "")
 	}
 	return t.Flush()
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"txnode/cluster"
-	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/txn"
 )
@@ -40,7 +40,8 @@ func (t *top) take(s *cluster.Sight) *topView {
 		r := l.Redundancy()
 		v.Database = &topDatabase{
 			Epoch: uint32(l.Epoch), Workers: len(l.Coordinators), Tables: len(liveTables(l)), Segments: r.Segments,
-			Lost: r.Lost, Missing: r.Missing, Building: r.Building, Unavailable: r.Unavailable, Build: buildOf(cluster.BuildOf(s.Processes)), Down: len(r.Down), Reporting: len(s.Processes),
+			Lost: r.Lost, Missing: r.Missing, Building: r.Building, Unavailable: r.Unavailable,
+			Build: buildOf(cluster.BuildOf(s.Processes)), Down: len(r.Down), Reporting: len(s.Processes),
 		}
 	}
 	t.before = s
@@ -86,8 +87,8 @@ func (t *top) blades(v *topView, s *cluster.Sight) {
 }
 
 // stateOf is what the catalog says of a blade.
-func stateOf(b *memory.Blade) string {
-	switch down := b.State == memory.BladeDown; {
+func stateOf(b *layout.Blade) string {
+	switch down := b.State == layout.BladeDown; {
 	case down && b.Leaving:
 		return string(cluster.BladeDrained)
 	case down:
@@ -121,7 +122,8 @@ func (b *topBlade) report(r, was *cluster.Report, i int) {
 	}
 	b.Rates = &topRates{
 		Verbs: map[string]float64{}, Failed: perSecond(now.Failed, then.Failed, seconds),
-		Read: perSecond(now.BytesRead, then.BytesRead, seconds), Written: perSecond(now.BytesWritten, then.BytesWritten, seconds),
+		Read:    perSecond(now.BytesRead, then.BytesRead, seconds),
+		Written: perSecond(now.BytesWritten, then.BytesWritten, seconds),
 	}
 	for op := range rdma.NumOps {
 		b.verbs[op] = perSecond(now.Verbs[op], then.Verbs[op], seconds)
@@ -158,7 +160,8 @@ func (t *top) complete() bool {
 // added is what was added to totals that are shown.
 func added(now, was *txn.Metrics) (d txn.Metrics) {
 	less := func(a, b uint64) uint64 { return a - min(a, b) }
-	d.Committed, d.RolledBack, d.Failed = less(now.Committed, was.Committed), less(now.RolledBack, was.RolledBack), less(now.Failed, was.Failed)
+	d.Committed, d.RolledBack, d.Failed = less(now.Committed, was.Committed), less(now.RolledBack, was.RolledBack),
+		less(now.Failed, was.Failed)
 	for i := range d.Conflicts {
 		d.Conflicts[i] = less(now.Conflicts[i], was.Conflicts[i])
 	}
@@ -195,7 +198,10 @@ func (t *top) processes(v *topView, s *cluster.Sight) {
 	}
 	seen := map[uint32]bool{}
 	for _, r := range s.Processes {
-		p := topProcess{Process: r.Process, Host: r.Host, PID: r.PID, Program: r.Program, Reports: true, Lease: topLease{State: "none"}}
+		p := topProcess{
+			Process: r.Process, Host: r.Host, PID: r.PID, Program: r.Program, Reports: true,
+			Lease: topLease{State: "none"},
+		}
 		p.Workers = r.Metrics.Workers.Open + r.Metrics.Workers.Own
 		if i := slices.IndexFunc(known, func(k processLook) bool { return k.ID == r.Process }); i >= 0 {
 			p.Lease = leaseOf(&known[i])
@@ -247,7 +253,8 @@ func (c *counted) work() *topWork {
 	return k
 }
 
-// quantile estimates the duration that a part q of those in a histogram is below, as if they were spread evenly in each bucket.
+// quantile estimates the duration that a part q of those in a histogram is below, as if they were
+// spread evenly in each bucket.
 func quantile(h *txn.Histogram, q float64) time.Duration {
 	rank := q * float64(h.Count())
 	for i, n := range h.Buckets {

@@ -82,7 +82,8 @@ func TestTop(t *testing.T) {
 			if code, _, stderr := inSystem(t, init...); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64, LatencySample: 1}, cluster.Options{Post: 20 * time.Millisecond})
+			db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64, LatencySample: 1},
+				cluster.Options{Post: 20 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +100,8 @@ func TestTop(t *testing.T) {
 						return
 					default:
 					}
-					if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, fmt.Sprint("key ", i%10), i) }); err != nil {
+					if err := db.Update(ctx,
+						func(tx *txn.Tx) error { return table.Put(tx, fmt.Sprint("key ", i%10), i) }); err != nil {
 						t.Error(err)
 						return
 					}
@@ -114,30 +116,41 @@ func TestTop(t *testing.T) {
 				return v
 			}
 			v := look()
-			for len(v.Processes) == 0 || v.Processes[0].Rates == nil || v.Processes[0].Rates.Committed == 0 { // a slow machine
+			// a slow machine
+			for len(v.Processes) == 0 || v.Processes[0].Rates == nil || v.Processes[0].Rates.Committed == 0 {
 				v = look()
 			}
-			p, n := &v.Processes[0], db.Metrics().Workers // an idle one that is looked at, as by Metrics, is not there for a moment: then another one is made
-			if len(v.Processes) != 1 || p.Process != int(db.Space().Process()) || !p.Reports || p.Lease.State != "live" || p.Workers == 0 || p.Workers > n.Open+n.Own ||
-				p.Rates.Verbs < 1 || p.Rates.Trips < 1 || len(p.Rates.Aborts) != int(txn.NumAbortReasons) || p.Rates.Latency["update"].P50 == 0 || p.Rates.Latency["update"].P99 < p.Rates.Latency["update"].P50 {
+			// an idle one that is looked at, as by Metrics, is not there for a moment: then
+			// another one is made
+			p, n := &v.Processes[0], db.Metrics().Workers
+			if len(v.Processes) != 1 || p.Process != int(db.Space().Process()) || !p.Reports ||
+				p.Lease.State != "live" || p.Workers == 0 || p.Workers > n.Open+n.Own ||
+				p.Rates.Verbs < 1 || p.Rates.Trips < 1 || len(p.Rates.Aborts) != int(txn.NumAbortReasons) ||
+				p.Rates.Latency["update"].P50 == 0 || p.Rates.Latency["update"].P99 < p.Rates.Latency["update"].P50 {
 				t.Errorf("%+v", v.Processes)
 			}
-			if len(v.Tables) != 1 || v.Tables[0].Table != "words" || v.Tables[0].Updates == 0 || v.Tables[0].Reads != 0 {
+			if len(v.Tables) != 1 || v.Tables[0].Table != "words" || v.Tables[0].Updates == 0 ||
+				v.Tables[0].Reads != 0 {
 				t.Errorf("%+v", v.Tables)
 			}
-			if d := v.Database; d == nil || d.Epoch == 0 || d.Workers == 0 || d.Tables != 1 || d.Segments == 0 || d.Missing != 0 {
+			if d := v.Database; d == nil || d.Epoch == 0 || d.Workers == 0 || d.Tables != 1 || d.Segments == 0 ||
+				d.Missing != 0 {
 				t.Errorf("%+v", d)
 			}
 			for i, b := range v.Blades {
-				if b.Blade != i || b.State != "up" || b.Bytes != 64<<20 || b.Provisioned == 0 || kind == "unix" && b.Connections == 0 || (b.Rates != nil) != (kind == "unix") {
+				if b.Blade != i || b.State != "up" || b.Bytes != 64<<20 || b.Provisioned == 0 || kind == "unix" &&
+					b.Connections == 0 || (b.Rates != nil) != (kind == "unix") {
 					t.Errorf("%+v", b)
 				}
 				if b.Rates != nil && b.Rates.Verbs["WRITE"] == 0 {
 					t.Errorf("blade %d: %+v", i, b.Rates)
 				}
 			}
-			if code, out, stderr := inSystem(t, "top", catalog, "--once", "--interval", "200ms"); code != 0 || stderr != "" || strings.Contains(out, "\x1b") ||
-				!strings.Contains(out, "catalog "+catalog+"  epoch ") || !strings.Contains(out, "commits/s") || !strings.Contains(out, "  conflicts/s\n") || !strings.Contains(out, "words") || !strings.Contains(out, kind+":"+filepath.Join(dir, "b")) {
+			if code, out, stderr := inSystem(t, "top", catalog, "--once", "--interval", "200ms"); code != 0 ||
+				stderr != "" || strings.Contains(out, "\x1b") ||
+				!strings.Contains(out, "catalog "+catalog+"  epoch ") || !strings.Contains(out, "commits/s") ||
+				!strings.Contains(out, "  conflicts/s\n") || !strings.Contains(out, "words") ||
+				!strings.Contains(out, kind+":"+filepath.Join(dir, "b")) {
 				t.Errorf("exit code %d: %s%s", code, out, stderr)
 			}
 			close(stop)
@@ -148,7 +161,8 @@ func TestTop(t *testing.T) {
 			if code, stderr := ends[1](); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			if v := look(); len(v.Blades) != 2 || v.Blades[0].State != "up" || v.Blades[1].State != "silent" || len(v.Processes) != 0 {
+			if v := look(); len(v.Blades) != 2 || v.Blades[0].State != "up" || v.Blades[1].State != "silent" ||
+				len(v.Processes) != 0 {
 				t.Errorf("%+v", v)
 			}
 			for _, end := range []func() (int, string){ends[0], endCatalog} {
@@ -175,8 +189,8 @@ func (s *screen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestTopTerminal: a view is drawn over the one before on a terminal, in its width, and one stands below the other elsewhere;
-// Ctrl-C is the good end.
+// TestTopTerminal: a view is drawn over the one before on a terminal, in its width, and one stands
+// below the other elsewhere; Ctrl-C is the good end.
 func TestTopTerminal(t *testing.T) {
 	dir := socketDir(t)
 	catalog := "unix:" + filepath.Join(dir, "c")
@@ -216,7 +230,8 @@ func TestTopTerminal(t *testing.T) {
 		})
 	}
 	for _, args := range [][]string{{}, {"here"}, {catalog, "--interval", "1ms"}, {catalog, "--interval", "2h"}} {
-		if code, out, stderr := inSystem(t, append([]string{"top"}, args...)...); code != 2 || out != "" || strings.Count(stderr, "\n") != 1 {
+		if code, out, stderr := inSystem(t, append([]string{"top"}, args...)...); code != 2 || out != "" ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: exit code %d, %s%s", args, code, out, stderr)
 		}
 	}
@@ -268,7 +283,8 @@ func TestTopBenchmark(t *testing.T) {
 	done := make(chan int, 1)
 	go func() {
 		done <- command.Main(ctx, w, []string{
-			"bench", "smallbank", "--cluster", at("c"), "--processes", "2", "--threads", "1", "--coroutines", "2", "--accounts", "500", "--hot-accounts", "20",
+			"bench", "smallbank", "--cluster", at("c"), "--processes", "2", "--threads", "1", "--coroutines", "2",
+			"--accounts", "500", "--hot-accounts", "20",
 			"--warmup", "0s", "--duration", "5m", "--no-save",
 		})
 	}()

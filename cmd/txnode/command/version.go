@@ -24,9 +24,13 @@ func runVersion(w *World, output outputFormat) error {
 	e := report.FromEnvironment(w.Environment())
 	switch output {
 	case outputJSON:
-		return report.WriteJSON(w.Stdout, map[string]string{"version": e.Version, "revision": e.Revision, "go": e.Go, "os": e.OS})
+		return report.WriteJSON(w.Stdout, map[string]string{
+			"version": e.Version, "revision": e.Revision, "go": e.Go, "os": e.OS,
+		})
 	case outputCSV:
-		return csv.NewWriter(w.Stdout).WriteAll([][]string{{"version", "revision", "go", "os"}, {e.Version, e.Revision, e.Go, e.OS}})
+		return csv.NewWriter(w.Stdout).WriteAll([][]string{
+			{"version", "revision", "go", "os"}, {e.Version, e.Revision, e.Go, e.OS},
+		})
 	}
 	revision := e.Revision
 	if revision == "" {

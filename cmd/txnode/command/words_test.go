@@ -39,10 +39,17 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	one(small+"--duration -1s --rate NaN --txns -1 --latency-sample -1", 2, []string{"--duration is -1s", "--rate is NaN", "--txns is -1", "--latency-sample is -1; it must be from 1 to 1048576, or 0 for the default"})
+	one(small+"--duration -1s --rate NaN --txns -1 --latency-sample -1",
+		2, []string{
+			"--duration is -1s", "--rate is NaN", "--txns is -1",
+			"--latency-sample is -1; it must be from 1 to 1048576, or 0 for the default",
+		})
 	// Times beyond what a clock can add.
-	one(small+"--duration 2562047h47m16.854775807s", 2, []string{"--duration is 2562047h47m16.854775807s; at most 876000h0m0s are possible"})
-	one(small+"--duration 1000000h --warmup 2000000h", 2, []string{"--duration is 1000000h0m0s; at most", "--warmup is 2000000h0m0s; at most"})
+	one(small+"--duration 2562047h47m16.854775807s",
+		2, []string{"--duration is 2562047h47m16.854775807s; at most 876000h0m0s are possible"})
+	one(small+"--duration 1000000h --warmup 2000000h", 2, []string{
+		"--duration is 1000000h0m0s; at most", "--warmup is 2000000h0m0s; at most",
+	})
 	one(small+"--threads 1000 --coroutines 1000", 2, []string{"--threads is 1000 and --coroutines 1000"})
 	one(small+"--hot-accounts 200", 2, []string{"from 2 to --accounts (100)"})
 	one(small+"--verify --verify-window 0", 2, []string{"--verify-window is 0"})
@@ -51,15 +58,17 @@ func TestWords(t *testing.T) {
 		one(line, 2, []string{"is of 8 bytes"})
 	}
 	for line, want := range map[string]string{
-		"sim smallbank --accounts 1":                      "--accounts is 1: from 100",
-		"sim tatp --subscribers 1":                        "--subscribers is 1: from 100",
-		"sim ycsb --records 1":                            "--records is 1: from 100",
-		"sim ycsb --sweep idle":                           "--sweep is \"idle\"; it must be threads",
-		"sim ycsb --theta 1":                              "--theta is 1; it must be from 0 to less than 1",
-		"bench ycsb --workload e --table hash":            "--table is hash; workload e scans, which needs ordered",
-		"bench tpcc --warehouses 0 --pace -1":             "--warehouses is 0; it must be from 1 to 65535; --pace is -1",
-		"bench tpcc --mix 1,2":                            "--mix has 2 percentages; TPC-C has 5",
-		"bench ycsb --workload x --keys y":                "--workload is \"x\"; it must be one of a, b, c, d, e, f; --keys is \"y\"",
+		"sim smallbank --accounts 1":           "--accounts is 1: from 100",
+		"sim tatp --subscribers 1":             "--subscribers is 1: from 100",
+		"sim ycsb --records 1":                 "--records is 1: from 100",
+		"sim ycsb --sweep idle":                "--sweep is \"idle\"; it must be threads",
+		"sim ycsb --theta 1":                   "--theta is 1; it must be from 0 to less than 1",
+		"bench ycsb --workload e --table hash": "--table is hash; workload e scans, which needs ordered",
+		"bench tpcc --warehouses 0 --pace -1": "--warehouses is 0; it must be from 1 to 65535; " +
+			"--pace is -1",
+		"bench tpcc --mix 1,2": "--mix has 2 percentages; TPC-C has 5",
+		"bench ycsb --workload x --keys y": "--workload is \"x\"; it must be one of a, b, c, d, e, f, load; " +
+			"--keys is \"y\"",
 		"sim smallbank --idle -1s":                        "--idle is -1s",
 		"sim smallbank --blades 1":                        "--blades is 1: more than --replicas (1)",
 		"sim hash --compute 200":                          "--compute is 200: from 1 to --threads (96)",
@@ -79,19 +88,24 @@ func TestWords(t *testing.T) {
 	for _, line := range []string{"check $DIR/file", "inspect region $DIR/file 0", "backup $DIR/file $DIR/other"} {
 		one(line, 1, []string{"$DIR/file is no directory: name that of a database"}, "stat")
 	}
-	one(small+"--dir $DIR/file", 1, []string{"$DIR/file is no directory, or one above it is none: name that of a database"})
-	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\xff")...); code != 2 || !strings.Contains(stderr, "a name is one l") {
+	one(small+"--dir $DIR/file", 1,
+		[]string{"$DIR/file is no directory, or one above it is none: name that of a database"})
+	if code, _, stderr := b.run(append(strings.Fields(small+"--save"), "a\xff")...); code != 2 ||
+		!strings.Contains(stderr, "a name is one l") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	one(small+"--save=", 2, []string{"--save is empty"})
 	one(small+"--save a.json", 2, []string{"txnode compare takes that for a file"})
 	for _, name := range []string{"a\nb", " ", "a ", "a\u200b", "\u00a0a", "a\xff"} {
-		if code, _, stderr := b.run(append(strings.Fields(small+"--save"), name)...); code != 2 || !strings.Contains(stderr, fmt.Sprintf("%+q; a name is one line", name)) {
+		if code, _, stderr := b.run(append(strings.Fields(small+"--save"), name)...); code != 2 ||
+			!strings.Contains(stderr, fmt.Sprintf("%+q; a name is one line", name)) {
 			t.Errorf("%q: exit code %d: %s", name, code, stderr)
 		}
 	}
-	one(small+"--threads 1 --coroutines 3000 --arena 1MiB", 2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
-	one(small+"--threads 1 --coroutines 30000", 2, []string{"--coroutines is 30000; a thread has room for 16379 at most"}, "raise")
+	one(small+"--threads 1 --coroutines 3000 --arena 1MiB",
+		2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
+	one(small+"--threads 1 --coroutines 30000",
+		2, []string{"--coroutines is 30000; a thread has room for 16379 at most"}, "raise")
 	if code, out, _ := b.run(strings.Fields(small + "--threads 1 --coroutines 3000")...); code != 2 || out != "" {
 		t.Errorf("exit code %d, and a report of nothing: %s", code, out)
 	}
@@ -101,7 +115,8 @@ func TestWords(t *testing.T) {
 
 	dir := filepath.Join(b.dir, "Arena (BladeSize) of Blades and Size") // which are no options
 	path := func(name string) string { return filepath.Join(dir, name) }
-	if code, _, stderr := b.run(append(strings.Fields(small+"--blade-size 16MiB --segment-size 256KiB --dir"), dir)...); code != 0 {
+	if code, _, stderr := b.run(append(strings.Fields(small+"--blade-size 16MiB --segment-size 256KiB --dir"),
+		dir)...); code != 0 {
 		t.Fatal(stderr)
 	}
 	on := func(line string, code int, want []string, not ...string) {
@@ -118,32 +133,39 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	// What was loaded stays: who asks for another balance is told, and the record of the run does not have it.
+	// What was loaded stays: who asks for another balance is told, and the record of the
+	// run does not have it.
 	for args, warned := range map[string]bool{"": false, "--initial-balance 5 ": true} {
 		code, out, stderr := b.run(append(strings.Fields(small+args+"-o json --dir"), dir)...)
-		if code != 0 || strings.Contains(stderr, "--initial-balance is for loading") != warned || strings.Contains(out, "initial-balance\",") {
+		if code != 0 || strings.Contains(stderr, "--initial-balance is for loading") != warned ||
+			strings.Contains(out, "initial-balance\",") {
 			t.Errorf("%q: exit code %d: %s%s", args, code, stderr, out)
 		}
 	}
-	if code, _, stderr := b.run("backup", dir, ""); code != 2 || !strings.Contains(stderr, "name of the file is empty") {
+	if code, _, stderr := b.run("backup", dir, ""); code != 2 ||
+		!strings.Contains(stderr, "name of the file is empty") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	const optional = "may be left out"
 	on(small+"--blade-size 8MiB --dir", 1, []string{optional, "; --blade-size is 8388608"})
 	on(small+"--kill-blade 5ms --blade 2 --dir", 2, []string{"--blade is 2; it must be from 0 to 1"})
-	for _, step := range [][2]string{{"blade-000.region", "x"}, {"blade-001.region", "blade-000.region"}, {"x", "blade-001.region"}} {
+	for _, step := range [][2]string{
+		{"blade-000.region", "x"}, {"blade-001.region", "blade-000.region"}, {"x", "blade-001.region"},
+	} {
 		if err := os.Rename(path(step[0]), path(step[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena", "--blade-size", "--blades")
+	on(small+"--dir", 1, []string{"blade-000.region", "were files renamed?"}, optional, "--arena",
+		"--blade-size", "--blades")
 	if err := os.Remove(path("catalog.db")); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"backup $DIR/none " + b.dir + "/x", "inspect region $DIR/none 0", "check $DIR/none"} {
 		one(line, 1, []string{"no database in $DIR/none"})
 	}
-	if code, _, stderr := b.run("backup", dir, b.dir+"/x"); code != 1 || !strings.Contains(stderr, "catalog.db is missing") || !strings.Contains(stderr, "bring it back") {
+	if code, _, stderr := b.run("backup", dir, b.dir+"/x"); code != 1 ||
+		!strings.Contains(stderr, "catalog.db is missing") || !strings.Contains(stderr, "bring it back") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if code, _, stderr := b.run("check", ""); code != 2 || !strings.Contains(stderr, "is empty") {
@@ -159,7 +181,8 @@ func TestStrangeHistoryFile(t *testing.T) {
 	run := func(code int, want, line string) {
 		t.Helper()
 		got, _, stderr := b.run(append(strings.Fields(line), "--history-file", path)...)
-		if got != code || strings.Count(stderr, "\n") > 1 || !strings.Contains(stderr, want) || strings.Contains(stderr, "runtime error") {
+		if got != code || strings.Count(stderr, "\n") > 1 || !strings.Contains(stderr, want) ||
+			strings.Contains(stderr, "runtime error") {
 			t.Errorf("%s: exit code %d, not %d, with %q: %s", line, got, code, want, stderr)
 		}
 	}
@@ -177,17 +200,24 @@ func TestStrangeHistoryFile(t *testing.T) {
 	}
 	run(1, "no such result", "history show 1")
 	run(0, "", bench)
-	// It is not written over by something else, by whatever name, nor are two things written to one file.
+	// It is not written over by something else, by whatever name, nor are two things
+	// written to one file.
 	other := filepath.Join(b.dir, "other")
 	if err := os.Symlink(path, other+".link"); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"--verify --history " + path, "--cpuprofile " + other + ".link", "--verify --history " + other + " --cpuprofile " + b.dir + "/./other"} {
+	for _, line := range []string{
+		"--verify --history " + path, "--cpuprofile " + other + ".link",
+		"--verify --history " + other + " --cpuprofile " + b.dir + "/./other",
+	} {
 		run(2, "one file", bench+" "+line)
 	}
 	// No name is none, also where results without one are kept.
-	for _, args := range [][]string{{"history", "show", ""}, {"history", "delete", ""}, {"history", "delete", "1", ""}, {"compare", ""}} {
-		if code, stdout, stderr := b.run(append(args, "--history-file", path)...); code != command.ExitUsage || stdout != "" || !strings.Contains(stderr, "empty") {
+	for _, args := range [][]string{
+		{"history", "show", ""}, {"history", "delete", ""}, {"history", "delete", "1", ""}, {"compare", ""},
+	} {
+		if code, stdout, stderr := b.run(append(args, "--history-file", path)...); code != command.ExitUsage ||
+			stdout != "" || !strings.Contains(stderr, "empty") {
 			t.Errorf("%q: exit code %d, %s%s", args, code, stdout, stderr)
 		}
 	}
@@ -223,36 +253,45 @@ func TestFullOutput(t *testing.T) {
 	}
 	accounts, err := txn.OpenTable(db, "accounts", txn.Uint64, txn.Text())
 	if err == nil {
-		err = db.Update(t.Context(), func(tx *txn.Tx) error { return accounts.Put(tx, 9, strings.Repeat("much to show ", 1000)) })
+		err = db.Update(t.Context(), func(tx *txn.Tx) error {
+			return accounts.Put(tx, 9, strings.Repeat("much to show ", 1000))
+		})
 	}
 	if err = errors.Join(err, db.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{}, {"help"}, {"bench", "--help"}, {"bench", "smallbank", "--help"}, {"version"}, {"completion", "bash"}, {"compare"},
-		{"inspect", "region", b.dir + "/data", "0"}, {"inspect", "record", b.dir + "/data", "--table", "accounts", "--key", "9", "--limit", "0"},
+		{}, {"help"}, {"bench", "--help"}, {"bench", "smallbank", "--help"}, {"version"},
+		{"completion", "bash"}, {"compare"},
+		{"inspect", "region", b.dir + "/data", "0"}, {
+			"inspect", "record", b.dir + "/data", "--table", "accounts", "--key", "9", "--limit", "0",
+		},
 	} {
 		var stderr bytes.Buffer
 		w := command.System()
 		w.Stdout, w.Stderr = full{}, &stderr
 		w.CacheDir = func() (string, error) { return t.TempDir(), nil }
-		if code := command.Main(t.Context(), w, args); code != command.ExitFailure || stderr.String() != "txnode: it is full\n" {
+		if code := command.Main(t.Context(), w, args); code != command.ExitFailure ||
+			stderr.String() != "txnode: it is full\n" {
 			t.Errorf("%q: exit code %d, %q", args, code, stderr.String())
 		}
 	}
 }
 
-// TestLargestFile: where a file may not be as large as a blade, the error names the limit and the flag.
+// TestLargestFile: where a file may not be as large as a blade, the error names the
+// limit and the flag.
 func TestLargestFile(t *testing.T) {
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// 8,000,000 units of 512 bytes; a blade has 16 GiB
-	c := exec.Command("sh", "-c", `ulimit -f 8000000 && exec "$0" "$@"`, path, "bench", "smallbank", "--accounts", "100", "--duration", "20ms", "--no-save", "--dir", filepath.Join(t.TempDir(), "d"))
+	c := exec.Command("sh", "-c", `ulimit -f 8000000 && exec "$0" "$@"`, path, "bench", "smallbank", "--accounts",
+		"100", "--duration", "20ms", "--no-save", "--dir", filepath.Join(t.TempDir(), "d"))
 	c.Env = append(os.Environ(), asProgram+"=1")
 	out, err := c.CombinedOutput()
-	if code := c.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "(ulimit -f)") || !strings.Contains(string(out), "choose a smaller --blade-size") {
+	if code := c.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "(ulimit -f)") ||
+		!strings.Contains(string(out), "choose a smaller --blade-size") {
 		t.Errorf("exit code %d, %v: %s", code, err, out)
 	}
 }

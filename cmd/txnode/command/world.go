@@ -25,7 +25,8 @@ type World struct {
 	// StdoutTerminal and StderrTerminal say whether a person is looking: colors on
 	// standard output, progress on standard error.
 	StdoutTerminal, StderrTerminal bool
-	// StdoutWidth is how many columns the terminal on standard output has, 0: not known, or there is none.
+	// StdoutWidth is how many columns the terminal on standard output has, 0: not known, or there
+	// is none.
 	StdoutWidth int
 
 	// Stdout and Stderr, for commands to a terminal, and for processes that see to that themselves.
@@ -41,8 +42,8 @@ type World struct {
 	Open func(ctx context.Context, o StoreOptions) (workload.Store, error)
 	// Self is a command that runs this program with arguments.
 	Self func(args ...string) *exec.Cmd
-	// Again hears of signals that ask for the end of the process, until stop is called; nil: none is heard. The context of Main ends
-	// at the first of them.
+	// Again hears of signals that ask for the end of the process, until stop is called; nil: none
+	// is heard. The context of Main ends at the first of them.
 	Again func() (signals <-chan os.Signal, stop func())
 	// Fabric says in words what the store's verbs go over.
 	Fabric string
@@ -82,7 +83,8 @@ func System() World {
 
 // theme returns how to print on standard output.
 func (w *World) theme() report.Theme {
-	return report.Theme{Width: w.StdoutWidth, Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == "" && w.Getenv("TERM") != "dumb"}
+	return report.Theme{Width: w.StdoutWidth, Color: w.StdoutTerminal && w.Getenv("NO_COLOR") == "" &&
+		w.Getenv("TERM") != "dumb"}
 }
 
 // columns is the width of a terminal, 0 if f is none.
@@ -107,7 +109,8 @@ func (w *World) history(flag string) (report.HistoryFile, error) {
 	if path == "" {
 		dir, err := w.CacheDir()
 		if err != nil {
-			return report.HistoryFile{}, failf("no place for the history of results: %v; name one with --history-file or %s", err, historyEnv)
+			return report.HistoryFile{},
+				failf("no place for the history of results: %v; name one with --history-file or %s", err, historyEnv)
 		}
 		path = filepath.Join(dir, "txnode", "history.db")
 	}

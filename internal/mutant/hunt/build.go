@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// builder makes the binaries of tests, with all mutations of the hunt in each. Safe for concurrent use.
+// builder makes the binaries of tests, with all mutations of the hunt in each. Safe for concurrent
+// use.
 type builder struct {
 	dir     string // of the binaries, absolute
 	overlay string // puts the files with variants in place of the module's
@@ -39,7 +40,8 @@ func (b *builder) binary(ctx context.Context, pkg string) (string, error) {
 	x.once.Do(func() {
 		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", b.overlay, "-o", x.bin, "./"+pkg)
 		if p, err := cmd.CombinedOutput(); err != nil {
-			x.err = fmt.Errorf("a mutation does not compile (/NAME/FILE is FILE as mutation NAME has it; edit it with -edit NAME), or else the engine does not: %v: %w\n%s", cmd, err, p)
+			x.err = fmt.Errorf("a mutation does not compile (/NAME/FILE is FILE as mutation NAME has it; edit it "+
+				"with -edit NAME), or else the engine does not: %v: %w\n%s", cmd, err, p)
 		}
 	})
 	return x.bin, x.err

@@ -28,7 +28,8 @@ type editor struct {
 	dir  string // where copies are edited, each mutation in a directory of its own
 }
 
-// workshop is where -edit leaves copies, and -save looks for them: the same in every run of one user.
+// workshop is where -edit leaves copies, and -save looks for them: the same in every run of one
+// user.
 func workshop(name string) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("txnode-mutants-%d", os.Getuid()), name)
 }
@@ -64,7 +65,9 @@ func (e *editor) apply(m *mutant.Mutation, fuzz int) (texts map[string]string, r
 		f := &m.Files[i]
 		p, err := os.ReadFile(filepath.Join(e.root, filepath.FromSlash(f.Path)))
 		if errors.Is(err, fs.ErrNotExist) {
-			rejected = append(rejected, fmt.Sprintf("%s: there is no such file any more: add the one with that code (-edit %s FILE)", f.Path, m.Name))
+			rejected = append(rejected,
+				fmt.Sprintf("%s: there is no such file any more: add the one with that code (-edit %s FILE)",
+					f.Path, m.Name))
 			continue
 		}
 		if err != nil {
@@ -73,7 +76,8 @@ func (e *editor) apply(m *mutant.Mutation, fuzz int) (texts map[string]string, r
 		text, left := f.Apply(string(p), fuzz)
 		texts[f.Path] = text
 		for _, h := range left {
-			rejected = append(rejected, fmt.Sprintf("%s, once line %d:\n%s", f.Path, h.Line, strings.Join(h.Lines, "\n")))
+			rejected = append(rejected, fmt.Sprintf("%s, once line %d:\n%s", f.Path, h.Line,
+				strings.Join(h.Lines, "\n")))
 		}
 	}
 	return texts, rejected, nil
@@ -90,7 +94,8 @@ func (e *editor) leave(m *mutant.Mutation, texts map[string]string, rejected []s
 	if err := os.WriteFile(filepath.Join(e.dir, sentence), []byte(m.Breaks+"\n"), 0o644); err != nil {
 		return err
 	}
-	fmt.Printf("%s: edit the copies in\n  %s\nso that they do what %s there says:\n  %s\nto try them: go test -overlay %s ./PACKAGE -run TEST\nand then: go run ./internal/mutant/hunt -save %s\n",
+	fmt.Printf("%s: edit the copies in\n  %s\nso that they do what %s there says:\n  %s\n"+
+		"to try them: go test -overlay %s ./PACKAGE -run TEST\nand then: go run ./internal/mutant/hunt -save %s\n",
 		m.Name, e.dir, sentence, m.Breaks, filepath.Join(e.dir, "overlay.json"), m.Name)
 	for _, r := range rejected {
 		fmt.Printf("not applied: %s\n", r)
@@ -152,7 +157,8 @@ func (e *editor) save(name string) error {
 	if err := os.WriteFile(filepath.Join(e.root, filepath.FromSlash(m.File())), []byte(m.Text()), 0o644); err != nil {
 		return err
 	}
-	fmt.Printf("%s: written; a line for it belongs into internal/mutant/hunt/catchers.txt (-only '^%s$' -learn FILE finds it)\n", m.File(), name)
+	fmt.Printf("%s: written; a line for it belongs into internal/mutant/hunt/catchers.txt (-only '^%s$' -learn "+
+		"FILE finds it)\n", m.File(), name)
 	return os.RemoveAll(e.dir)
 }
 
@@ -201,7 +207,8 @@ func (e *editor) compiles(name string, texts map[string]string) error {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = root
 	if p, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mutation %s does not compile: edit it (-edit %s), and save it (-save %s): %v: %w\n%s", name, name, name, cmd, err, p)
+		return fmt.Errorf("mutation %s does not compile: edit it (-edit %s), and save it (-save %s): %v: %w\n%s",
+			name, name, name, cmd, err, p)
 	}
 	return nil
 }

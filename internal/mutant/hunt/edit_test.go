@@ -42,11 +42,13 @@ func read(t *testing.T, path ...string) string {
 	return string(p)
 }
 
-// TestEdit: a mutation is made from copies, made anew by itself when what is around it changes, and left
-// to be edited when what it changes does.
+// TestEdit: a mutation is made from copies, made anew by itself when what is around it changes, and
+// left to be edited when what it changes does.
 func TestEdit(t *testing.T) {
 	root := t.TempDir()
-	write(t, root, map[string]string{"go.mod": "module engine\n\ngo 1.26.0\n", "core/engine.go": engine, mutant.Dir + "/other.patch": ""})
+	write(t, root, map[string]string{
+		"go.mod": "module engine\n\ngo 1.26.0\n", "core/engine.go": engine, mutant.Dir + "/other.patch": "",
+	})
 	e := editor{root: root, dir: filepath.Join(t.TempDir(), "late-log")}
 	copied := filepath.Join(e.dir, "core", "engine.go")
 	patch := filepath.Join(root, filepath.FromSlash(mutant.Dir), "late-log.patch")
@@ -61,11 +63,15 @@ func TestEdit(t *testing.T) {
 	if err := e.save(m.Name); err == nil || !strings.Contains(err.Error(), "changes nothing") {
 		t.Fatalf("nothing was edited: %v", err)
 	}
-	write(t, e.dir, map[string]string{"core/engine.go": strings.Replace(engine, "\tlog()\n", "\tnothing()\n", 1), sentence: "The log comes\nlate.\n"})
-	if err := e.save(m.Name); err == nil || !strings.Contains(err.Error(), "late-log does not compile") || !strings.Contains(err.Error(), "undefined: nothing") {
+	write(t, e.dir, map[string]string{
+		"core/engine.go": strings.Replace(engine, "\tlog()\n", "\tnothing()\n", 1), sentence: "The log comes\nlate.\n",
+	})
+	if err := e.save(m.Name); err == nil || !strings.Contains(err.Error(), "late-log does not compile") ||
+		!strings.Contains(err.Error(), "undefined: nothing") {
 		t.Fatalf("what was edited does not compile: %v", err)
 	}
-	write(t, e.dir, map[string]string{"core/engine.go": strings.Replace(engine, "\tlog()\n\tinstall()\n", "\tinstall()\n\tlog()\n", 1)})
+	write(t, e.dir, map[string]string{"core/engine.go": strings.Replace(engine, "\tlog()\n\tinstall()\n",
+		"\tinstall()\n\tlog()\n", 1)})
 	if err := e.save(m.Name); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +104,8 @@ func TestEdit(t *testing.T) {
 	if texts, err := m.Apply(root); err != nil || !strings.Contains(texts["core/engine.go"], "\tinstall()\n\tlog()\n") {
 		t.Errorf("%v\n%v", err, texts)
 	}
-	if refresh(strings.ReplaceAll(renamed, "log()", "logAll()")) || !strings.Contains(read(t, copied), "logAll()") || read(t, e.dir, sentence) != "The log comes late.\n" {
+	if refresh(strings.ReplaceAll(renamed, "log()", "logAll()")) || !strings.Contains(read(t, copied), "logAll()") ||
+		read(t, e.dir, sentence) != "The log comes late.\n" {
 		t.Errorf("what does not apply is not left to be edited:\n%s", read(t, copied))
 	}
 }

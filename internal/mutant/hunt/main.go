@@ -26,11 +26,15 @@ var (
 	list  = flag.Bool("list", false, "list the mutations and what each breaks, and run nothing")
 	show  = flag.Bool("show", false, "show the output of the test that failed")
 	quick = flag.Bool("quick", false, "leave the long suites out")
-	learn = flag.String("learn", "", "do not begin with the known catchers, and add those that are found to this `file`")
+	learn = flag.String("learn", "",
+		"do not begin with the known catchers, and add those that are found to this `file`")
 
 	refresh = flag.Bool("refresh", false, "make the patches anew that do not apply as they are, and run nothing")
-	edit    = flag.String("edit", "", "leave copies of the files that the mutation of this `name` changes, and of those named after the flags, to be edited; run nothing")
-	save    = flag.String("save", "", "write the patch of the mutation of this `name` from the copies that were edited, and run nothing")
+	edit    = flag.String("edit", "",
+		"leave copies of the files that the mutation of this `name` changes, and of those named after the flags, to "+
+			"be edited; run nothing")
+	save = flag.String("save", "",
+		"write the patch of the mutation of this `name` from the copies that were edited, and run nothing")
 )
 
 func main() {
@@ -110,7 +114,8 @@ func applicable(todo []mutant.Mutation) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w\n%d patches do not apply; make them anew: go run ./internal/mutant/hunt -only '^(%s)$' -refresh",
+	return fmt.Errorf("%w\n%d patches do not apply; make them anew: go run ./internal/mutant/hunt -only "+
+		"'^(%s)$' -refresh",
 		errors.Join(errs...), len(names), strings.Join(names, "|"))
 }
 
@@ -139,7 +144,8 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 			return false, err
 		}
 	}
-	fmt.Fprintf(os.Stderr, "built in %v; %d mutations, %d at once\n", round(time.Since(start)), len(todo), max(*jobs, 1))
+	fmt.Fprintf(os.Stderr, "built in %v; %d mutations, %d at once\n",
+		round(time.Since(start)), len(todo), max(*jobs, 1))
 
 	results := make([]result, len(todo))
 	for i := range todo {
@@ -160,7 +166,8 @@ func hunt(ctx context.Context, todo []mutant.Mutation) (bool, error) {
 			}
 		}
 		if left > 0 && ctx.Err() == nil {
-			fmt.Fprintf(os.Stderr, "%d are not caught by what is known to catch them, and go through all suites\n", left)
+			fmt.Fprintf(os.Stderr, "%d are not caught by what is known to catch them, and go through all suites\n",
+				left)
 		}
 	}
 	r.round(ctx, results, func(string) []suite { return suites })

@@ -127,11 +127,13 @@ func (r *runner) hunt(ctx context.Context, x *result, try []suite) {
 			return
 		}
 		if c.failed {
-			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n", x.name, s.pkg, strings.Join(s.args, " "), c.output)
+			fmt.Fprintf(os.Stderr, "%s: %s %s fails without it, too: it does not count\n%s\n",
+				x.name, s.pkg, strings.Join(s.args, " "), c.output)
 			continue
 		}
 		if o.hung && 2*c.took > s.limit() {
-			fmt.Fprintf(os.Stderr, "%s: %s %s takes %v without it, too: that it has not ended after %v does not count\n",
+			fmt.Fprintf(os.Stderr,
+				"%s: %s %s takes %v without it, too: that it has not ended after %v does not count\n",
 				x.name, s.pkg, strings.Join(s.args, " "), round(c.took), s.limit())
 			continue
 		}
@@ -162,8 +164,9 @@ func (r *runner) control(ctx context.Context, s suite) outcome {
 // waits for ever.
 const slack = 10
 
-// run runs one suite on a mutation, 0: on the engine as it is. Its time is that of the processor, not of the
-// clock: others may be at work on the machine. If the suite does not compile the hunt fails.
+// run runs one suite on a mutation, 0: on the engine as it is. Its time is that of the
+// processor, not of the clock: others may be at work on the machine. If the suite does not
+// compile the hunt fails.
 func (r *runner) run(ctx context.Context, s suite, number int) (o outcome) {
 	bin, err := r.tests.binary(ctx, s.pkg)
 	if err != nil {

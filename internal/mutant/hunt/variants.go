@@ -15,15 +15,16 @@ import (
 	"txnode/internal/mutant"
 )
 
-// All mutations of a hunt are compiled at once, because to compile the engine and the tests for each
-// of them takes ten times as long as to run them. A mutation may change bodies of functions only.
-// So the compiler gets, in place of each file that some mutation changes, the file with a variant
-// of the function for each of them, and a jump to the variant:
+// All mutations of a hunt are compiled at once, because to compile the engine and the tests for
+// each of them takes ten times as long as to run them. A mutation may change bodies of functions
+// only. So the compiler gets, in place of each file that some mutation changes, the file with a
+// variant of the function for each of them, and a jump to the variant:
 //
-//	func (tx *Tx) flushBackups(b *rdma.Batch) { if mutation.Chosen == 17 { tx.mutation17flushBackups(b); return };
+//	func (tx *Tx) flushBackups(b *rdma.Batch) { if mutation.Chosen == 17 { ...; return };
 //		...
 //
-// The environment variable choice of a process says which it takes; without it the engine is as it is.
+// The environment variable choice of a process says which it takes; without it the
+// engine is as it is.
 
 // choice is the environment variable that chooses a mutation, by its number.
 const choice = "TXNODE_MUTATION"
@@ -50,8 +51,8 @@ type variant struct {
 	text     string
 }
 
-// withVariants returns the files of the module that mutations change, and the chooser, as the compiler
-// is to get them.
+// withVariants returns the files of the module that mutations change, and the chooser, as the
+// compiler is to get them.
 func withVariants(root, module string, todo []mutant.Mutation) (map[string]string, error) {
 	byFile := map[string][]variant{}
 	for i := range todo {
@@ -92,7 +93,9 @@ func join(path, module, text string, variants []variant) (string, error) {
 			continue
 		}
 		if f.rest != base.rest {
-			errs = append(errs, fmt.Errorf("%s changes more of %s than bodies of functions: write it so that it does not", v.mutation, path))
+			errs = append(errs,
+				fmt.Errorf("%s changes more of %s than bodies of functions: write it so that it does not",
+					v.mutation, path))
 			continue
 		}
 		for _, i := range f.imports {
@@ -111,7 +114,8 @@ func join(path, module, text string, variants []variant) (string, error) {
 			}
 			prefix := fmt.Sprintf("mutation%d", v.number)
 			jumps[name] += fmt.Sprintf(" if mutation.Chosen == %d { %s };", v.number, was.call(prefix))
-			fmt.Fprintf(&end, "\n//line /%s/%s:%d\n%s%s%s%s", v.mutation, path, now.line, now.head, prefix, now.tail, now.body)
+			fmt.Fprintf(&end, "\n//line /%s/%s:%d\n%s%s%s%s", v.mutation, path, now.line, now.head,
+				prefix, now.tail, now.body)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

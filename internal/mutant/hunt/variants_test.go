@@ -80,7 +80,8 @@ func TestVariants(t *testing.T) {
 	variants := []variant{
 		mutation(t, "adds-twice", "c.n += b", "c.n += 2 * b"),
 		mutation(t, "adds-nothing", "c.n += b", "_ = b"),
-		mutation(t, "pair-swapped", "fmt.Sprint(k, v)", "strings.ToUpper(fmt.Sprint(v, k))", `import "fmt"`, "import (\n\t\"fmt\"\n\t\"strings\"\n)"),
+		mutation(t, "pair-swapped", "fmt.Sprint(k, v)", "strings.ToUpper(fmt.Sprint(v, k))",
+			`import "fmt"`, "import (\n\t\"fmt\"\n\t\"strings\"\n)"),
 		mutation(t, "silent", `fmt.Println("ignores", s)`, "_ = s"),
 		mutation(t, "two-functions", "c.n += b", "c.n -= b", "fmt.Sprint(k, v)", `"none"`),
 	}
@@ -95,21 +96,25 @@ func TestVariants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, dir, map[string]string{"go.mod": "module variants\n\ngo 1.26.0\n", "main.go": text, chooserDir + "/mutation.go": chooser})
+		write(t, dir, map[string]string{
+			"go.mod": "module variants\n\ngo 1.26.0\n", "main.go": text, chooserDir + "/mutation.go": chooser,
+		})
 		cmd := exec.Command("go", "build", "-o", bin, ".")
 		cmd.Dir = dir
 		return cmd.CombinedOutput()
 	}
 	wrong := mutation(t, "wrong", "c.n += b", "c.n += d")
 	wrong.number = 9
-	if p, err := build(append(slices.Clone(variants), wrong)); err == nil || !strings.Contains(string(p), "/wrong/main.go:9") || strings.Contains(string(p), "/silent/") {
+	if p, err := build(append(slices.Clone(variants), wrong)); err == nil ||
+		!strings.Contains(string(p), "/wrong/main.go:9") || strings.Contains(string(p), "/silent/") {
 		t.Fatalf("what does not compile is not named: %v\n%s", err, p)
 	}
 	if p, err := build(variants); err != nil {
 		t.Fatalf("%v\n%s", err, p)
 	}
 	for number, want := range []string{
-		"3 a1\nignores s\n", "6 a1\nignores s\n", "0 a1\nignores s\n", "3 1A\nignores s\n", "3 a1\n", "-3 none\nignores s\n",
+		"3 a1\nignores s\n", "6 a1\nignores s\n", "0 a1\nignores s\n", "3 1A\nignores s\n", "3 a1\n",
+		"-3 none\nignores s\n",
 	} {
 		cmd := exec.Command(bin)
 		cmd.Env = append(os.Environ(), choice+"="+string(rune('0'+number)))
@@ -127,7 +132,8 @@ func TestVariantsRefuses(t *testing.T) {
 		"changes more of main.go": mutation(t, "new-function", "func main", "func other() {}\n\nfunc main"),
 		"main.go:20:6":            mutation(t, "no-go", "func main", "func {}\n\nfunc main"),
 	} {
-		if _, err := join("main.go", "variants", program, []variant{v}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), v.mutation) {
+		if _, err := join("main.go", "variants", program, []variant{v}); err == nil ||
+			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), v.mutation) {
 			t.Errorf("%s: %v, not %q", v.mutation, err, want)
 		}
 	}

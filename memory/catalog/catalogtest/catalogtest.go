@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // Test runs the conformance suite. open returns a catalog that is empty; reopen
 // closes and opens it again, and is nil when that cannot be done.
-func Test(t *testing.T, open func(t *testing.T) memory.Catalog, reopen func(t *testing.T, c memory.Catalog) memory.Catalog) {
+func Test(t *testing.T, open func(t *testing.T) layout.Catalog,
+	reopen func(t *testing.T, c layout.Catalog) layout.Catalog) {
 	t.Run("Empty", func(t *testing.T) {
 		c := open(t)
 		if e, _, err := c.Load(); len(e) != 0 || err != nil {
@@ -34,7 +36,7 @@ func Test(t *testing.T, open func(t *testing.T) memory.Catalog, reopen func(t *t
 }
 
 // againstMap makes random changes to the catalog and a map.
-func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.Catalog) memory.Catalog) {
+func againstMap(t *testing.T, c layout.Catalog, reopen func(*testing.T, layout.Catalog) layout.Catalog) {
 	r := rand.New(rand.NewPCG(1, 7))
 	want := map[string]string{}
 	_, rev, err := c.Load()
@@ -42,7 +44,7 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 		t.Fatal(err)
 	}
 	for round := range 60 {
-		var changes []memory.Entry
+		var changes []layout.Entry
 		used := map[string]bool{}
 		for range r.IntN(20) {
 			key := fmt.Sprintf("%c/%04x", 'a'+rune(r.IntN(3)), r.IntN(60))
@@ -51,14 +53,14 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 			}
 			used[key] = true
 			if r.IntN(3) == 0 {
-				changes = append(changes, memory.Entry{Key: key})
+				changes = append(changes, layout.Entry{Key: key})
 				delete(want, key)
 			} else {
 				v := strings.Repeat(string(rune('A'+r.IntN(26))), 1+r.IntN(300))
 				if r.IntN(20) == 0 {
 					v = strings.Repeat(v, 300)
 				}
-				changes = append(changes, memory.Entry{Key: key, Value: []byte(v)})
+				changes = append(changes, layout.Entry{Key: key, Value: []byte(v)})
 				want[key] = v
 			}
 		}
@@ -69,7 +71,7 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 		if reopen != nil && round%20 == 19 {
 			id, e := c.Identity()
 			c = reopen(t, c)
-			if again, err := c.Identity(); again != id || id == (memory.Identity{}) || e != nil || err != nil {
+			if again, err := c.Identity(); again != id || id == (layout.Identity{}) || e != nil || err != nil {
 				t.Fatalf("its identity is %v, and was %v: %v, %v", again, id, err, e)
 			}
 		}
@@ -81,7 +83,7 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 			t.Fatalf("it has gone back to revision %d, from %d", loaded, made)
 		}
 		rev = loaded
-		if !slices.IsSortedFunc(entries, func(a, b memory.Entry) int { return strings.Compare(a.Key, b.Key) }) {
+		if !slices.IsSortedFunc(entries, func(a, b layout.Entry) int { return strings.Compare(a.Key, b.Key) }) {
 			t.Fatal("entries are out of order")
 		}
 		if len(entries) != len(want) {
@@ -96,19 +98,20 @@ func againstMap(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.C
 }
 
 // alive registers members, which say that they are alive.
-func alive(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.Catalog) memory.Catalog) {
+func alive(t *testing.T, c layout.Catalog, reopen func(*testing.T, layout.Catalog) layout.Catalog) {
 	_, rev, err := c.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	change := func(changes ...memory.Entry) {
+	change := func(changes ...layout.Entry) {
 		t.Helper()
 		if rev, err = c.Apply(rev, changes); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// beat says that a member is alive, and returns the count of it, and what of each member is known.
-	beat := func(b memory.Beat) (count uint64, knows []memory.Epoch) {
+	// beat says that a member is alive, and returns the count of it, and what of each member is
+	// known.
+	beat := func(b layout.Beat) (count uint64, knows []layout.Epoch) {
 		t.Helper()
 		was, err := c.Revision()
 		if err != nil {
@@ -131,54 +134,58 @@ func alive(t *testing.T, c memory.Catalog, reopen func(*testing.T, memory.Catalo
 		}
 		return count, knows
 	}
-	if _, err := c.KeepAlive(memory.Beat{Member: 7, Knows: 3}); !errors.Is(err, memory.ErrEnded) {
+	if _, err := c.KeepAlive(layout.Beat{Member: 7, Knows: 3}); !errors.Is(err, memory.ErrEnded) {
 		t.Errorf("a member that is not registered: %v", err)
 	}
-	change(memory.Entry{Key: "process/00000007", Value: []byte("x")}, memory.Entry{Key: "process/0000001f", Value: []byte("y")}, memory.Entry{Key: "process/x", Value: []byte("z")})
-	first, knows := beat(memory.Beat{Member: 7, Knows: 3})
-	if !slices.Equal(knows, []memory.Epoch{3, 0}) {
+	change(layout.Entry{Key: "process/00000007", Value: []byte("x")},
+		layout.Entry{Key: "process/0000001f", Value: []byte("y")}, layout.Entry{Key: "process/x", Value: []byte("z")})
+	first, knows := beat(layout.Beat{Member: 7, Knows: 3})
+	if !slices.Equal(knows, []layout.Epoch{3, 0}) {
 		t.Errorf("members know %d", knows)
 	}
-	second, _ := beat(memory.Beat{Member: 7, Knows: 4})
-	if beat(memory.Beat{Member: 31, Knows: 9}); second == first {
+	second, _ := beat(layout.Beat{Member: 7, Knows: 4})
+	if beat(layout.Beat{Member: 31, Knows: 9}); second == first {
 		t.Errorf("the count stays %d", first)
 	}
-	if _, knows := beat(memory.Beat{}); !slices.Equal(knows, []memory.Epoch{4, 9}) {
+	if _, knows := beat(layout.Beat{}); !slices.Equal(knows, []layout.Epoch{4, 9}) {
 		t.Errorf("members know %d", knows)
 	}
-	change(memory.Entry{Key: "cluster/server/01000002", Value: []byte("s")}, memory.Entry{Key: "cluster/server/00000002", Value: []byte("the number of a process")})
-	if _, knows := beat(memory.Beat{Member: 0x1000002, Knows: 1}); !slices.Equal(knows, []memory.Epoch{4, 9, 1}) {
+	change(layout.Entry{Key: "cluster/server/01000002", Value: []byte("s")},
+		layout.Entry{Key: "cluster/server/00000002", Value: []byte("the number of a process")})
+	if _, knows := beat(layout.Beat{Member: 0x1000002, Knows: 1}); !slices.Equal(knows, []layout.Epoch{4, 9, 1}) {
 		t.Errorf("members, with a server of blades, know %d", knows)
 	}
-	if _, err := c.KeepAlive(memory.Beat{Member: 2}); !errors.Is(err, memory.ErrEnded) {
+	if _, err := c.KeepAlive(layout.Beat{Member: 2}); !errors.Is(err, memory.ErrEnded) {
 		t.Errorf("a server with the number of a process: %v", err)
 	}
-	change(memory.Entry{Key: "cluster/server/01000002"})
-	if _, err := c.KeepAlive(memory.Beat{Member: 0x1000002}); !errors.Is(err, memory.ErrEnded) {
+	change(layout.Entry{Key: "cluster/server/01000002"})
+	if _, err := c.KeepAlive(layout.Beat{Member: 0x1000002}); !errors.Is(err, memory.ErrEnded) {
 		t.Errorf("a server that has resigned: %v", err)
 	}
-	change(memory.Entry{Key: "process/00000007"})
-	if _, err := c.KeepAlive(memory.Beat{Member: 7, Knows: 5}); !errors.Is(err, memory.ErrEnded) {
+	change(layout.Entry{Key: "process/00000007"})
+	if _, err := c.KeepAlive(layout.Beat{Member: 7, Knows: 5}); !errors.Is(err, memory.ErrEnded) {
 		t.Errorf("a member that is registered no more: %v", err)
 	}
 	if reopen != nil {
 		c = reopen(t, c)
 	}
-	if count, _ := beat(memory.Beat{Member: 31, Knows: 9}); count == 0 {
+	if count, _ := beat(layout.Beat{Member: 31, Knows: 9}); count == 0 {
 		t.Error("a member that is still registered has no sign of life")
 	}
 }
 
-func revision(t *testing.T, c memory.Catalog) {
+func revision(t *testing.T, c layout.Catalog) {
 	_, rev, err := c.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := c.Apply(rev, []memory.Entry{{Key: "a", Value: []byte("1")}})
+	next, err := c.Apply(rev, []layout.Entry{{Key: "a", Value: []byte("1")}})
 	if err != nil || next == rev {
 		t.Fatalf("revision %d, then %d, %v", rev, next, err)
 	}
-	if _, err := c.Apply(rev, []memory.Entry{{Key: "a", Value: []byte("2")}, {Key: "b", Value: []byte("2")}}); !errors.Is(err, memory.ErrRevision) {
+	if _, err := c.Apply(rev, []layout.Entry{
+		{Key: "a", Value: []byte("2")}, {Key: "b", Value: []byte("2")},
+	}); !errors.Is(err, memory.ErrRevision) {
 		t.Errorf("an old revision: %v", err)
 	}
 	e, loaded, err := c.Load()
@@ -188,10 +195,10 @@ func revision(t *testing.T, c memory.Catalog) {
 }
 
 // aliasing: neither side sees what the other does to its slices.
-func aliasing(t *testing.T, c memory.Catalog) {
+func aliasing(t *testing.T, c layout.Catalog) {
 	_, rev, _ := c.Load()
 	v := []byte("value")
-	if _, err := c.Apply(rev, []memory.Entry{{Key: "k", Value: v}, {Key: "empty", Value: []byte{}}}); err != nil {
+	if _, err := c.Apply(rev, []layout.Entry{{Key: "k", Value: v}, {Key: "empty", Value: []byte{}}}); err != nil {
 		t.Fatal(err)
 	}
 	v[0] = 'X'
@@ -205,9 +212,9 @@ func aliasing(t *testing.T, c memory.Catalog) {
 	}
 }
 
-// await: it returns at once when there has been a change, or ctx has ended; and else when there is a change, of which it
-// misses none.
-func await(t *testing.T, c memory.Catalog) {
+// await: it returns at once when there has been a change, or ctx has ended; and else when there is
+// a change, of which it misses none.
+func await(t *testing.T, c layout.Catalog) {
 	_, rev, err := c.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +225,7 @@ func await(t *testing.T, c memory.Catalog) {
 	const changes = 50
 	type seen struct {
 		n   int
-		rev memory.Revision
+		rev layout.Revision
 		err error
 	}
 	done := make(chan seen)
@@ -228,7 +235,7 @@ func await(t *testing.T, c memory.Catalog) {
 			s := seen{rev: rev}
 			for s.n < changes && s.err == nil {
 				if _, s.err = c.Await(context.Background(), s.rev); s.err == nil {
-					var entries []memory.Entry
+					var entries []layout.Entry
 					entries, s.rev, s.err = c.Load()
 					if len(entries) < s.n {
 						s.err = fmt.Errorf("%d entries, and there were %d", len(entries), s.n)
@@ -241,7 +248,7 @@ func await(t *testing.T, c memory.Catalog) {
 	}
 	at := rev
 	for i := range changes {
-		if at, err = c.Apply(at, []memory.Entry{{Key: fmt.Sprintf("%04d", i), Value: []byte("x")}}); err != nil {
+		if at, err = c.Apply(at, []layout.Entry{{Key: fmt.Sprintf("%04d", i), Value: []byte("x")}}); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := c.Revision(); now != at || err != nil {
@@ -261,7 +268,7 @@ func await(t *testing.T, c memory.Catalog) {
 }
 
 // concurrent: of those who change the same revision, one wins.
-func concurrent(t *testing.T, c memory.Catalog) {
+func concurrent(t *testing.T, c layout.Catalog) {
 	var wg sync.WaitGroup
 	const workers, each = 4, 20
 	for w := range workers {
@@ -273,7 +280,7 @@ func concurrent(t *testing.T, c memory.Catalog) {
 						t.Error(err)
 						return
 					}
-					_, err = c.Apply(rev, []memory.Entry{{Key: fmt.Sprintf("%d/%d", w, i), Value: []byte("x")}})
+					_, err = c.Apply(rev, []layout.Entry{{Key: fmt.Sprintf("%d/%d", w, i), Value: []byte("x")}})
 					if err == nil {
 						break
 					}

@@ -1,3 +1,3 @@
-// Package catalogtest has what every memory.Catalog must pass: call Test from a
+// Package catalogtest has what every layout.Catalog must pass: call Test from a
 // test of the implementation. And it has catalogs that fail as tests want it.
 package catalogtest

@@ -5,17 +5,18 @@ import (
 	"sync/atomic"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// Unheard is a catalog of which a process hears nothing while Away is set: what it asks for fails with memory.ErrAway, and changes nothing.
-// Safe for concurrent use.
+// Unheard is a catalog of which a process hears nothing while Away is set: what it asks for fails
+// with memory.ErrAway, and changes nothing. Safe for concurrent use.
 type Unheard struct {
-	memory.Catalog
+	layout.Catalog
 	Away atomic.Bool
 }
 
 // Load is that of the catalog.
-func (c *Unheard) Load() ([]memory.Entry, memory.Revision, error) {
+func (c *Unheard) Load() ([]layout.Entry, layout.Revision, error) {
 	if c.Away.Load() {
 		return nil, 0, memory.ErrAway
 	}
@@ -23,7 +24,7 @@ func (c *Unheard) Load() ([]memory.Entry, memory.Revision, error) {
 }
 
 // Apply is that of the catalog.
-func (c *Unheard) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (c *Unheard) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if c.Away.Load() {
 		return 0, memory.ErrAway
 	}
@@ -31,7 +32,7 @@ func (c *Unheard) Apply(rev memory.Revision, changes []memory.Entry) (memory.Rev
 }
 
 // Revision is that of the catalog.
-func (c *Unheard) Revision() (memory.Revision, error) {
+func (c *Unheard) Revision() (layout.Revision, error) {
 	if c.Away.Load() {
 		return 0, memory.ErrAway
 	}
@@ -39,15 +40,16 @@ func (c *Unheard) Revision() (memory.Revision, error) {
 }
 
 // KeepAlive is that of the catalog.
-func (c *Unheard) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (c *Unheard) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	if c.Away.Load() {
 		return nil, memory.ErrAway
 	}
 	return c.Catalog.KeepAlive(b)
 }
 
-// Await is that of the catalog. What it has heard of does not arrive if nothing is heard of it by then.
-func (c *Unheard) Await(ctx context.Context, rev memory.Revision) (memory.Revision, error) {
+// Await is that of the catalog. What it has heard of does not arrive if nothing is heard of it by
+// then.
+func (c *Unheard) Await(ctx context.Context, rev layout.Revision) (layout.Revision, error) {
 	if c.Away.Load() {
 		return 0, memory.ErrAway
 	}

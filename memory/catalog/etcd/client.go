@@ -39,16 +39,16 @@ type Client struct {
 	closed  bool
 	cluster uint64          // id of the etcd; 0: it has not answered
 	store   int64           // the latest revision of etcd that an answer had
-	rev     memory.Revision // the latest that is known
+	rev     layout.Revision // the latest that is known
 	known   place           // the latest that was read or written
 	watch   watch
 }
 
-var _ memory.Catalog = (*Client)(nil)
+var _ layout.Catalog = (*Client)(nil)
 
 // place is a head at a revision. The zero place is that of an empty catalog.
 type place struct {
-	rev  memory.Revision
+	rev  layout.Revision
 	raw  []byte
 	head head
 }
@@ -59,16 +59,16 @@ const (
 	lastPause  = time.Second
 )
 
-// A connection without an answer for so long is asked whether it is alive, and closed if it does not say so. An etcd
-// ends connections that ask more often than each 5 seconds.
+// A connection without an answer for so long is asked whether it is alive, and closed if it does
+// not say so. An etcd ends connections that ask more often than each 5 seconds.
 const (
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 5 * time.Second
 )
 
-// Open connects to an etcd, which must answer. What is there under the prefix is the catalog; it is empty if there is
-// nothing. ctx bounds the connecting only. Errors: ErrOptions, ErrAway, ErrDamaged, memory.ErrFormat, and those of etcd, such as a refused user; they
-// name the endpoints.
+// Open connects to an etcd, which must answer. What is there under the prefix is the catalog; it is
+// empty if there is nothing. ctx bounds the connecting only. Errors: ErrOptions, ErrAway,
+// ErrDamaged, layout.ErrFormat, and those of etcd, such as a refused user; they name the endpoints.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// alone returns ErrOptions if the prefix of a catalog that is not there yet lies within that of another database: etcdctl del --prefix of one would
-// delete both.
+// alone returns ErrOptions if the prefix of a catalog that is not there yet lies within that of
+// another database: etcdctl del --prefix of one would delete both.
 func (c *Client) alone(ctx context.Context) error {
 	for above := strings.TrimSuffix(c.o.Prefix, "/"); ; {
 		i := strings.LastIndex(above, "/")
@@ -121,7 +121,8 @@ func (c *Client) alone(ctx context.Context) error {
 		above = above[:i]
 		r, _, err := c.do(ctx, clientv3.OpGet(above+"/"+headName))
 		if err == nil && len(r.Get().Kvs) > 0 { // an error: this user may not read there
-			return fmt.Errorf("%w: the prefix %q lies within %q, which another database has: choose one beside it", ErrOptions, c.o.Prefix, above+"/")
+			return fmt.Errorf("%w: the prefix %q lies within %q, which another database has: choose one beside it",
+				ErrOptions, c.o.Prefix, above+"/")
 		}
 	}
 }
@@ -132,7 +133,7 @@ func (c *Client) Name() string {
 }
 
 // Identity is of the etcd and the prefix in it.
-func (c *Client) Identity() (id memory.Identity, err error) {
+func (c *Client) Identity() (id layout.Identity, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	binary.LittleEndian.PutUint64(id[:], c.cluster)
@@ -161,7 +162,8 @@ func (c *Client) do(ctx context.Context, op clientv3.Op) (r clientv3.OpResponse,
 	return r, h.Revision, c.heard(before, h)
 }
 
-// heard checks that an answer is of the same etcd as those before. The request was made when answers had been of revision before.
+// heard checks that an answer is of the same etcd as those before. The request was made when
+// answers had been of revision before.
 func (c *Client) heard(before int64, h *etcdserverpb.ResponseHeader) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +171,8 @@ func (c *Client) heard(before int64, h *etcdserverpb.ResponseHeader) error {
 		c.cluster = h.ClusterId
 	}
 	if h.ClusterId != c.cluster || h.Revision < before {
-		return fmt.Errorf("%w at %s: cluster %x at revision %d, and it was cluster %x at %d: if it is the right one, open the database again",
+		return fmt.Errorf("%w at %s: cluster %x at revision %d, and it was cluster %x at %d: if it is the right one, "+
+			"open the database again",
 			ErrOther, strings.Join(c.o.Endpoints, ", "), h.ClusterId, h.Revision, c.cluster, before)
 	}
 	c.store = max(c.store, h.Revision)
@@ -184,12 +187,13 @@ func (c *Client) found(kv *mvccpb.KeyValue, store int64) (place, error) {
 		if err != nil {
 			return p, fmt.Errorf("catalog at %s: %w", c.Name(), err)
 		}
-		p = place{memory.Revision(kv.ModRevision), kv.Value, h}
+		p = place{layout.Revision(kv.ModRevision), kv.Value, h}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.rev == 0 && c.known.rev != 0 && int64(c.known.rev) <= store { // and not an answer from before the first change
-		return p, fmt.Errorf("%w: catalog at %s: its head was deleted. Restore etcd from a backup, or the database as a new one", ErrDamaged, c.Name())
+		return p, fmt.Errorf("%w: catalog at %s: its head was deleted. Restore etcd from a backup, or the database "+
+			"as a new one", ErrDamaged, c.Name())
 	}
 	if p.rev > c.known.rev {
 		c.known = p
@@ -199,7 +203,7 @@ func (c *Client) found(kv *mvccpb.KeyValue, store int64) (place, error) {
 }
 
 // note says that the catalog has been at a revision. The caller holds the lock.
-func (c *Client) note(rev memory.Revision) {
+func (c *Client) note(rev layout.Revision) {
 	if rev > c.rev {
 		c.rev = rev
 		c.watch.wake()
@@ -221,7 +225,7 @@ func (c *Client) ask(ctx context.Context) (p place, store int64, err error) {
 }
 
 // load reads the catalog.
-func (c *Client) load(ctx context.Context) ([]memory.Entry, place, error) {
+func (c *Client) load(ctx context.Context) ([]layout.Entry, place, error) {
 	r, store, err := c.do(ctx, clientv3.OpGet(c.o.Prefix+chunkName, clientv3.WithRange(c.o.Prefix+headName+"\x00")))
 	if err != nil {
 		return nil, place{}, err
@@ -245,7 +249,7 @@ func (c *Client) load(ctx context.Context) ([]memory.Entry, place, error) {
 }
 
 // Load reads all entries, at one revision of etcd.
-func (c *Client) Load() ([]memory.Entry, memory.Revision, error) {
+func (c *Client) Load() ([]layout.Entry, layout.Revision, error) {
 	entries, p, err := c.load(c.life)
 	if err != nil {
 		return nil, 0, err
@@ -254,7 +258,7 @@ func (c *Client) Load() ([]memory.Entry, memory.Revision, error) {
 }
 
 // at returns the head of a revision: ErrRevision if the catalog is at another one.
-func (c *Client) at(rev memory.Revision) (place, error) {
+func (c *Client) at(rev layout.Revision) (place, error) {
 	c.mu.Lock()
 	p := c.known
 	c.mu.Unlock()
@@ -268,9 +272,10 @@ func (c *Client) at(rev memory.Revision) (place, error) {
 	return p, err
 }
 
-// Apply makes the changes, in one request unless they are large or a new base is due. ErrAway leaves open whether they are
-// made. A change that makes the catalog larger than 256 MiB is refused with memory.ErrNoSpace.
-func (c *Client) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+// Apply makes the changes, in one request unless they are large or a new base is due. ErrAway
+// leaves open whether they are made. A change that makes the catalog larger than 256 MiB is refused
+// with memory.ErrNoSpace.
+func (c *Client) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	p, err := c.at(rev)
 	if err != nil {
 		return 0, err
@@ -285,12 +290,13 @@ func (c *Client) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revi
 	return c.write(p, chunk, base, c.members(changes)...)
 }
 
-// maxMembers is how many members a transaction registers or ends. An etcd takes 128 operations at once. If a change has more, the first
-// ones are ended before it: until it is made, they cannot say that they are alive.
+// maxMembers is how many members a transaction registers or ends. An etcd takes 128 operations at
+// once. If a change has more, the first ones are ended before it: until it is made, they cannot say
+// that they are alive.
 const maxMembers = 100
 
 // members are the operations that register members, and end them, with changes.
-func (c *Client) members(changes []memory.Entry) (ops []clientv3.Op) {
+func (c *Client) members(changes []layout.Entry) (ops []clientv3.Op) {
 	for _, e := range changes {
 		id, ok := layout.MemberOf(e.Key)
 		switch {
@@ -307,7 +313,7 @@ func (c *Client) members(changes []memory.Entry) (ops []clientv3.Op) {
 func aliveKey(member uint32) string { return fmt.Sprintf("%s%08x", aliveName, member) }
 
 // KeepAlive writes the key of a member, and reads those of all, in one request.
-func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+func (c *Client) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	all := clientv3.OpGet(c.o.Prefix+aliveName, clientv3.WithRange(c.o.Prefix+aliveEnd))
 	op := clientv3.OpTxn(nil, []clientv3.Op{all}, nil)
 	if b.Member != 0 {
@@ -320,16 +326,18 @@ func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 		return nil, err
 	}
 	if !r.Txn().Succeeded {
-		return nil, fmt.Errorf("%w: process %d is registered no more in the catalog at %s", memory.ErrEnded, b.Member, c.Name())
+		return nil, fmt.Errorf("%w: process %d is registered no more in the catalog at %s",
+			memory.ErrEnded, b.Member, c.Name())
 	}
 	answers := r.Txn().Responses
 	kvs := answers[len(answers)-1].GetResponseRange().Kvs
-	out := make([]memory.Beat, 0, len(kvs))
+	out := make([]layout.Beat, 0, len(kvs))
 	for _, kv := range kvs {
 		member, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), c.o.Prefix+aliveName), 16, 32)
 		b, err2 := parseSign(string(kv.Value))
 		if err := errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("%w: catalog at %s: a sign of life %.40q is %.40q: %w", ErrDamaged, c.Name(), kv.Key, kv.Value, err)
+			return nil, fmt.Errorf("%w: catalog at %s: a sign of life %.40q is %.40q: %w",
+				ErrDamaged, c.Name(), kv.Key, kv.Value, err)
 		}
 		b.Member, b.Count = uint32(member), uint64(kv.ModRevision)
 		out = append(out, b)
@@ -340,14 +348,15 @@ func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 // unsigned is the sign of life of a member that has given none yet.
 const unsigned = "0 0"
 
-// sign is what a member says with a sign of life: the epoch that it knows, and the revision that it rests behind.
-func sign(b memory.Beat) []byte { return fmt.Appendf(nil, "%d %d", b.Knows, b.Rested) }
+// sign is what a member says with a sign of life: the epoch that it knows, and the revision
+// that it rests behind.
+func sign(b layout.Beat) []byte { return fmt.Appendf(nil, "%d %d", b.Knows, b.Rested) }
 
-func parseSign(text string) (b memory.Beat, err error) {
+func parseSign(text string) (b layout.Beat, err error) {
 	knows, rested, _ := strings.Cut(text, " ")
 	e, err := strconv.ParseUint(knows, 10, 32)
 	rev, err2 := strconv.ParseUint(rested, 10, 63)
-	b.Knows, b.Rested = memory.Epoch(e), memory.Revision(rev)
+	b.Knows, b.Rested = layout.Epoch(e), layout.Revision(rev)
 	return b, errors.Join(err, err2)
 }
 
@@ -360,7 +369,8 @@ func (c *Client) rebase(p place, change []byte) ([]byte, error) {
 			return nil, err
 		}
 		if now.rev != p.rev {
-			return nil, fmt.Errorf("%w: the catalog at %s is at revision %d, not %d", memory.ErrRevision, c.Name(), now.rev, p.rev)
+			return nil, fmt.Errorf("%w: the catalog at %s is at revision %d, not %d",
+				memory.ErrRevision, c.Name(), now.rev, p.rev)
 		}
 		for _, e := range have {
 			entries[e.Key] = e.Value
@@ -371,13 +381,16 @@ func (c *Client) rebase(p place, change []byte) ([]byte, error) {
 	}
 	chunk := encodeChunk(sorted(entries))
 	if len(chunk) > maxBytes && len(chunk) > p.head.Base {
-		return nil, &fullError{text: fmt.Sprintf("catalog at %s: it would have %d bytes, and at most %d are possible: drop tables, or use larger segments", c.Name(), len(chunk), maxBytes)}
+		return nil,
+			&fullError{text: fmt.Sprintf("catalog at %s: it would have %d bytes, and at most %d are possible: drop "+
+				"tables, or use larger segments", c.Name(), len(chunk), maxBytes)}
 	}
 	return chunk, nil
 }
 
-// write writes a chunk behind those of a place, or as a new base instead of them, with other operations: see the package's documentation.
-func (c *Client) write(p place, chunk []byte, base bool, more ...clientv3.Op) (memory.Revision, error) {
+// write writes a chunk behind those of a place, or as a new base instead of them, with other
+// operations: see the package's documentation.
+func (c *Client) write(p place, chunk []byte, base bool, more ...clientv3.Op) (layout.Revision, error) {
 	var random [idSize / 2]byte
 	_, _ = rand.Read(random[:]) // never fails
 	h := p.head.append(hex.EncodeToString(random[:]), len(chunk), base)
@@ -399,13 +412,14 @@ func (c *Client) write(p place, chunk []byte, base bool, more ...clientv3.Op) (m
 			return 0, err
 		}
 	}
-	more = append(more, c.remove(from, mine), c.remove(after(mine), chunkEnd), c.put(pieceName(mine, piece), chunk), c.put(headName, raw))
+	more = append(more, c.remove(from, mine), c.remove(after(mine), chunkEnd), c.put(pieceName(mine, piece), chunk),
+		c.put(headName, raw))
 	rev, err := c.commit(p, more...)
 	if err != nil {
 		return 0, err
 	}
 	_, err = c.found(&mvccpb.KeyValue{Value: raw, ModRevision: rev}, rev)
-	return memory.Revision(rev), err
+	return layout.Revision(rev), err
 }
 
 func (c *Client) put(name string, value []byte) clientv3.Op {
@@ -417,8 +431,8 @@ func (c *Client) remove(from, to string) clientv3.Op {
 	return clientv3.OpDelete(c.o.Prefix+from, clientv3.WithRange(c.o.Prefix+to))
 }
 
-// commit makes a transaction on the condition that the catalog is at a place, and returns the revision of etcd that it
-// has made. ErrRevision: it was at another one.
+// commit makes a transaction on the condition that the catalog is at a place, and returns the
+// revision of etcd that it has made. ErrRevision: it was at another one.
 func (c *Client) commit(p place, ops ...clientv3.Op) (int64, error) {
 	key := c.o.Prefix + headName
 	condition := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", int64(p.rev))}
@@ -430,13 +444,14 @@ func (c *Client) commit(p place, ops ...clientv3.Op) (int64, error) {
 		return 0, err
 	}
 	if !r.Txn().Succeeded {
-		return 0, fmt.Errorf("%w: the catalog at %s is not at revision %d any more", memory.ErrRevision, c.Name(), p.rev)
+		return 0, fmt.Errorf("%w: the catalog at %s is not at revision %d any more",
+			memory.ErrRevision, c.Name(), p.rev)
 	}
 	return store, nil
 }
 
-// Close ends the requests that are under way, and what waits, with memory.ErrClosed. The catalog stays in etcd. To close again does
-// nothing.
+// Close ends the requests that are under way, and what waits, with memory.ErrClosed. The catalog
+// stays in etcd. To close again does nothing.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	was := c.closed

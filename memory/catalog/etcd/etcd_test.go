@@ -18,6 +18,7 @@ import (
 	"txnode/memory/catalog/catalogtest"
 	"txnode/memory/catalog/etcd"
 	"txnode/memory/catalog/etcd/etcdtest"
+	"txnode/memory/layout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,13 +42,13 @@ func open(t *testing.T, o etcd.Options) *etcd.Client {
 
 // suite runs the conformance suite.
 func suite(t *testing.T, endpoint string) {
-	of := map[memory.Catalog]etcd.Options{}
-	catalogtest.Test(t, func(t *testing.T) memory.Catalog {
+	of := map[layout.Catalog]etcd.Options{}
+	catalogtest.Test(t, func(t *testing.T) layout.Catalog {
 		o := etcd.Options{Endpoints: []string{endpoint}, Prefix: fmt.Sprintf("suite/%d", prefixes.Add(1))}
 		c := open(t, o)
 		of[c] = o
 		return c
-	}, func(t *testing.T, c memory.Catalog) memory.Catalog {
+	}, func(t *testing.T, c layout.Catalog) layout.Catalog {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -63,15 +64,15 @@ func TestSuite(t *testing.T) {
 }
 
 // entries are as many, each with a value of so many bytes.
-func entries(n, size int, of byte) []memory.Entry {
-	out := make([]memory.Entry, n)
+func entries(n, size int, of byte) []layout.Entry {
+	out := make([]layout.Entry, n)
 	for i := range out {
-		out[i] = memory.Entry{Key: fmt.Sprintf("%06d", i), Value: []byte(strings.Repeat(string(of), size))}
+		out[i] = layout.Entry{Key: fmt.Sprintf("%06d", i), Value: []byte(strings.Repeat(string(of), size))}
 	}
 	return out
 }
 
-func mustApply(t *testing.T, c memory.Catalog, rev memory.Revision, changes []memory.Entry) memory.Revision {
+func mustApply(t *testing.T, c layout.Catalog, rev layout.Revision, changes []layout.Entry) layout.Revision {
 	t.Helper()
 	next, err := c.Apply(rev, changes)
 	if err != nil {
@@ -80,7 +81,7 @@ func mustApply(t *testing.T, c memory.Catalog, rev memory.Revision, changes []me
 	return next
 }
 
-func mustLoad(t *testing.T, c memory.Catalog) ([]memory.Entry, memory.Revision) {
+func mustLoad(t *testing.T, c layout.Catalog) ([]layout.Entry, layout.Revision) {
 	t.Helper()
 	e, rev, err := c.Load()
 	if err != nil {
@@ -89,15 +90,17 @@ func mustLoad(t *testing.T, c memory.Catalog) ([]memory.Entry, memory.Revision) 
 	return e, rev
 }
 
-func same(a, b []memory.Entry) bool {
-	return slices.EqualFunc(a, b, func(x, y memory.Entry) bool { return x.Key == y.Key && string(x.Value) == string(y.Value) })
+func same(a, b []layout.Entry) bool {
+	return slices.EqualFunc(a, b, func(x, y layout.Entry) bool {
+		return x.Key == y.Key && string(x.Value) == string(y.Value)
+	})
 }
 
 // sizes are changes of all kinds: with and without staged pieces, as a change and as a new base.
 var sizes = []struct {
 	name    string
-	was     []memory.Entry // nil: the catalog is empty
-	changes []memory.Entry
+	was     []layout.Entry // nil: the catalog is empty
+	changes []layout.Entry
 	writes  int // transactions
 }{
 	{"first", nil, entries(3, 100, 'b'), 1},
@@ -109,8 +112,9 @@ var sizes = []struct {
 	{"many", nil, entries(20_000, 100, 'b'), 3},
 }
 
-// TestDeaths: a writer dies at each of its requests, which is made or not, or is made when another writer has made a change. Readers
-// have the catalog of before or after the change. The next writer goes on, and nothing else is left.
+// TestDeaths: a writer dies at each of its requests, which is made or not, or is made when another
+// writer has made a change. Readers have the catalog of before or after the change. The next writer
+// goes on, and nothing else is left.
 func TestDeaths(t *testing.T) {
 	s := etcdtest.NewStandIn(t)
 	for _, size := range sizes {
@@ -119,16 +123,20 @@ func TestDeaths(t *testing.T) {
 				continue
 			}
 			for _, how := range []string{"not made", "answer lost", "late"} {
-				t.Run(fmt.Sprintf("%s/%d/%s", size.name, n, how), func(t *testing.T) { death(t, s, size.was, size.changes, n, size.writes, how) })
+				t.Run(fmt.Sprintf("%s/%d/%s", size.name, n, how), func(t *testing.T) {
+					death(t, s, size.was, size.changes, n, size.writes, how)
+				})
 			}
 		}
 	}
 }
 
-func death(t *testing.T, s *etcdtest.StandIn, was, changes []memory.Entry, n, writes int, how string) {
-	o := etcd.Options{Endpoints: []string{s.Endpoint}, Prefix: fmt.Sprintf("death/%d/", prefixes.Add(1)), Control: time.Minute}
+func death(t *testing.T, s *etcdtest.StandIn, was, changes []layout.Entry, n, writes int, how string) {
+	o := etcd.Options{
+		Endpoints: []string{s.Endpoint}, Prefix: fmt.Sprintf("death/%d/", prefixes.Add(1)), Control: time.Minute,
+	}
 	dying, next := open(t, o), open(t, o)
-	rev := memory.Revision(0)
+	rev := layout.Revision(0)
 	if was != nil {
 		rev = mustApply(t, dying, 0, was)
 	}
@@ -161,7 +169,8 @@ func death(t *testing.T, s *etcdtest.StandIn, was, changes []memory.Entry, n, wr
 	}()
 	<-dead
 	if how != "late" {
-		if err := <-answer; !errors.Is(err, memory.ErrAway) || errors.Is(err, memory.ErrRevision) || !strings.Contains(err.Error(), s.Endpoint) {
+		if err := <-answer; !errors.Is(err, memory.ErrAway) || errors.Is(err, memory.ErrRevision) ||
+			!strings.Contains(err.Error(), s.Endpoint) {
 			t.Errorf("an answer that is lost: %v", err)
 		}
 	}
@@ -173,9 +182,10 @@ func death(t *testing.T, s *etcdtest.StandIn, was, changes []memory.Entry, n, wr
 		want = overlaid(was, changes)
 	}
 	if !same(have, want) || (at == rev) == made {
-		t.Fatalf("a reader has %d entries at revision %d, and the change of revision %d was made: %v", len(have), at, rev, made)
+		t.Fatalf("a reader has %d entries at revision %d, and the change of revision %d was made: %v",
+			len(have), at, rev, made)
 	}
-	one := []memory.Entry{{Key: "next", Value: []byte("x")}}
+	one := []layout.Entry{{Key: "next", Value: []byte("x")}}
 	at = mustApply(t, next, at, one)
 	if how == "late" {
 		close(release)
@@ -189,7 +199,7 @@ func death(t *testing.T, s *etcdtest.StandIn, was, changes []memory.Entry, n, wr
 	if _, err := dying.Apply(rev, changes); !errors.Is(err, memory.ErrRevision) {
 		t.Errorf("again: %v", err)
 	}
-	at = mustApply(t, next, at, []memory.Entry{{Key: "next"}}) // after which there is no garbage of any writer
+	at = mustApply(t, next, at, []layout.Entry{{Key: "next"}}) // after which there is no garbage of any writer
 	if have, now := mustLoad(t, dying); !same(have, want) || now != at {
 		t.Errorf("%d entries at revision %d, want %d at %d", len(have), now, len(want), at)
 	}
@@ -199,7 +209,7 @@ func death(t *testing.T, s *etcdtest.StandIn, was, changes []memory.Entry, n, wr
 }
 
 // overlaid are entries with changes made to them; all of either have the first keys of a sequence.
-func overlaid(was, changes []memory.Entry) []memory.Entry {
+func overlaid(was, changes []layout.Entry) []layout.Entry {
 	out := slices.Clone(changes)
 	if len(was) > len(changes) {
 		out = append(out, was[len(changes):]...)
@@ -230,7 +240,7 @@ func TestGarbage(t *testing.T) {
 	if have, now := mustLoad(t, c); !same(have, entries(3, 100, 'a')) || now != rev {
 		t.Errorf("%d entries at revision %d, want those of %d", len(have), now, rev)
 	}
-	mustApply(t, c, rev, []memory.Entry{{Key: "x", Value: []byte("x")}})
+	mustApply(t, c, rev, []layout.Entry{{Key: "x", Value: []byte("x")}})
 	if extra := etcd.Garbage(etcd.DefaultPrefix, s.Keys()); len(extra) > 0 {
 		t.Errorf("after the next change: %q", extra)
 	}
@@ -240,9 +250,9 @@ func TestGarbage(t *testing.T) {
 func TestBases(t *testing.T) {
 	s := etcdtest.NewStandIn(t)
 	c := open(t, etcd.Options{Endpoints: []string{s.Endpoint}})
-	rev, most := memory.Revision(0), 0
+	rev, most := layout.Revision(0), 0
 	for i := range 500 {
-		rev = mustApply(t, c, rev, []memory.Entry{{Key: fmt.Sprint(i % 10), Value: fmt.Append(nil, i)}})
+		rev = mustApply(t, c, rev, []layout.Entry{{Key: fmt.Sprint(i % 10), Value: fmt.Append(nil, i)}})
 		most = max(most, len(s.Keys()))
 	}
 	if most > 70 {
@@ -256,7 +266,8 @@ func TestBases(t *testing.T) {
 	}
 }
 
-// TestOthersInEtcd: changes of other keys, and of another catalog, neither change the revision nor refuse a change.
+// TestOthersInEtcd: changes of other keys, and of another catalog, neither change the revision
+// nor refuse a change.
 func TestOthersInEtcd(t *testing.T) {
 	s := etcdtest.NewStandIn(t)
 	c := open(t, etcd.Options{Endpoints: []string{s.Endpoint}})
@@ -274,11 +285,12 @@ func TestOthersInEtcd(t *testing.T) {
 	mustApply(t, c, rev, entries(3, 10, 'b'))
 }
 
-// TestLateAnswer: a read that etcd has executed before the first change, and whose answer comes after it, is no loss of the catalog.
+// TestLateAnswer: a read that etcd has executed before the first change, and whose answer comes
+// after it, is no loss of the catalog.
 func TestLateAnswer(t *testing.T) {
 	s := etcdtest.NewStandIn(t)
 	c := open(t, etcd.Options{Endpoints: []string{s.Endpoint}})
-	var rev memory.Revision
+	var rev layout.Revision
 	once := atomic.Bool{}
 	s.Hook(func(request any) etcdtest.Fate {
 		if _, ok := request.(*etcdserverpb.RangeRequest); !ok || once.Swap(true) {
@@ -311,15 +323,16 @@ func etcds(t *testing.T, f func(t *testing.T, endpoint string, kill func(), rest
 	})
 }
 
-// TestRestart: etcd ends and is back, again and again. Meanwhile calls fail with ErrAway and name the endpoint, and Await goes on waiting. Two
-// clients then have what they had, and hear of each other's changes.
+// TestRestart: etcd ends and is back, again and again. Meanwhile calls fail with ErrAway and
+// name the endpoint, and Await goes on waiting. Two clients then have what they had, and hear of
+// each other's changes.
 func TestRestart(t *testing.T) {
 	etcds(t, func(t *testing.T, endpoint string, kill, restart func()) {
 		o := etcd.Options{Endpoints: []string{endpoint}, Control: 200 * time.Millisecond}
 		c, d := open(t, o), open(t, o)
-		rev := mustApply(t, c, 0, []memory.Entry{{Key: "a", Value: []byte("0")}})
+		rev := mustApply(t, c, 0, []layout.Entry{{Key: "a", Value: []byte("0")}})
 		for i := 1; i <= 3; i++ {
-			heard := make(chan memory.Revision, 1)
+			heard := make(chan layout.Revision, 1)
 			go func() {
 				now, err := d.Await(t.Context(), rev)
 				if err != nil {
@@ -328,7 +341,7 @@ func TestRestart(t *testing.T) {
 				heard <- now
 			}()
 			kill()
-			if _, err := c.Apply(rev, []memory.Entry{{Key: "a", Value: []byte("lost")}}); !away(err, endpoint) {
+			if _, err := c.Apply(rev, []layout.Entry{{Key: "a", Value: []byte("lost")}}); !away(err, endpoint) {
 				t.Fatalf("Apply: %v", err)
 			}
 			if _, _, err := d.Load(); !away(err, endpoint) {
@@ -341,9 +354,9 @@ func TestRestart(t *testing.T) {
 				t.Fatalf("Revision: %d, %v", now, err)
 			}
 			restart()
-			var have []memory.Entry
+			var have []layout.Entry
 			for {
-				var now memory.Revision
+				var now layout.Revision
 				var err error
 				if have, now, err = c.Load(); err == nil {
 					if now != rev {
@@ -358,7 +371,7 @@ func TestRestart(t *testing.T) {
 			if len(have) != 1 || string(have[0].Value) != fmt.Sprint(i-1) {
 				t.Fatalf("%q", have)
 			}
-			rev = mustApply(t, c, rev, []memory.Entry{{Key: "a", Value: fmt.Append(nil, i)}})
+			rev = mustApply(t, c, rev, []layout.Entry{{Key: "a", Value: fmt.Append(nil, i)}})
 			if now := <-heard; now != rev {
 				t.Errorf("Await: %d, and it is at %d", now, rev)
 			}
@@ -371,7 +384,7 @@ func TestLarge(t *testing.T) {
 	etcds(t, func(t *testing.T, endpoint string, _, _ func()) {
 		for i, size := range sizes {
 			c := open(t, etcd.Options{Endpoints: []string{endpoint}, Prefix: fmt.Sprint(i), Control: time.Minute})
-			rev := memory.Revision(0)
+			rev := layout.Revision(0)
 			if size.was != nil {
 				rev = mustApply(t, c, 0, size.was)
 			}
@@ -384,7 +397,8 @@ func TestLarge(t *testing.T) {
 }
 
 func away(err error, endpoint string) bool {
-	return errors.Is(err, etcd.ErrAway) && errors.Is(err, memory.ErrAway) && !errors.Is(err, memory.ErrClosed) && !errors.Is(err, memory.ErrRevision) &&
+	return errors.Is(err, etcd.ErrAway) && errors.Is(err, memory.ErrAway) && !errors.Is(err, memory.ErrClosed) &&
+		!errors.Is(err, memory.ErrRevision) &&
 		strings.Contains(err.Error(), endpoint) && !strings.Contains(err.Error(), "\n")
 }
 
@@ -403,7 +417,8 @@ func TestSilent(t *testing.T) {
 	close(release)
 }
 
-// TestWatch: Await misses no change, whatever happens to its watch between its question and the first event.
+// TestWatch: Await misses no change, whatever happens to its watch between its question
+// and the first event.
 func TestWatch(t *testing.T) {
 	for _, how := range []string{"changed", "changed by others, refused here", "compacted", "no leader", "broken"} {
 		t.Run(how, func(t *testing.T) {
@@ -413,7 +428,7 @@ func TestWatch(t *testing.T) {
 			c.SetWatchTime(time.Hour)
 			rev := mustApply(t, d, 0, entries(1, 1, 'a'))
 			mustLoad(t, c)
-			next := make(chan memory.Revision, 1)
+			next := make(chan layout.Revision, 1)
 			watches := atomic.Int64{}
 			s.Hook(func(request any) etcdtest.Fate {
 				if _, ok := request.(*etcdserverpb.WatchCreateRequest); !ok || watches.Add(1) > 1 {
@@ -449,7 +464,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestOther: an etcd that has lost its data, is another one, or has a catalog that was deleted or damaged, is an error for all calls.
+// TestOther: an etcd that has lost its data, is another one, or has a catalog that was deleted or
+// damaged, is an error for all calls.
 func TestOther(t *testing.T) {
 	head := etcd.DefaultPrefix + "head"
 	for _, c := range []struct {
@@ -465,8 +481,11 @@ func TestOther(t *testing.T) {
 			}
 		}, etcd.ErrOther, etcd.ErrOther},
 		{"deleted", func(s *etcdtest.StandIn) { s.Put(head, "") }, etcd.ErrDamaged, etcd.ErrDamaged},
-		{"no head", func(s *etcdtest.StandIn) { s.Put(head, "no head") }, memory.ErrCorrupt, memory.ErrCorrupt},
-		{"a later format", func(s *etcdtest.StandIn) { s.Put(head, `{"format":2}`) }, memory.ErrFormat, memory.ErrFormat},
+		{"no head", func(s *etcdtest.StandIn) { s.Put(head, "no head") }, layout.ErrCorrupt, layout.ErrCorrupt},
+		{
+			"a later format", func(s *etcdtest.StandIn) { s.Put(head, `{"format":2}`) },
+			layout.ErrFormat, layout.ErrFormat,
+		},
 		{"a piece is gone", func(s *etcdtest.StandIn) { s.Put(piece(s), "") }, etcd.ErrDamaged, nil},
 		{"a piece is changed", func(s *etcdtest.StandIn) { s.Put(piece(s), "12345678") }, etcd.ErrDamaged, nil},
 	} {
@@ -592,14 +611,17 @@ func TestRefused(t *testing.T) {
 	} {
 		s.Hook(func(any) etcdtest.Fate { return etcdtest.Fate{Err: r.err} })
 		_, err := c.Apply(0, entries(1, 1, 'a'))
-		if err == nil || !strings.Contains(err.Error(), r.text) || !strings.Contains(err.Error(), s.Endpoint) || r.is != nil && !errors.Is(err, r.is) {
+		if err == nil || !strings.Contains(err.Error(), r.text) || !strings.Contains(err.Error(), s.Endpoint) ||
+			r.is != nil && !errors.Is(err, r.is) {
 			t.Errorf("%v: %v", r.err, err)
 		}
 	}
 }
 
 func TestOptions(t *testing.T) {
-	_, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{"a b"}, Password: "x", Control: -1, Prefix: strings.Repeat("p", 2000)})
+	_, err := etcd.Open(t.Context(), etcd.Options{
+		Endpoints: []string{"a b"}, Password: "x", Control: -1, Prefix: strings.Repeat("p", 2000),
+	})
 	if !errors.Is(err, etcd.ErrOptions) {
 		t.Fatal(err)
 	}

@@ -9,8 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// handshakes are gRPC's TLS, with the name of the configuration: gRPC itself demands the host of each endpoint, whatever
-// tls.Config.ServerName is. They keep the error of the last handshake, which the errors of requests do not have.
+// handshakes are gRPC's TLS, with the name of the configuration: gRPC itself demands the host of
+// each endpoint, whatever tls.Config.ServerName is. They keep the error of the last handshake,
+// which the errors of requests do not have.
 type handshakes struct {
 	credentials.TransportCredentials // with the configuration of the beginning
 
@@ -27,7 +28,8 @@ func newHandshakes(o *Options, failed *atomic.Pointer[error]) *handshakes {
 }
 
 // ClientHandshake makes the handshake with a member at an authority, its host and port.
-func (h *handshakes) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (h *handshakes) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn,
+	credentials.AuthInfo, error) {
 	c := h.current()
 	if c.ServerName != "" {
 		authority = c.ServerName

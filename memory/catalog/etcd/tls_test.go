@@ -28,7 +28,8 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	}
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
 	if err != nil {
@@ -42,12 +43,14 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, pool
 }
 
-// TestTLS: both sides show certificates. The name that is demanded of a member is that of the configuration. What is wrong is said.
+// TestTLS: both sides show certificates. The name that is demanded of a member is that of the
+// configuration. What is wrong is said.
 func TestTLS(t *testing.T) {
 	server, serverCA := selfSigned(t, "etcd.example")
 	client, clientCA := selfSigned(t, "client.example")
 	s := etcdtest.NewStandIn(t, grpc.Creds(credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{server}, ClientCAs: clientCA, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{server}, ClientCAs: clientCA,
+		ClientAuth: tls.RequireAndVerifyClientCert,
 	})))
 	o := func(name string, ca *x509.CertPool) etcd.Options {
 		return etcd.Options{Endpoints: []string{s.Address}, Control: time.Minute, TLS: &tls.Config{
@@ -85,7 +88,8 @@ func TestTLS(t *testing.T) {
 		if err == nil {
 			_ = c.Close()
 		}
-		if !errors.Is(err, memory.ErrAway) || !strings.Contains(err.Error(), x.text) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, memory.ErrAway) || !strings.Contains(err.Error(), x.text) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("want %q: %v", x.text, err)
 		}
 	}
@@ -97,7 +101,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestNestedPrefix: a database has no prefix that lies within that of another one, or has a name of a catalog in it. Beside it, it has.
+// TestNestedPrefix: a database has no prefix that lies within that of another one, or has a name of
+// a catalog in it. Beside it, it has.
 func TestNestedPrefix(t *testing.T) {
 	s := etcdtest.NewStandIn(t)
 	o := func(prefix string) etcd.Options {

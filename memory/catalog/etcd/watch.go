@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 // watch is the watch of the head, for all that wait. The lock of the client guards it.
@@ -40,13 +41,14 @@ func (w *watch) wake() {
 const watchTime = 5 * time.Second
 
 // Revision asks etcd, within Options.Control.
-func (c *Client) Revision() (memory.Revision, error) {
+func (c *Client) Revision() (layout.Revision, error) {
 	p, _, err := c.ask(c.life)
 	return p.rev, err
 }
 
-// Await waits for a change by any client. It goes on waiting while etcd is away. ErrOther and ErrDamaged end it.
-func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+// Await waits for a change by any client. It goes on waiting while etcd is away. ErrOther and
+// ErrDamaged end it.
+func (c *Client) Await(ctx context.Context, after layout.Revision) (layout.Revision, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -82,7 +84,7 @@ func (c *Client) follow() {
 		if heard {
 			pause = 0
 		}
-		if !errors.Is(err, ErrOther) && !errors.Is(err, memory.ErrCorrupt) && !errors.Is(err, memory.ErrFormat) {
+		if !errors.Is(err, ErrOther) && !errors.Is(err, layout.ErrCorrupt) && !errors.Is(err, layout.ErrFormat) {
 			err = nil
 		}
 		c.mu.Lock()
@@ -99,9 +101,10 @@ func (c *Client) follow() {
 	}
 }
 
-// followOnce asks where the catalog is, and watches it from there until that breaks: the member of etcd has ended or has no
-// leader, or what comes next was compacted; and for watchTime at most, since etcd's client goes on with another etcd at the same
-// address without a word. heard: etcd has answered the watch.
+// followOnce asks where the catalog is, and watches it from there until that breaks: the member of
+// etcd has ended or has no leader, or what comes next was compacted; and for watchTime at most,
+// since etcd's client goes on with another etcd at the same address without a word. heard: etcd has
+// answered the watch.
 func (c *Client) followOnce() (heard bool, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.life), c.watchTime)
 	defer cancel()
@@ -125,7 +128,7 @@ func (c *Client) followOnce() (heard bool, err error) {
 				return heard, nil // to ask, which is the error
 			}
 			c.mu.Lock()
-			c.note(memory.Revision(e.Kv.ModRevision))
+			c.note(layout.Revision(e.Kv.ModRevision))
 			c.mu.Unlock()
 		}
 	}

@@ -12,18 +12,19 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
 const (
 	// format is that of the head and of chunks.
 	format = 1
-	// pieceSize is how many bytes a key has at most. With keys and head it is less than etcd takes by default, 1.5 MiB.
+	// pieceSize is how many bytes a key has at most. With keys and head it is less than etcd takes
+	// by default, 1.5 MiB.
 	pieceSize = 1 << 20
 	// maxBytes is how large a base may be. An etcd answers a load with one message.
 	maxBytes = 256 << 20
-	// maxChanges and freeBytes are when a writer makes a new base: that many changes since the last one, or as
-	// many bytes as it has, and at least freeBytes.
+	// maxChanges and freeBytes are when a writer makes a new base: that many changes since the last
+	// one, or as many bytes as it has, and at least freeBytes.
 	maxChanges = 64
 	freeBytes  = 64 << 10
 )
@@ -74,7 +75,8 @@ func decodeHead(p []byte) (h head, err error) {
 	}
 	switch {
 	case h.Format != format:
-		return head{}, fmt.Errorf("%w: the head has format %d, and this release of txnode knows %d", memory.ErrFormat, h.Format, format)
+		return head{}, fmt.Errorf("%w: the head has format %d, and this release of txnode knows %d",
+			layout.ErrFormat, h.Format, format)
 	case h.First == 0 || h.Last < h.First || h.Base < 0 || h.Bytes < h.Base || len(h.ID) != idSize:
 		return head{}, fmt.Errorf("%w: the head is %.200q", ErrDamaged, p)
 	}
@@ -84,7 +86,8 @@ func decodeHead(p []byte) (h head, err error) {
 // idSize is how many characters an id has.
 const idSize = 32
 
-// chunkPrefix begins the keys of a chunk, behind the prefix of the catalog; "": of all of the number.
+// chunkPrefix begins the keys of a chunk, behind the prefix of the catalog; "": of all of the
+// number.
 func chunkPrefix(seq uint64, id string) string {
 	if id == "" {
 		return fmt.Sprintf("%s%016x-", chunkName, seq)
@@ -106,9 +109,9 @@ func parsePiece(name string) (seq uint64, id string, piece uint64, ok bool) {
 	return seq, id, piece, ok1 && ok2 && err1 == nil && err2 == nil
 }
 
-// encodeChunk encodes entries: of each the length of the key, the key, 0 for a deleted one or the length of the value and
-// one, and the value; lengths are unsigned varints. A checksum follows.
-func encodeChunk(entries []memory.Entry) []byte {
+// encodeChunk encodes entries: of each the length of the key, the key, 0 for a deleted one or the
+// length of the value and one, and the value; lengths are unsigned varints. A checksum follows.
+func encodeChunk(entries []layout.Entry) []byte {
 	n := crc32.Size
 	for _, e := range entries {
 		n += 2*binary.MaxVarintLen32 + len(e.Key) + len(e.Value)
@@ -168,9 +171,10 @@ func apply(entries map[string][]byte, p []byte) error {
 	return nil
 }
 
-// content puts the chunks of a head together. kvs are keys and values in the order of keys, behind the prefix of the catalog; what is
-// no piece of a chunk of the head is left out: it is garbage. The entries own their bytes.
-func content(h head, kvs []*mvccpb.KeyValue, prefix string) ([]memory.Entry, error) {
+// content puts the chunks of a head together. kvs are keys and values in the order of keys, behind
+// the prefix of the catalog; what is no piece of a chunk of the head is left out: it is garbage.
+// The entries own their bytes.
+func content(h head, kvs []*mvccpb.KeyValue, prefix string) ([]layout.Entry, error) {
 	entries := map[string][]byte{}
 	next, id := h.First, "" // the chunk of p
 	var p []byte
@@ -213,10 +217,10 @@ func content(h head, kvs []*mvccpb.KeyValue, prefix string) ([]memory.Entry, err
 }
 
 // sorted returns entries in the order of their keys.
-func sorted(entries map[string][]byte) []memory.Entry {
-	out := make([]memory.Entry, 0, len(entries))
+func sorted(entries map[string][]byte) []layout.Entry {
+	out := make([]layout.Entry, 0, len(entries))
 	for _, k := range slices.Sorted(maps.Keys(entries)) {
-		out = append(out, memory.Entry{Key: k, Value: entries[k]})
+		out = append(out, layout.Entry{Key: k, Value: entries[k]})
 	}
 	return out
 }

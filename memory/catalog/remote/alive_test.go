@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/remote"
 	"txnode/memory/layout"
@@ -14,24 +13,25 @@ import (
 
 // slowCatalog is a catalog that is long about loading what it has.
 type slowCatalog struct {
-	memory.Catalog
+	layout.Catalog
 	asked, answer chan struct{}
 }
 
-func (c *slowCatalog) Load() ([]memory.Entry, memory.Revision, error) {
+func (c *slowCatalog) Load() ([]layout.Entry, layout.Revision, error) {
 	c.asked <- struct{}{}
 	<-c.answer
 	return c.Catalog.Load()
 }
 
-// TestAliveMeanwhile: a process says that it is alive while another call of its own is not answered.
+// TestAliveMeanwhile: a process says that it is alive while another call of its own is not
+// answered.
 func TestAliveMeanwhile(t *testing.T) {
 	slow := &slowCatalog{Catalog: &catalog.Mem{}, asked: make(chan struct{}), answer: make(chan struct{})}
-	member := layout.EntryOfProcess(memory.ProcessEntry{ID: 7, Until: 1 << 40, Term: 1 << 30})
-	if _, err := slow.Apply(0, []memory.Entry{member}); err != nil {
+	member := layout.EntryOfProcess(layout.ProcessEntry{ID: 7, Until: 1 << 40, Term: 1 << 30})
+	if _, err := slow.Apply(0, []layout.Entry{member}); err != nil {
 		t.Fatal(err)
 	}
-	d := newDaemon(t, func() memory.Catalog { return slow })
+	d := newDaemon(t, func() layout.Catalog { return slow })
 	c, err := remote.Dial(context.Background(), d.address(), tcp.Options{Control: 4 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestAliveMeanwhile(t *testing.T) {
 	}()
 	<-slow.asked
 	for count := uint64(1); count <= 2; count++ {
-		all, err := c.KeepAlive(memory.Beat{Member: 7})
+		all, err := c.KeepAlive(layout.Beat{Member: 7})
 		if err != nil || len(all) != 1 || all[0].Count != count {
 			t.Errorf("sign of life %d: %v, %v", count, all, err)
 		}

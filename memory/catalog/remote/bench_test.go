@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"testing"
 
-	"txnode/memory"
+	"txnode/memory/layout"
 )
 
-// BenchmarkClient is what the calls of a client cost, for a catalog of so many entries of 64 bytes in memory.
+// BenchmarkClient is what the calls of a client cost, for a catalog of so many entries of
+// 64 bytes in memory.
 func BenchmarkClient(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		d := newDaemon(b, inMemory())
 		c := d.dial()
-		changes := make([]memory.Entry, n)
+		changes := make([]layout.Entry, n)
 		for i := range changes {
-			changes[i] = memory.Entry{Key: fmt.Sprintf("segment/%08x", i), Value: make([]byte, 64)}
+			changes[i] = layout.Entry{Key: fmt.Sprintf("segment/%08x", i), Value: make([]byte, 64)}
 		}
 		_, rev, err := c.Load()
 		if err != nil {
@@ -45,14 +46,15 @@ func BenchmarkClient(b *testing.B) {
 				}
 			}
 		})
-		b.Run(fmt.Sprintf("notice/%d", n), func(b *testing.B) { // from the change of one client to the return of another's Await
+		// from the change of one client to the return of another's Await
+		b.Run(fmt.Sprintf("notice/%d", n), func(b *testing.B) {
 			other := d.dial()
 			_, seen, err := other.Load()
 			if err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				done := make(chan memory.Revision)
+				done := make(chan layout.Revision)
 				go func() {
 					now, err := other.Await(context.Background(), seen)
 					if err != nil {

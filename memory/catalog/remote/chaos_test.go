@@ -14,10 +14,12 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
-// cutter is a listener between clients and a daemon: it breaks each connection after some bytes, in either direction.
+// cutter is a listener between clients and a daemon: it breaks each connection after some bytes,
+// in either direction.
 type cutter struct {
 	l       net.Listener
 	to      string
@@ -81,8 +83,9 @@ func (c *cutter) pass(to, from net.Conn) {
 	_, _ = to.Close(), from.Close() // the other direction ends with it
 }
 
-// TestCutConnections: clients count in an entry of the catalog while their connections break in the middle of messages and the
-// daemon restarts. Each change that was acknowledged is there once, one that was refused never, and one that is open once or never.
+// TestCutConnections: clients count in an entry of the catalog while their connections break in the
+// middle of messages and the daemon restarts. Each change that was acknowledged is there once, one
+// that was refused never, and one that is open once or never.
 func TestCutConnections(t *testing.T) {
 	seeds := uint64(3)
 	if testing.Short() {
@@ -108,7 +111,7 @@ func TestCutConnections(t *testing.T) {
 						entries, rev, err := c.Load()
 						if err == nil {
 							value := fmt.Append(nil, count(entries)+1)
-							_, err = c.Apply(rev, []memory.Entry{{Key: "count", Value: value}})
+							_, err = c.Apply(rev, []layout.Entry{{Key: "count", Value: value}})
 							switch {
 							case err == nil:
 								made.Add(1)
@@ -126,7 +129,7 @@ func TestCutConnections(t *testing.T) {
 				})
 				watching.Go(func() { // it sees no revision twice, and the count never falls
 					defer c.Close()
-					var rev memory.Revision
+					var rev layout.Revision
 					last := 0
 					for {
 						now, err := c.Await(ctx, rev)
@@ -159,10 +162,12 @@ func TestCutConnections(t *testing.T) {
 			cut.calm.Store(true)
 			entries, _, err := d.dial().Load()
 			if n := int64(count(entries)); err != nil || n < made.Load() || n > made.Load()+open.Load() {
-				t.Errorf("%d changes were made and %d are open, and the count is %d, %v", made.Load(), open.Load(), n, err)
+				t.Errorf("%d changes were made and %d are open, and the count is %d, %v",
+					made.Load(), open.Load(), n, err)
 			}
 			if open.Load() == 0 || cut.cuts.Load() == 0 {
-				t.Errorf("%d connections were cut, and %d changes are open: nothing was tested", cut.cuts.Load(), open.Load())
+				t.Errorf("%d connections were cut, and %d changes are open: nothing was tested",
+					cut.cuts.Load(), open.Load())
 			}
 			stop()
 			watching.Wait()
@@ -171,7 +176,7 @@ func TestCutConnections(t *testing.T) {
 }
 
 // count is the number in the entry.
-func count(entries []memory.Entry) int {
+func count(entries []layout.Entry) int {
 	if len(entries) == 0 {
 		return 0
 	}

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
 
-// ErrAway says that the process that has the catalog does not answer. An Apply may have been made, or may be
-// yet. It is a memory.ErrAway. Test with errors.Is.
+// ErrAway says that the process that has the catalog does not answer. An Apply may have been made,
+// or may be yet. It is a memory.ErrAway. Test with errors.Is.
 var ErrAway error = memory.AwayError("catalog: the process that serves it does not answer")
 
-// Client is a catalog that another process serves. It has three connections to it at most, which it makes anew when
-// they have broken. All methods are safe for concurrent use.
+// Client is a catalog that another process serves. It has three connections to it at most, which it
+// makes anew when they have broken. All methods are safe for concurrent use.
 type Client struct {
 	o     tcp.Options
 	calls *tcp.Caller
@@ -32,11 +33,11 @@ type Client struct {
 	known  place // the latest that answers had
 }
 
-var _ memory.Catalog = (*Client)(nil)
+var _ layout.Catalog = (*Client)(nil)
 
-// Dial connects to the service of a catalog: NewService. An address is one of package tcp, and of the options Seed
-// and Verb have no meaning. ctx bounds the connecting only. Errors name the address; they match ErrAway, or
-// tcp.ErrOptions, tcp.ErrInsecure, tcp.ErrRefused, tcp.ErrProtocol.
+// Dial connects to the service of a catalog: NewService. An address is one of package tcp, and of
+// the options Seed and Verb have no meaning. ctx bounds the connecting only. Errors name the
+// address; they match ErrAway, or tcp.ErrOptions, tcp.ErrInsecure, tcp.ErrRefused, tcp.ErrProtocol.
 func Dial(ctx context.Context, address string, o tcp.Options) (*Client, error) {
 	calls, err := tcp.DialService(ctx, address, ServiceName, o)
 	if err != nil {
@@ -66,7 +67,7 @@ func away(err error) error {
 func (c *Client) Name() string { return c.calls.Address() }
 
 // Identity asks the process of the catalog, unless it has answered before.
-func (c *Client) Identity() (memory.Identity, error) {
+func (c *Client) Identity() (layout.Identity, error) {
 	if at, asked := c.place(); asked {
 		return at.id, nil
 	}
@@ -97,8 +98,9 @@ func (c *Client) call(ctx context.Context, by *tcp.Caller, request []byte) ([]by
 	return nil, away(err)
 }
 
-// Load asks for all entries. A question that is not answered, since its connection breaks, is asked once more.
-func (c *Client) Load() ([]memory.Entry, memory.Revision, error) {
+// Load asks for all entries. A question that is not answered, since its connection breaks,
+// is asked once more.
+func (c *Client) Load() ([]layout.Entry, layout.Revision, error) {
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
 	defer cancel()
 	for again := true; ; again = false {
@@ -109,14 +111,14 @@ func (c *Client) Load() ([]memory.Entry, memory.Revision, error) {
 	}
 }
 
-func (c *Client) load(ctx context.Context) ([]memory.Entry, memory.Revision, error) {
+func (c *Client) load(ctx context.Context) ([]layout.Entry, layout.Revision, error) {
 	before, _ := c.place()
 	p, err := c.call(ctx, c.calls, []byte{format, opLoad})
 	if err != nil {
 		return nil, 0, err
 	}
 	at, p, err := takePlace(p)
-	var entries []memory.Entry
+	var entries []layout.Entry
 	if err == nil {
 		entries, err = getEntries(p)
 	}
@@ -130,7 +132,7 @@ func (c *Client) load(ctx context.Context) ([]memory.Entry, memory.Revision, err
 }
 
 // Apply asks for a change. ErrAway leaves open whether it is made.
-func (c *Client) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (c *Client) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	before, asked := c.place()
 	if !asked || rev > maxRevision {
 		return 0, fmt.Errorf("%w: no answer of the catalog at %s had revision %d", memory.ErrRevision, c.Name(), rev)
@@ -167,17 +169,18 @@ func (c *Client) noted(before place, p []byte) (place, error) {
 	return at, err
 }
 
-// note takes over what an answer says of where the catalog is. The request was made when the latest place was before. Answers of
-// several connections arrive in any order, and one that is late is of an earlier revision than the latest. One of an
-// earlier revision than before was given by an old copy of the catalog: a *memory.BehindError. So is one of another catalog a
-// memory.ErrForeign.
+// note takes over what an answer says of where the catalog is. The request was made when the latest
+// place was before. Answers of several connections arrive in any order, and one that is late is of
+// an earlier revision than the latest. One of an earlier revision than before was given by an old
+// copy of the catalog: a *layout.BehindError. So is one of another catalog a layout.ErrForeign.
 func (c *Client) note(before, at place) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked && at.id != c.known.id {
-		return fmt.Errorf("%w: the catalog at %s was exchanged for another one: it is %v, and was %v", memory.ErrForeign, c.Name(), at.id, c.known.id)
+		return fmt.Errorf("%w: the catalog at %s was exchanged for another one: it is %v, and was %v",
+			layout.ErrForeign, c.Name(), at.id, c.known.id)
 	}
-	if err := memory.Behind(c.Name(), at.rev, before.rev); err != nil {
+	if err := layout.Behind(c.Name(), at.rev, before.rev); err != nil {
 		return err
 	}
 	if !c.asked || at.rev > c.known.rev {
@@ -187,9 +190,9 @@ func (c *Client) note(before, at place) error {
 	return nil
 }
 
-// Await waits for a change by any client, or within the process of the catalog. It goes on waiting while that process is
-// away.
-func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+// Await waits for a change by any client, or within the process of the catalog. It goes on waiting
+// while that process is away.
+func (c *Client) Await(ctx context.Context, after layout.Revision) (layout.Revision, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.poll.waiters++
@@ -221,7 +224,7 @@ func (c *Client) Await(ctx context.Context, after memory.Revision) (memory.Revis
 }
 
 // Revision asks the process of the catalog, within Options.Control.
-func (c *Client) Revision() (memory.Revision, error) {
+func (c *Client) Revision() (layout.Revision, error) {
 	before, _ := c.place()
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control)
 	defer cancel()
@@ -233,12 +236,13 @@ func (c *Client) Revision() (memory.Revision, error) {
 	return at.rev, err
 }
 
-// aliveTries is how many signs of life could be told one after the other within Options.Control: one that is lost with its connection is told
-// again before the lease ends.
+// aliveTries is how many signs of life could be told one after the other within Options.Control:
+// one that is lost with its connection is told again before the lease ends.
 const aliveTries = 4
 
-// KeepAlive tells the process of the catalog of a sign of life, within a quarter of Options.Control.
-func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
+// KeepAlive tells the process of the catalog of a sign of life, within a quarter of
+// Options.Control.
+func (c *Client) KeepAlive(b layout.Beat) ([]layout.Beat, error) {
 	before, _ := c.place()
 	ctx, cancel := context.WithTimeout(c.life, c.o.Control/aliveTries)
 	defer cancel()
@@ -247,7 +251,7 @@ func (c *Client) KeepAlive(b memory.Beat) ([]memory.Beat, error) {
 		return nil, err
 	}
 	at, p, err := takePlace(p)
-	var all []memory.Beat
+	var all []layout.Beat
 	if err == nil {
 		all, err = getBeats(p)
 	}
@@ -263,8 +267,8 @@ func awaiting(at place, wait time.Duration) []byte {
 	return wire.AppendUint32(p, uint32(wait.Milliseconds()))
 }
 
-// Close ends the calls that are under way, and what waits, with ErrClosed, and closes the connections. The catalog is not
-// closed. To close again does nothing.
+// Close ends the calls that are under way, and what waits, with ErrClosed, and closes the
+// connections. The catalog is not closed. To close again does nothing.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
@@ -44,7 +44,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := c.Apply(rev, []memory.Entry{{Key: "a", Value: []byte("1")}}); err != nil {
+	if _, err := c.Apply(rev, []layout.Entry{{Key: "a", Value: []byte("1")}}); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := c.Await(ctx, rev); err != nil { // at once: it has changed
@@ -56,7 +56,9 @@ func Example() {
 	}
 	fmt.Printf("%s=%s\n", entries[0].Key, entries[0].Value)
 
-	for _, end := range []func() error{c.Close, func() error { return server.Shutdown(ctx) }, func() error { return <-served }} {
+	for _, end := range []func() error{c.Close, func() error { return server.Shutdown(ctx) }, func() error {
+		return <-served
+	}} {
 		if err := end(); err != nil {
 			log.Fatal(err)
 		}

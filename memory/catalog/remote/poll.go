@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
@@ -57,7 +58,7 @@ func (c *Client) startPoll() {
 			}
 			start := time.Now()
 			moved, err := c.pollOnce(at)
-			if errors.Is(err, memory.ErrClosed) || errors.Is(err, memory.ErrForeign) {
+			if errors.Is(err, memory.ErrClosed) || errors.Is(err, layout.ErrForeign) {
 				c.mu.Lock()
 				c.poll.running, c.poll.failed = false, err
 				c.poll.wake()
@@ -77,8 +78,8 @@ func (c *Client) startPoll() {
 	})
 }
 
-// pollFrom returns the place from which to poll; false: nothing waits any more, and the goroutine is to end. Its connection
-// stays.
+// pollFrom returns the place from which to poll; false: nothing waits any more, and the goroutine
+// is to end. Its connection stays.
 func (c *Client) pollFrom() (place, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

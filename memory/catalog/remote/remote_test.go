@@ -19,6 +19,7 @@ import (
 	"txnode/memory/catalog"
 	"txnode/memory/catalog/catalogtest"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/tcp"
 )
@@ -27,15 +28,15 @@ import (
 type daemon struct {
 	t       testing.TB
 	socket  string
-	catalog func() memory.Catalog // opens it
+	catalog func() layout.Catalog // opens it
 
-	cat    memory.Catalog
+	cat    layout.Catalog
 	server *tcp.Server
 	served chan error
 }
 
 // newDaemon serves a catalog until the test ends.
-func newDaemon(t testing.TB, open func() memory.Catalog) *daemon {
+func newDaemon(t testing.TB, open func() layout.Catalog) *daemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "remote") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
@@ -56,7 +57,8 @@ func (d *daemon) start() {
 	d.t.Helper()
 	d.cat = d.catalog()
 	var err error
-	if d.server, err = tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(d.cat)}}); err != nil {
+	if d.server, err = tcp.NewServer(nil,
+		tcp.ServerOptions{Services: map[string]tcp.Service{remote.ServiceName: remote.NewService(d.cat)}}); err != nil {
 		d.t.Fatal(err)
 	}
 	l, err := net.Listen("unix", d.socket)
@@ -86,8 +88,8 @@ func (d *daemon) stop() {
 	d.server = nil
 }
 
-// cut breaks all connections, as a crash does, and returns while what the catalog is asked is still under way. over
-// returns when that has ended, too.
+// cut breaks all connections, as a crash does, and returns while what the catalog is asked is still
+// under way. over returns when that has ended, too.
 func (d *daemon) cut() (over func()) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -117,15 +119,15 @@ func (d *daemon) dial() *remote.Client {
 }
 
 // inMemory opens a catalog that outlives its daemon.
-func inMemory() func() memory.Catalog {
+func inMemory() func() layout.Catalog {
 	m := &catalog.Mem{}
-	return func() memory.Catalog { return m }
+	return func() layout.Catalog { return m }
 }
 
 // inFile opens the catalog of a file.
-func inFile(t testing.TB) func() memory.Catalog {
+func inFile(t testing.TB) func() layout.Catalog {
 	path := filepath.Join(t.TempDir(), "catalog.db")
-	return func() memory.Catalog {
+	return func() layout.Catalog {
 		b, err := catalog.OpenBolt(path, false)
 		if err != nil {
 			t.Fatal(err)
@@ -134,21 +136,21 @@ func inFile(t testing.TB) func() memory.Catalog {
 	}
 }
 
-// TestConformance runs the suite: over both catalogs, with a client that is closed and dialled again, and with one that
-// stays while the daemon restarts.
+// TestConformance runs the suite: over both catalogs, with a client that is closed and dialled
+// again, and with one that stays while the daemon restarts.
 func TestConformance(t *testing.T) {
-	for name, opening := range map[string]func(testing.TB) func() memory.Catalog{
-		"mem": func(testing.TB) func() memory.Catalog { return inMemory() }, "bolt": inFile,
+	for name, opening := range map[string]func(testing.TB) func() layout.Catalog{
+		"mem": func(testing.TB) func() layout.Catalog { return inMemory() }, "bolt": inFile,
 	} {
-		daemons := map[memory.Catalog]*daemon{}
-		open := func(t *testing.T) memory.Catalog {
+		daemons := map[layout.Catalog]*daemon{}
+		open := func(t *testing.T) layout.Catalog {
 			d := newDaemon(t, opening(t))
 			c := d.dial()
 			daemons[c] = d
 			return c
 		}
 		t.Run(name+"/client", func(t *testing.T) {
-			catalogtest.Test(t, open, func(t *testing.T, c memory.Catalog) memory.Catalog {
+			catalogtest.Test(t, open, func(t *testing.T, c layout.Catalog) layout.Catalog {
 				d := daemons[c]
 				if err := c.Close(); err != nil {
 					t.Fatal(err)
@@ -159,7 +161,7 @@ func TestConformance(t *testing.T) {
 			})
 		})
 		t.Run(name+"/daemon", func(t *testing.T) {
-			catalogtest.Test(t, open, func(_ *testing.T, c memory.Catalog) memory.Catalog {
+			catalogtest.Test(t, open, func(_ *testing.T, c layout.Catalog) layout.Catalog {
 				daemons[c].stop()
 				daemons[c].start()
 				return c
@@ -180,7 +182,7 @@ func must[T any](t testing.TB) func(v T, err error) T {
 }
 
 // loaded are the entries as text, and the revision.
-func loaded(t testing.TB, c memory.Catalog) (string, memory.Revision) {
+func loaded(t testing.TB, c layout.Catalog) (string, layout.Revision) {
 	t.Helper()
 	entries, rev, err := c.Load()
 	if err != nil {
@@ -193,11 +195,12 @@ func loaded(t testing.TB, c memory.Catalog) (string, memory.Revision) {
 	return strings.Join(all, " "), rev
 }
 
-func entry(key, value string) []memory.Entry {
-	return []memory.Entry{{Key: key, Value: []byte(value)}}
+func entry(key, value string) []layout.Entry {
+	return []layout.Entry{{Key: key, Value: []byte(value)}}
 }
 
-// TestTwoClients: each sees what the other changes, and of changes of the same revision one is made.
+// TestTwoClients: each sees what the other changes, and of changes of the same revision one is
+// made.
 func TestTwoClients(t *testing.T) {
 	d := newDaemon(t, inFile(t))
 	clients := []*remote.Client{d.dial(), d.dial()}
@@ -224,7 +227,7 @@ func TestTwoClients(t *testing.T) {
 			}
 		})
 		wg.Go(func() { // it sees the entries of both
-			rev := memory.Revision(0)
+			rev := layout.Revision(0)
 			for n := 0; n < 2*each; {
 				if _, err := c.Await(t.Context(), rev); err != nil {
 					t.Error(err)
@@ -246,7 +249,8 @@ func TestTwoClients(t *testing.T) {
 	}
 }
 
-// TestRestart: a change of before the restart that the catalog has moved on from hits nothing, and Await returns.
+// TestRestart: a change of before the restart that the catalog has moved on from hits nothing,
+// and Await returns.
 func TestRestart(t *testing.T) {
 	d := newDaemon(t, inFile(t))
 	c := d.dial()
@@ -257,12 +261,13 @@ func TestRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must[memory.Revision](t)(away.Apply(first, entry("a", "changed")))
+	must[layout.Revision](t)(away.Apply(first, entry("a", "changed")))
 	if err := away.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d.start()
-	if _, err := until(func() (memory.Revision, error) { return c.Apply(rev, entry("a", "late")) }); !errors.Is(err, memory.ErrRevision) {
+	if _, err := until(func() (layout.Revision, error) { return c.Apply(rev, entry("a", "late")) }); !errors.Is(err,
+		memory.ErrRevision) {
 		t.Errorf("a change at a revision of another opening: %v", err)
 	}
 	now, err := c.Await(t.Context(), rev)
@@ -281,7 +286,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// until calls fn again while the daemon is away: the end of a connection arrives behind that of its server.
+// until calls fn again while the daemon is away: the end of a connection arrives behind
+// that of its server.
 func until[T any](fn func() (T, error)) (v T, err error) {
 	for {
 		if v, err = fn(); !errors.Is(err, remote.ErrAway) {
@@ -290,7 +296,8 @@ func until[T any](fn func() (T, error)) (v T, err error) {
 	}
 }
 
-// TestAwaitAcrossRestarts: what waits learns of each change, also of one that was made before it has connected again.
+// TestAwaitAcrossRestarts: what waits learns of each change, also of one that was made before it
+// has connected again.
 func TestAwaitAcrossRestarts(t *testing.T) {
 	d := newDaemon(t, inFile(t))
 	c := d.dial()
@@ -298,7 +305,7 @@ func TestAwaitAcrossRestarts(t *testing.T) {
 	const rounds = 3
 	for round := range rounds {
 		type result struct {
-			rev memory.Revision
+			rev layout.Revision
 			err error
 		}
 		got := make(chan result, 4)
@@ -315,7 +322,7 @@ func TestAwaitAcrossRestarts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		must[memory.Revision](t)(other.Apply(first, entry("round", fmt.Sprint(round))))
+		must[layout.Revision](t)(other.Apply(first, entry("round", fmt.Sprint(round))))
 		if err := other.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -341,8 +348,8 @@ func await(t testing.TB, function string) {
 	}
 }
 
-// ended waits until no goroutine is in one of the functions: one that has done its work, like context.AfterFunc's, may take a
-// moment more to return.
+// ended waits until no goroutine is in one of the functions: one that has done its work, like
+// context.AfterFunc's, may take a moment more to return.
 func ended(t *testing.T, functions ...string) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -361,8 +368,8 @@ func stacks() string {
 	return string(p[:runtime.Stack(p, true)])
 }
 
-// TestAway: while the daemon is away, Load and Apply say so with the address, and a context that has ended does not wait; all
-// go on afterwards.
+// TestAway: while the daemon is away, Load and Apply say so with the address, and a context that
+// has ended does not wait; all go on afterwards.
 func TestAway(t *testing.T) {
 	d := newDaemon(t, inMemory())
 	c := d.dial()
@@ -379,11 +386,13 @@ func TestAway(t *testing.T) {
 		func() error { _, err := c.Revision(); return err },
 	} {
 		err := call()
-		if !errors.Is(err, remote.ErrAway) || !strings.Contains(err.Error(), d.socket) || !strings.Contains(err.Error(), "start it again") || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, remote.ErrAway) || !strings.Contains(err.Error(), d.socket) ||
+			!strings.Contains(err.Error(), "start it again") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := remote.Dial(t.Context(), d.address(), tcp.Options{}); !errors.Is(err, remote.ErrAway) || !strings.Contains(err.Error(), d.socket) {
+	if _, err := remote.Dial(t.Context(), d.address(), tcp.Options{}); !errors.Is(err, remote.ErrAway) ||
+		!strings.Contains(err.Error(), d.socket) {
 		t.Errorf("Dial: %v", err)
 	}
 	d.start()
@@ -400,15 +409,16 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// halting is a catalog whose Apply stops before it makes the change, or after, until it is released.
+// halting is a catalog whose Apply stops before it makes the change, or after, until it is
+// released.
 type halting struct {
-	memory.Catalog
+	layout.Catalog
 	after   bool
 	stopped chan struct{}
 	release chan struct{}
 }
 
-func (h *halting) Apply(rev memory.Revision, changes []memory.Entry) (memory.Revision, error) {
+func (h *halting) Apply(rev layout.Revision, changes []layout.Entry) (layout.Revision, error) {
 	if !h.after {
 		h.stopped <- struct{}{}
 		<-h.release
@@ -420,15 +430,15 @@ func (h *halting) Apply(rev memory.Revision, changes []memory.Entry) (memory.Rev
 	return rev, err
 }
 
-// TestKilledInApply: the daemon is gone in the middle of a change: the client is told that it may have been made, and
-// finds what there is.
+// TestKilledInApply: the daemon is gone in the middle of a change: the client is told that it may
+// have been made, and finds what there is.
 func TestKilledInApply(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after=%v", after), func(t *testing.T) {
 			m := &catalog.Mem{}
 			h := &halting{m, after, make(chan struct{}), make(chan struct{})}
 			opened := 0
-			d := newDaemon(t, func() memory.Catalog {
+			d := newDaemon(t, func() layout.Catalog {
 				if opened++; opened == 1 {
 					return h
 				}
@@ -459,11 +469,11 @@ func TestKilledInApply(t *testing.T) {
 
 // counting counts who waits.
 type counting struct {
-	memory.Catalog
+	layout.Catalog
 	now, most atomic.Int64
 }
 
-func (c *counting) Await(ctx context.Context, after memory.Revision) (memory.Revision, error) {
+func (c *counting) Await(ctx context.Context, after layout.Revision) (layout.Revision, error) {
 	if n := c.now.Add(1); n > c.most.Load() {
 		c.most.Store(n)
 	}
@@ -471,10 +481,11 @@ func (c *counting) Await(ctx context.Context, after memory.Revision) (memory.Rev
 	return c.Catalog.Await(ctx, after)
 }
 
-// TestSharedPoll: several that wait have one poll, which learns of the end of the client; Close ends what waits.
+// TestSharedPoll: several that wait have one poll, which learns of the end of the client;
+// Close ends what waits.
 func TestSharedPoll(t *testing.T) {
 	m := &counting{Catalog: &catalog.Mem{}}
-	d := newDaemon(t, func() memory.Catalog { return m })
+	d := newDaemon(t, func() layout.Catalog { return m })
 	c := d.dial()
 	_, rev := loaded(t, c)
 	const n = 20
@@ -519,10 +530,12 @@ func TestErrors(t *testing.T) {
 	d := newDaemon(t, inFile(t))
 	c := d.dial()
 	_, rev := loaded(t, c)
-	if _, err := c.Apply(rev, []memory.Entry{{Key: "", Value: []byte("x")}}); err == nil || errors.Is(err, memory.ErrRevision) || errors.Is(err, remote.ErrAway) {
+	if _, err := c.Apply(rev, []layout.Entry{{Key: "", Value: []byte("x")}}); err == nil ||
+		errors.Is(err, memory.ErrRevision) || errors.Is(err, remote.ErrAway) {
 		t.Errorf("an entry without a key: %v", err)
 	}
-	if _, err := c.Apply(rev+1, entry("a", "1")); !errors.Is(err, memory.ErrRevision) || !strings.Contains(err.Error(), "revision") {
+	if _, err := c.Apply(rev+1, entry("a", "1")); !errors.Is(err, memory.ErrRevision) ||
+		!strings.Contains(err.Error(), "revision") {
 		t.Errorf("a revision that is not yet: %v", err)
 	}
 	if _, err := c.Apply(0, entry("a", "1")); !errors.Is(err, memory.ErrRevision) {
@@ -553,7 +566,7 @@ func TestErrors(t *testing.T) {
 }
 
 // allClosed: all methods return ErrClosed.
-func allClosed(t *testing.T, c memory.Catalog, rev memory.Revision) {
+func allClosed(t *testing.T, c layout.Catalog, rev layout.Revision) {
 	t.Helper()
 	_, _, loading := c.Load()
 	_, applying := c.Apply(rev, nil)
@@ -568,11 +581,11 @@ func allClosed(t *testing.T, c memory.Catalog, rev memory.Revision) {
 
 // stuck is a catalog that does not answer.
 type stuck struct {
-	memory.Catalog
+	layout.Catalog
 	release chan struct{}
 }
 
-func (s *stuck) Load() ([]memory.Entry, memory.Revision, error) {
+func (s *stuck) Load() ([]layout.Entry, layout.Revision, error) {
 	<-s.release
 	return nil, 0, nil
 }
@@ -580,7 +593,7 @@ func (s *stuck) Load() ([]memory.Entry, memory.Revision, error) {
 // TestSilent: a daemon that does not answer is away after Options.Control.
 func TestSilent(t *testing.T) {
 	s := &stuck{&catalog.Mem{}, make(chan struct{})}
-	d := newDaemon(t, func() memory.Catalog { return s })
+	d := newDaemon(t, func() layout.Catalog { return s })
 	c, err := remote.Dial(t.Context(), d.address(), tcp.Options{Control: 30 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -595,10 +608,14 @@ func TestSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := remote.Dial(t.Context(), "unix:"+d.socket+"2", tcp.Options{Connect: 30 * time.Millisecond}); !errors.Is(err, remote.ErrAway) {
+	if _, err := remote.Dial(t.Context(), "unix:"+d.socket+"2",
+		tcp.Options{Connect: 30 * time.Millisecond}); !errors.Is(err, remote.ErrAway) {
 		t.Errorf("a server that says nothing: %v", err)
 	}
-	none, err := tcp.NewServer(nil, tcp.ServerOptions{Services: map[string]tcp.Service{"other": func(context.Context, []byte) ([]byte, error) { return nil, nil }}})
+	none, err := tcp.NewServer(nil,
+		tcp.ServerOptions{Services: map[string]tcp.Service{"other": func(context.Context, []byte) ([]byte, error) {
+			return nil, nil
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -608,7 +625,8 @@ func TestSilent(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- none.Serve(l) }()
-	if _, err := remote.Dial(t.Context(), "unix:"+d.socket+"3", tcp.Options{}); !errors.Is(err, tcp.ErrRefused) || !strings.Contains(err.Error(), `"catalog"`) {
+	if _, err := remote.Dial(t.Context(), "unix:"+d.socket+"3", tcp.Options{}); !errors.Is(err, tcp.ErrRefused) ||
+		!strings.Contains(err.Error(), `"catalog"`) {
 		t.Errorf("a server without a catalog: %v", err)
 	}
 	if err := errors.Join(none.Shutdown(t.Context()), <-served); err != nil {

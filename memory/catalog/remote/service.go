@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
@@ -19,16 +20,16 @@ const longestPoll = 10 * time.Second
 
 // service answers requests about a catalog.
 type service struct {
-	cat   memory.Catalog
+	cat   layout.Catalog
 	limit int // bytes of the reply to a load
 
 	mu   sync.Mutex
 	size int // the reply to a load has no more bytes; 0: that is not known
 }
 
-// NewService makes a service of a catalog, which stays the caller's: it is closed after the server's Shutdown.
-// Safe for concurrent use.
-func NewService(cat memory.Catalog) tcp.Service {
+// NewService makes a service of a catalog, which stays the caller's: it is closed after the
+// server's Shutdown. Safe for concurrent use.
+func NewService(cat layout.Catalog) tcp.Service {
 	return (&service{cat: cat, limit: tcp.MaxMessage}).answer
 }
 
@@ -43,7 +44,8 @@ func (s *service) answer(ctx context.Context, request []byte) ([]byte, error) {
 
 func (s *service) execute(ctx context.Context, request []byte) ([]byte, error) {
 	if len(request) < 2 || request[0] != format {
-		return nil, fmt.Errorf("%w: this catalog speaks format %d: use the same release of txnode on both sides", errMessage, format)
+		return nil, fmt.Errorf("%w: this catalog speaks format %d: use the same release of txnode on both sides",
+			errMessage, format)
 	}
 	op, p := request[1], request[2:]
 	if op == opLoad && len(p) == 0 {
@@ -73,7 +75,7 @@ func (s *service) execute(ctx context.Context, request []byte) ([]byte, error) {
 }
 
 // place is an answer that says where the catalog is.
-func (s *service) place(rev memory.Revision) ([]byte, error) {
+func (s *service) place(rev layout.Revision) ([]byte, error) {
 	id, err := s.cat.Identity()
 	return place{id, rev}.append(nil), err
 }
@@ -94,9 +96,10 @@ func (s *service) load() ([]byte, error) {
 	return appendEntries(append(make([]byte, 0, n), at...), entries), nil
 }
 
-func (s *service) apply(at place, changes []memory.Entry) ([]byte, error) {
+func (s *service) apply(at place, changes []layout.Entry) ([]byte, error) {
 	if id, err := s.cat.Identity(); err != nil || id != at.id {
-		return nil, errors.Join(err, fmt.Errorf("%w: a change of catalog %v, and this is %v", memory.ErrForeign, at.id, id))
+		return nil, errors.Join(err, fmt.Errorf("%w: a change of catalog %v, and this is %v",
+			layout.ErrForeign, at.id, id))
 	}
 	if err := s.room(changes); err != nil {
 		return nil, err
@@ -129,9 +132,9 @@ func (s *service) alive(p []byte) ([]byte, error) {
 	return appendBeats(at, all...), err
 }
 
-// room refuses changes after which no client could load the catalog any more. It adds up what changes may take, and
-// looks at the entries only when that is too much.
-func (s *service) room(changes []memory.Entry) error {
+// room refuses changes after which no client could load the catalog any more. It adds up what
+// changes may take, and looks at the entries only when that is too much.
+func (s *service) room(changes []layout.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	more := sizeOf(changes)
@@ -160,7 +163,8 @@ func (s *service) room(changes []memory.Entry) error {
 		}
 	}
 	if next > s.limit && next > was {
-		return fmt.Errorf("%w: the catalog would have %d bytes, and at most %d can be sent to other processes: drop tables, or use larger segments", memory.ErrNoSpace, next, s.limit)
+		return fmt.Errorf("%w: the catalog would have %d bytes, and at most %d can be sent to other processes: drop "+
+			"tables, or use larger segments", memory.ErrNoSpace, next, s.limit)
 	}
 	s.size = max(was, next) // the change may fail
 	return nil

@@ -11,13 +11,15 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog/remote"
+	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 	"txnode/rdma/tcp"
 )
 
-// TestSpacesOnCutConnections: spaces of two processes make tables while their connections to the catalog break in the middle of
-// messages and its daemon restarts. They find out what became of each change, so that every table is there once.
+// TestSpacesOnCutConnections: spaces of two processes make tables while their connections to the
+// catalog break in the middle of messages and its daemon restarts. They find out what became of
+// each change, so that every table is there once.
 func TestSpacesOnCutConnections(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -31,7 +33,9 @@ func TestSpacesOnCutConnections(t *testing.T) {
 func spacesOnCutConnections(t *testing.T, seed uint64) {
 	d := newDaemon(t, inFile(t))
 	cut := newCutter(t, d.socket, seed, 1200) // a layout has to fit sometimes
-	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{{Size: 16 << 20, Key: 1}, {Size: 16 << 20, Key: 2}}, Seed: seed + 1})
+	f, err := inproc.New(inproc.Options{Blades: []inproc.BladeOptions{
+		{Size: 16 << 20, Key: 1}, {Size: 16 << 20, Key: 2},
+	}, Seed: seed + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +53,9 @@ func spacesOnCutConnections(t *testing.T, seed uint64) {
 		}
 		defer thread.Close()
 		for {
-			s, err := memory.Open(thread.Plain(), f, c, memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10, Shared: true, Until: f.Now() + int64(time.Second)})
+			s, err := memory.Open(thread.Plain(), f, c, memory.Options{
+				Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10, Shared: true, Until: f.Now() + int64(time.Second),
+			})
 			for err == nil && s.EndAlone() != nil { // until the catalog answers
 			}
 			if err == nil {
@@ -92,7 +98,7 @@ func spacesOnCutConnections(t *testing.T, seed uint64) {
 	}
 	working.Wait()
 	cut.calm.Store(true)
-	l, err := memory.LoadLayout(d.dial())
+	l, err := layout.LoadLayout(d.dial())
 	if err != nil {
 		t.Fatal(err)
 	}

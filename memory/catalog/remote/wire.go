@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"txnode/memory"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
@@ -22,9 +23,10 @@ import (
 //	await   place, u32: ms to wait for a later     place
 //	alive   beat                                   place, beats
 //
-// A place is the identity of the catalog, of 16 bytes, and a revision, u64. Entries are their number, u32, and for each the
-// length of the key, u32, the length of the value or noValue, u32, the key and the value. A beat is the member, u32, the epoch that it
-// knows, u32, the count, u64, and the revision that it rests behind, u64.
+// A place is the identity of the catalog, of 16 bytes, and a revision, u64. Entries are their
+// number, u32, and for each the length of the key, u32, the length of the value or noValue, u32,
+// the key and the value. A beat is the member, u32, the epoch that it knows, u32, the count, u64,
+// and the revision that it rests behind, u64.
 const (
 	format = 2
 
@@ -46,8 +48,8 @@ var errMessage = errors.New("catalog: a message of another format")
 
 // place is a revision of a catalog.
 type place struct {
-	id  memory.Identity
-	rev memory.Revision
+	id  layout.Identity
+	rev layout.Revision
 }
 
 // maxRevision bounds revisions: more changes than any catalog sees.
@@ -63,7 +65,7 @@ func takePlace(p []byte) (at place, rest []byte, err error) {
 		return at, nil, fmt.Errorf("%w: %d bytes", errMessage, len(p))
 	}
 	copy(at.id[:], p)
-	at.rev = memory.Revision(wire.Uint64(p[16:]))
+	at.rev = layout.Revision(wire.Uint64(p[16:]))
 	if at.rev > maxRevision {
 		return at, nil, fmt.Errorf("%w: revision %d", errMessage, at.rev)
 	}
@@ -71,7 +73,7 @@ func takePlace(p []byte) (at place, rest []byte, err error) {
 }
 
 // sizeOf is how many bytes entries take.
-func sizeOf(entries []memory.Entry) int {
+func sizeOf(entries []layout.Entry) int {
 	n := 4
 	for i := range entries {
 		n += entryHead + len(entries[i].Key) + len(entries[i].Value)
@@ -79,7 +81,7 @@ func sizeOf(entries []memory.Entry) int {
 	return n
 }
 
-func appendEntries(p []byte, entries []memory.Entry) []byte {
+func appendEntries(p []byte, entries []layout.Entry) []byte {
 	p = wire.AppendUint32(p, uint32(len(entries)))
 	for _, e := range entries {
 		p = wire.AppendUint32(p, uint32(len(e.Key)))
@@ -94,7 +96,7 @@ func appendEntries(p []byte, entries []memory.Entry) []byte {
 }
 
 // getEntries decodes entries, which are all of p. They do not share its memory.
-func getEntries(p []byte) ([]memory.Entry, error) {
+func getEntries(p []byte) ([]layout.Entry, error) {
 	if len(p) < 4 {
 		return nil, fmt.Errorf("%w: %d bytes of entries", errMessage, len(p))
 	}
@@ -103,7 +105,7 @@ func getEntries(p []byte) ([]memory.Entry, error) {
 	if uint64(n) > uint64(len(p)/entryHead) {
 		return nil, fmt.Errorf("%w: %d entries in %d bytes", errMessage, n, len(p))
 	}
-	out := make([]memory.Entry, n)
+	out := make([]layout.Entry, n)
 	for i := range out {
 		if len(p) < entryHead {
 			return nil, fmt.Errorf("%w: %d of %d entries", errMessage, i, n)
@@ -129,7 +131,7 @@ func getEntries(p []byte) ([]memory.Entry, error) {
 	return out, nil
 }
 
-func appendBeats(p []byte, beats ...memory.Beat) []byte {
+func appendBeats(p []byte, beats ...layout.Beat) []byte {
 	for _, b := range beats {
 		p = wire.AppendUint32(wire.AppendUint32(p, b.Member), uint32(b.Knows))
 		p = wire.AppendUint64(wire.AppendUint64(p, b.Count), uint64(b.Rested))
@@ -138,13 +140,16 @@ func appendBeats(p []byte, beats ...memory.Beat) []byte {
 }
 
 // getBeats decodes beats, which are all of p.
-func getBeats(p []byte) ([]memory.Beat, error) {
+func getBeats(p []byte) ([]layout.Beat, error) {
 	if len(p)%beatSize != 0 {
 		return nil, fmt.Errorf("%w: %d bytes of beats", errMessage, len(p))
 	}
-	out := make([]memory.Beat, 0, len(p)/beatSize)
+	out := make([]layout.Beat, 0, len(p)/beatSize)
 	for ; len(p) > 0; p = p[beatSize:] {
-		out = append(out, memory.Beat{Member: wire.Uint32(p), Knows: memory.Epoch(wire.Uint32(p[4:])), Count: wire.Uint64(p[8:]), Rested: memory.Revision(wire.Uint64(p[16:]))})
+		out = append(out, layout.Beat{
+			Member: wire.Uint32(p), Knows: layout.Epoch(wire.Uint32(p[4:])),
+			Count: wire.Uint64(p[8:]), Rested: layout.Revision(wire.Uint64(p[16:])),
+		})
 	}
 	return out, nil
 }
@@ -153,7 +158,10 @@ func getBeats(p []byte) ([]memory.Beat, error) {
 var codes = []struct {
 	code uint32
 	err  error
-}{{1, memory.ErrRevision}, {2, memory.ErrClosed}, {3, memory.ErrNoSpace}, {4, memory.ErrDamaged}, {5, errMessage}, {6, memory.ErrForeign}, {7, memory.ErrEnded}}
+}{
+	{1, memory.ErrRevision}, {2, memory.ErrClosed}, {3, memory.ErrNoSpace}, {4, layout.ErrDamaged}, {5, errMessage},
+	{6, layout.ErrForeign}, {7, memory.ErrEnded},
+}
 
 // told is the error that the service sends for err.
 func told(err error) error {

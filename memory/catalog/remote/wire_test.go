@@ -9,6 +9,7 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/catalog"
+	"txnode/memory/layout"
 	"txnode/rdma/tcp"
 )
 
@@ -16,7 +17,7 @@ import (
 func full(t testing.TB) *service {
 	t.Helper()
 	m := &catalog.Mem{}
-	if _, err := m.Apply(0, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}}); err != nil {
+	if _, err := m.Apply(0, []layout.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}}); err != nil {
 		t.Fatal(err)
 	}
 	return &service{cat: m, limit: tcp.MaxMessage}
@@ -28,7 +29,7 @@ func TestRequestsAreChecked(t *testing.T) {
 	id, _ := s.cat.Identity()
 	at := place{id, 1}
 	head := func(op byte, rest ...byte) []byte { return append([]byte{format, op}, rest...) }
-	one := appendEntries(nil, []memory.Entry{{Key: "k", Value: []byte("v")}})
+	one := appendEntries(nil, []layout.Entry{{Key: "k", Value: []byte("v")}})
 	apply := func(p []byte) []byte { return append(at.append(head(opApply)), p...) }
 	for name, p := range map[string][]byte{
 		"nothing":               nil,
@@ -63,28 +64,30 @@ func TestRequestsAreChecked(t *testing.T) {
 }
 
 // tooMuch is a catalog that no message has room for.
-type tooMuch struct{ memory.Catalog }
+type tooMuch struct{ layout.Catalog }
 
-func (tooMuch) Load() ([]memory.Entry, memory.Revision, error) {
-	return []memory.Entry{{Key: "a", Value: make([]byte, tcp.MaxMessage)}}, 1, nil
+func (tooMuch) Load() ([]layout.Entry, layout.Revision, error) {
+	return []layout.Entry{{Key: "a", Value: make([]byte, tcp.MaxMessage)}}, 1, nil
 }
 
 // TestTooMuch: a catalog that is too large for a message says so.
 func TestTooMuch(t *testing.T) {
 	s := &service{cat: tooMuch{&catalog.Mem{}}, limit: tcp.MaxMessage}
-	if _, err := s.answer(t.Context(), []byte{format, opLoad}); err == nil || err.Error() != fmt.Sprintf("the entries have %d bytes: at most %d can be sent to other processes", tcp.MaxMessage+4+8+1+placeSize, tcp.MaxMessage) {
+	if _, err := s.answer(t.Context(), []byte{format, opLoad}); err == nil ||
+		err.Error() != fmt.Sprintf("the entries have %d bytes: at most %d can be sent to other processes",
+			tcp.MaxMessage+4+8+1+placeSize, tcp.MaxMessage) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestRoom: the service refuses a change after which the catalog would be too large for a message, makes any other, and
-// looks at all entries only where it has to.
+// TestRoom: the service refuses a change after which the catalog would be too large for a message,
+// makes any other, and looks at all entries only where it has to.
 func TestRoom(t *testing.T) {
 	m := &looking{Catalog: &catalog.Mem{}}
 	s := &service{cat: m, limit: 1000}
 	id, _ := m.Identity()
-	rev := memory.Revision(0)
-	apply := func(changes ...memory.Entry) error {
+	rev := layout.Revision(0)
+	apply := func(changes ...layout.Entry) error {
 		t.Helper()
 		p, err := s.answer(t.Context(), appendEntries(place{id, rev}.append([]byte{format, opApply}), changes))
 		if err == nil {
@@ -99,21 +102,21 @@ func TestRoom(t *testing.T) {
 		return err
 	}
 	v := func(n int) []byte { return make([]byte, n) }
-	if err := apply(memory.Entry{Key: "a", Value: v(400)}, memory.Entry{Key: "b", Value: v(400)}); err != nil {
+	if err := apply(layout.Entry{Key: "a", Value: v(400)}, layout.Entry{Key: "b", Value: v(400)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct {
 		what    string
-		change  memory.Entry
+		change  layout.Entry
 		refused bool
 	}{
-		{"more than there is room for", memory.Entry{Key: "c", Value: v(200)}, true},
-		{"less", memory.Entry{Key: "c", Value: v(100)}, false},
-		{"one in the place of another", memory.Entry{Key: "a", Value: v(400)}, false},
-		{"a larger one", memory.Entry{Key: "a", Value: v(480)}, true},
-		{"one that is not there goes", memory.Entry{Key: "none"}, false},
-		{"one goes", memory.Entry{Key: "b"}, false},
-		{"a larger one, then", memory.Entry{Key: "a", Value: v(480)}, false},
+		{"more than there is room for", layout.Entry{Key: "c", Value: v(200)}, true},
+		{"less", layout.Entry{Key: "c", Value: v(100)}, false},
+		{"one in the place of another", layout.Entry{Key: "a", Value: v(400)}, false},
+		{"a larger one", layout.Entry{Key: "a", Value: v(480)}, true},
+		{"one that is not there goes", layout.Entry{Key: "none"}, false},
+		{"one goes", layout.Entry{Key: "b"}, false},
+		{"a larger one, then", layout.Entry{Key: "a", Value: v(480)}, false},
 	} {
 		err := apply(x.change)
 		if errors.Is(err, memory.ErrNoSpace) != x.refused || !x.refused && err != nil {
@@ -123,7 +126,7 @@ func TestRoom(t *testing.T) {
 	s.limit = 1 << 20
 	looked := m.looks
 	for range 50 {
-		if err := apply(memory.Entry{Key: "a", Value: v(100)}); err != nil {
+		if err := apply(layout.Entry{Key: "a", Value: v(100)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,23 +137,24 @@ func TestRoom(t *testing.T) {
 
 // looking counts what is loaded.
 type looking struct {
-	memory.Catalog
+	layout.Catalog
 	looks int
 }
 
-func (l *looking) Load() ([]memory.Entry, memory.Revision, error) {
+func (l *looking) Load() ([]layout.Entry, layout.Revision, error) {
 	l.looks++
 	return l.Catalog.Load()
 }
 
-// TestNote: answers are ordered by what they say. One that is late changes nothing; one that was asked for when a later revision was
-// known, and one of another catalog, are refused, and nothing is learnt from them.
+// TestNote: answers are ordered by what they say. One that is late changes nothing; one that was
+// asked for when a later revision was known, and one of another catalog, are refused, and nothing
+// is learnt from them.
 func TestNote(t *testing.T) {
 	c := &Client{calls: &tcp.Caller{}}
-	this, other := memory.Identity{1}, memory.Identity{2}
+	this, other := layout.Identity{1}, layout.Identity{2}
 	for i, x := range []struct {
 		before, at place
-		rev        memory.Revision // known afterwards
+		rev        layout.Revision // known afterwards
 		err        error
 	}{
 		{place{}, place{this, 0}, 0, nil}, // of an empty catalog
@@ -159,14 +163,15 @@ func TestNote(t *testing.T) {
 		{place{this, 5}, place{this, 5}, 5, nil},
 		{place{this, 5}, place{this, 9}, 9, nil},
 		{place{this, 5}, place{this, 5}, 9, nil}, // late, by a process that has ended since
-		{place{this, 9}, place{this, 8}, 9, memory.ErrForeign},
-		{place{this, 9}, place{other, 12}, 9, memory.ErrForeign},
-		{place{this, 9}, place{memory.Identity{}, 12}, 9, memory.ErrForeign},
+		{place{this, 9}, place{this, 8}, 9, layout.ErrForeign},
+		{place{this, 9}, place{other, 12}, 9, layout.ErrForeign},
+		{place{this, 9}, place{layout.Identity{}, 12}, 9, layout.ErrForeign},
 		{place{this, 9}, place{this, 10}, 10, nil}, // the process that is there is used on
 	} {
 		moved := c.poll.wait()
 		was := c.known
-		if err := c.note(x.before, x.at); c.known != (place{this, x.rev}) || !errors.Is(err, x.err) || (err == nil) != (x.err == nil) {
+		if err := c.note(x.before, x.at); c.known != (place{this, x.rev}) || !errors.Is(err, x.err) ||
+			(err == nil) != (x.err == nil) {
 			t.Errorf("%d: the latest %v, %v", i, c.known, err)
 		}
 		select {
@@ -187,11 +192,11 @@ func TestNote(t *testing.T) {
 
 // FuzzRequest: no request harms the service; a reply is one that a client understands.
 func FuzzRequest(f *testing.F) {
-	at := place{memory.Identity{1}, 1}
+	at := place{layout.Identity{1}, 1}
 	f.Add([]byte{format, opLoad})
-	f.Add(appendEntries(at.append([]byte{format, opApply}), []memory.Entry{{Key: "c", Value: []byte("2")}, {Key: "a"}}))
+	f.Add(appendEntries(at.append([]byte{format, opApply}), []layout.Entry{{Key: "c", Value: []byte("2")}, {Key: "a"}}))
 	f.Add(wire.AppendUint32(at.append([]byte{format, opAwait}), 0))
-	f.Add(wire.AppendUint32(place{memory.Identity{2}, 9}.append([]byte{format, opAwait}), 1<<31))
+	f.Add(wire.AppendUint32(place{layout.Identity{2}, 9}.append([]byte{format, opAwait}), 1<<31))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		s := full(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -214,11 +219,11 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzEntries: whatever a service replies, the client takes no memory for what is not there, and what it decodes it
-// encodes the same.
+// FuzzEntries: whatever a service replies, the client takes no memory for what is not there, and
+// what it decodes it encodes the same.
 func FuzzEntries(f *testing.F) {
 	f.Add(appendEntries(nil, nil))
-	f.Add(appendEntries(nil, []memory.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}, {Key: "c"}}))
+	f.Add(appendEntries(nil, []layout.Entry{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte{}}, {Key: "c"}}))
 	f.Add([]byte{255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		entries, err := getEntries(p)

@@ -18,7 +18,8 @@ const (
 
 // Widths and bits.
 const (
-	// SequenceBits is the width of a transaction's number in a version; above it is its coordinator's.
+	// SequenceBits is the width of a transaction's number in a version; above it is its
+	// coordinator's.
 	SequenceBits     = 39
 	CoordinatorShift = SequenceBits + 1
 	// MaxSequence is the least number in a version that is no transaction's.
@@ -44,9 +45,9 @@ type Line = [LineSize]byte
 // Word is the little-endian word of a line at an offset.
 func Word(b *Line, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
-// LineSum hashes the line of the block at an address, but for checksum and guard. What a record does not
-// use is zero. The three multiplications depend on nothing but the line, so
-// the processor does them at once: a commit waits for this, and so does a read.
+// LineSum hashes the line of the block at an address, but for checksum and guard. What a record
+// does not use is zero. The three multiplications depend on nothing but the line, so the processor
+// does them at once: a commit waits for this, and so does a read.
 //
 // Callers in a hurry have its two halves inline: the compiler takes them, but not the whole.
 func LineSum(b *Line, addr uint64) uint64 {

@@ -1,6 +1,7 @@
-// Package blockline has what is the same for every block of a segment, whatever is in it: where its words
-// are, what its guard and its version say, and the checksum of its first line. Package memory, which
-// finds free blocks by it, and package memory/record, which makes records of blocks, share it.
+// Package blockline has what is the same for every block of a segment, whatever is in it: where
+// its words are, what its guard and its version say, and the checksum of its first line.
+// Package memory, which finds free blocks by it, and package memory/record, which makes records
+// of blocks, share it.
 //
 // The first line of a block, by the offsets of its words:
 //

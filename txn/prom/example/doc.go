@@ -6,6 +6,6 @@
 //	curl 127.0.0.1:8080/accounts/2
 //	curl 127.0.0.1:8080/metrics
 //
-// Every connection has deadlines, and so has every request's transaction. SIGINT or SIGTERM ends it in order: no new
-// requests, those that are under way end, then the database is closed.
+// Every connection has deadlines, and so has every request's transaction. SIGINT or SIGTERM ends it
+// in order: no new requests, those that are under way end, then the database is closed.
 package main

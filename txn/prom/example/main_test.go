@@ -11,8 +11,8 @@ import (
 	"txnode/txn"
 )
 
-// TestServe: the program answers requests and scrapes, refuses what is wrong with the right status, and ends in order:
-// the directory opens again with what was committed.
+// TestServe: the program answers requests and scrapes, refuses what is wrong with the right status,
+// and ends in order: the directory opens again with what was committed.
 func TestServe(t *testing.T) {
 	o := txn.Options{Dir: t.TempDir() + "/db", BladeSize: 64 << 20, Arena: 1 << 20, CacheBytes: 1 << 20}
 	start := func() (base string, stop func()) {
@@ -82,7 +82,9 @@ func TestShutdownWaits(t *testing.T) {
 	}
 	// The head of a request, with a body to come: the handler waits for it.
 	const body = "add=7"
-	if _, err := io.WriteString(c, "POST /accounts/1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c,
+		"POST /accounts/1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
+			"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	// "100 Continue" says that the handler reads the body.

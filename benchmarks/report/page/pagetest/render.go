@@ -18,11 +18,13 @@ const (
 	Height = 320
 )
 
-// stacked is a style that leaves nothing of a page but its figures, one below the other from the upper left corner.
-const stacked = `<style>body>*{display:none!important}body>svg{display:block!important;width:640px;height:320px;max-width:none}body{margin:0;padding:0;max-width:none}</style>`
+// stacked is a style that leaves nothing of a page but its figures, one below the other from the
+// upper left corner.
+const stacked = `<style>body>*{display:none!important}body>svg{` +
+	`display:block!important;width:640px;height:320px;max-width:none}body{margin:0;padding:0;max-width:none}</style>`
 
-// Figures returns the n figures of a page, as a browser draws them on a screen that is dark or not. It skips the test
-// where there is no chromium.
+// Figures returns the n figures of a page, as a browser draws them on a screen that is dark or not.
+// It skips the test where there is no chromium.
 func Figures(t *testing.T, html []byte, n int, dark bool) []Figure {
 	t.Helper()
 	img := Shot(t, []byte(strings.Replace(string(html), "</head>", stacked+"</head>", 1)), Width, n*Height, dark)
@@ -33,8 +35,8 @@ func Figures(t *testing.T, html []byte, n int, dark bool) []Figure {
 	return figures
 }
 
-// Shot returns a page as a browser draws it in a window of so many pixels, on a screen that is dark or not. It skips the
-// test where there is no chromium.
+// Shot returns a page as a browser draws it in a window of so many pixels, on a screen that is dark
+// or not. It skips the test where there is no chromium.
 func Shot(t *testing.T, html []byte, width, height int, dark bool) image.Image {
 	t.Helper()
 	browser, err := exec.LookPath("chromium")
@@ -50,9 +52,12 @@ func Shot(t *testing.T, html []byte, width, height int, dark bool) image.Image {
 	if dark {
 		scheme = 0
 	}
-	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-		"--disable-background-networking", "--force-device-scale-factor=1", "--user-data-dir="+filepath.Join(dir, "profile"),
-		fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme), fmt.Sprintf("--window-size=%d,%d", width, height), "--screenshot="+shot, "file://"+file)
+	cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+		"--disable-background-networking", "--force-device-scale-factor=1",
+		"--user-data-dir="+filepath.Join(dir, "profile"),
+		fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme), fmt.Sprintf("--window-size=%d,%d", width,
+			height), "--screenshot="+shot, "file://"+file)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("chromium: %v\n%s", err, out)
@@ -89,7 +94,8 @@ func (f Figure) At(x, y int) string {
 	return Color(f.page, x, f.top+y)
 }
 
-// Rows are the uppermost and the lowest row in which a column of pixels has a color exactly, -1 if none has.
+// Rows are the uppermost and the lowest row in which a column of pixels has a color
+// exactly, -1 if none has.
 func (f Figure) Rows(x int, of string) (top, bottom int) {
 	top, bottom = -1, -1
 	for y := range Height {

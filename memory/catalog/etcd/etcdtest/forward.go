@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// forward forwards connections to a port of loopback to a unix socket until the test ends, and returns the address. The port stays the
-// same while the server behind the socket is away, which a port of its own would not.
+// forward forwards connections to a port of loopback to a unix socket until the test ends, and
+// returns the address. The port stays the same while the server behind the socket is away, which a
+// port of its own would not.
 func forward(t *testing.T, path string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Server is an etcd with one member, in a process of its own, on a unix socket. It ends with the test.
+// Server is an etcd with one member, in a process of its own, on a unix socket. It ends with the
+// test.
 type Server struct {
 	// Endpoint is where it serves clients.
 	Endpoint string
@@ -28,7 +29,8 @@ type Server struct {
 	log  bytes.Buffer
 }
 
-// Start starts a server with an empty directory, and more arguments. The test is skipped where there is no etcd, and with -short.
+// Start starts a server with an empty directory, and more arguments. The test is skipped where
+// there is no etcd, and with -short.
 func Start(t *testing.T, args ...string) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -46,7 +48,8 @@ func Start(t *testing.T, args ...string) *Server {
 	return s
 }
 
-// program is the path of the program: that of PATH, or the one that make etcd has put into bin. "": there is none.
+// program is the path of the program: that of PATH, or the one that make etcd has put into bin.
+// "": there is none.
 func program() string {
 	if path, err := exec.LookPath("etcd"); err == nil {
 		return path
@@ -91,7 +94,8 @@ func (s *Server) Restart(t *testing.T) {
 	s.log.Reset()
 	s.cmd = exec.Command(s.path, append([]string{"--data-dir", "data", "--logger", "zap", "--log-level", "warn",
 		"--listen-client-urls", "unix://" + socket, "--advertise-client-urls", "unix://" + socket,
-		"--listen-peer-urls", "unix://" + peers, "--initial-advertise-peer-urls", "unix://" + peers, "--initial-cluster", "default=unix://" + peers,
+		"--listen-peer-urls", "unix://" + peers, "--initial-advertise-peer-urls",
+		"unix://" + peers, "--initial-cluster", "default=unix://" + peers,
 	}, s.args...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
@@ -120,7 +124,8 @@ func (s *Server) ask(ctx context.Context) {
 	defer func() { _ = conn.Close() }()
 	for ctx.Err() == nil {
 		once, cancel := context.WithTimeout(ctx, 10*time.Second)
-		_, err := etcdserverpb.NewKVClient(conn).Range(once, &etcdserverpb.RangeRequest{Key: []byte("none")}, grpc.WaitForReady(true))
+		_, err := etcdserverpb.NewKVClient(conn).Range(once, &etcdserverpb.RangeRequest{Key: []byte("none")},
+			grpc.WaitForReady(true))
 		cancel()
 		if err == nil {
 			return

@@ -31,8 +31,9 @@ type Fate struct {
 	Late func()
 }
 
-// StandIn is a stand-in for an etcd with one member: reads, transactions and watches of single keys, in memory, over gRPC on a unix
-// socket. It has the limits of an etcd. All methods are safe for concurrent use.
+// StandIn is a stand-in for an etcd with one member: reads, transactions and watches of single
+// keys, in memory, over gRPC on a unix socket. It has the limits of an etcd. All methods are safe
+// for concurrent use.
 type StandIn struct {
 	// Endpoint is where it serves clients.
 	Endpoint string
@@ -62,10 +63,13 @@ func newStore(cluster uint64) store {
 	return store{cluster: cluster, rev: 1, keys: map[string]*mvccpb.KeyValue{}, moved: make(chan struct{})}
 }
 
-// NewStandIn starts a stand-in, which ends with the test, with options of its gRPC, such as certificates.
+// NewStandIn starts a stand-in, which ends with the test, with options of its gRPC, such as
+// certificates.
 func NewStandIn(t *testing.T, options ...grpc.ServerOption) *StandIn {
 	t.Helper()
-	s := &StandIn{path: filepath.Join(tempDir(t), "s"), options: append(options, grpc.MaxRecvMsgSize(4<<20)), store: newStore(1)}
+	s := &StandIn{
+		path: filepath.Join(tempDir(t), "s"), options: append(options, grpc.MaxRecvMsgSize(4<<20)), store: newStore(1),
+	}
 	s.Endpoint = "unix://" + s.path
 	t.Cleanup(s.Stop)
 	s.Address = forward(t, s.path)
@@ -99,8 +103,9 @@ func (s *StandIn) Stop() {
 	<-served
 }
 
-// Hook has f decide what becomes of each request: *etcdserverpb.RangeRequest, *etcdserverpb.TxnRequest or
-// *etcdserverpb.WatchCreateRequest. f is called by several goroutines, without a lock; nil: all are made.
+// Hook has f decide what becomes of each request: *etcdserverpb.RangeRequest,
+// *etcdserverpb.TxnRequest or *etcdserverpb.WatchCreateRequest. f is called by several goroutines,
+// without a lock; nil: all are made.
 func (s *StandIn) Hook(f func(request any) Fate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +201,8 @@ func (s *store) remove(r *etcdserverpb.DeleteRangeRequest, rev int64) {
 	for _, k := range slices.Sorted(maps.Keys(s.keys)) {
 		if within(k, r.Key, r.RangeEnd) {
 			delete(s.keys, k)
-			s.log = append(s.log, &mvccpb.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(k), ModRevision: rev}})
+			s.log = append(s.log,
+				&mvccpb.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(k), ModRevision: rev}})
 		}
 	}
 }
@@ -265,7 +271,9 @@ func (s *store) txn(r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, erro
 	if err := check(r); err != nil {
 		return nil, err
 	}
-	out := &etcdserverpb.TxnResponse{Succeeded: !slices.ContainsFunc(r.Compare, func(c *etcdserverpb.Compare) bool { return !s.holds(c) })}
+	out := &etcdserverpb.TxnResponse{Succeeded: !slices.ContainsFunc(r.Compare, func(c *etcdserverpb.Compare) bool {
+		return !s.holds(c)
+	})}
 	ops := r.Failure
 	if out.Succeeded {
 		ops = r.Success
@@ -274,12 +282,20 @@ func (s *store) txn(r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, erro
 		switch {
 		case op.GetRequestPut() != nil:
 			s.put(op.GetRequestPut(), s.rev+1)
-			out.Responses = append(out.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponsePut{ResponsePut: &etcdserverpb.PutResponse{}}})
+			out.Responses = append(out.Responses,
+				&etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponsePut{
+					ResponsePut: &etcdserverpb.PutResponse{},
+				}})
 		case op.GetRequestDeleteRange() != nil:
 			s.remove(op.GetRequestDeleteRange(), s.rev+1)
-			out.Responses = append(out.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &etcdserverpb.DeleteRangeResponse{}}})
+			out.Responses = append(out.Responses,
+				&etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseDeleteRange{
+					ResponseDeleteRange: &etcdserverpb.DeleteRangeResponse{},
+				}})
 		case op.GetRequestRange() != nil:
-			out.Responses = append(out.Responses, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: s.get(op.GetRequestRange())}})
+			out.Responses = append(out.Responses,
+				&etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: s.get(
+					op.GetRequestRange())}})
 		default:
 			panic("the stand-in puts, deletes and reads in transactions only")
 		}
@@ -363,7 +379,8 @@ func (w watcher) Watch(stream etcdserverpb.Watch_WatchServer) error {
 }
 
 // follow sends the events of a watch.
-func (s *StandIn) follow(ctx context.Context, id int64, r *etcdserverpb.WatchCreateRequest, send func(*etcdserverpb.WatchResponse)) {
+func (s *StandIn) follow(ctx context.Context, id int64, r *etcdserverpb.WatchCreateRequest,
+	send func(*etcdserverpb.WatchResponse)) {
 	s.mu.Lock()
 	h, from := s.header(), r.StartRevision
 	if from == 0 {
