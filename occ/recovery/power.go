@@ -91,6 +91,9 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	if err := p.rebuild(c); err != nil {
 		return rep, err
 	}
+	if _, err := FreeExtents(c, o); err != nil {
+		return rep, err
+	}
 	if err := o.Space.FlushSegments(c, layout.KindBlocks); err != nil {
 		return rep, fmt.Errorf("recovery: %w", err)
 	}

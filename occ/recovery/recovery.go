@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"txnode/index"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -95,8 +94,6 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 		case c.Unwinding(): // nobody begins again
 			claim.Abandon(now)
 		case err == nil:
-		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By): // who is in the way may be waiting for o.By
-			claim.Abandon(now)
 		case o.Term == 0: // it does not expire
 			claim.Abandon(now + abandonNs)
 		}

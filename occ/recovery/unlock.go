@@ -24,8 +24,9 @@ type Unlocked uint8
 
 // What becomes of a lock.
 const (
-	UnlockedNot Unlocked = iota // a live client has it
-	UnlockedNow                 // no client has it any more, or had
+	UnlockedNot    Unlocked = iota // a live client has it
+	UnlockedNow                    // no client has it any more, or had
+	UnlockedUnused                 // no client had it, and the block is free; not since a recovery has freed it
 )
 
 // Unlock resolves the lock of the block at a, if it belongs to a transaction that
@@ -134,6 +135,8 @@ func (u *unlocker) unlock(a layout.Addr) (Unlocked, error) {
 	}
 	g := img.Guard()
 	switch {
+	case !g.Held() && img.Meta().State() == record.Free && img.Version().Seq() <= record.MaxSequence:
+		return UnlockedUnused, nil
 	case !g.Held():
 		return UnlockedNow, nil
 	case u.o.Space.Registered(g.Owner().Coordinator()) && !u.o.left(g):
