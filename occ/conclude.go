@@ -35,7 +35,7 @@ func (tx *Tx) rememberDeleted() {
 			tx.s.reclaim.add(it, tx.id)
 		}
 	}
-	tx.s.due = tx.s.reclaim.heavy(tx.s.eng.opts.ReclaimAfter)
+	tx.s.due = tx.s.reclaim.due(tx.s.eng.opts.ReclaimAfter)
 	if e := tx.s.eng; e.scarce.Load() && tx.s.reclaim.len() >= manyDeleted {
 		e.scarce.Store(false)
 	}

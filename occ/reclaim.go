@@ -72,12 +72,17 @@ func (r *reclaimer) push(t tombstone) {
 // their keys to be inserted again: of small records it is more than Options.ReclaimAfter of them.
 const reclaimBytes = 4 << 20
 
-// heavy reports whether they take more, and then some, or are twice as many as may stay: then it is
-// worth while to reclaim them at once.
-func (r *reclaimer) heavy(keep int) bool {
+// heavy reports whether they take more, and then some.
+func (r *reclaimer) heavy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.bytes > reclaimBytes+reclaimBytes/4 || len(r.queue) > 2*max(keep, reclaimBatch)
+	return r.bytes > reclaimBytes+reclaimBytes/4
+}
+
+// due reports whether it is worth while to reclaim some at once: they are heavy, or twice as many as
+// may stay.
+func (r *reclaimer) due(keep int) bool {
+	return r.heavy() || r.len() > 2*max(keep, reclaimBatch)
 }
 
 // excess is about how many tombstones are due, if keep may stay.
@@ -287,7 +292,7 @@ func (r *reclaimer) some(s *Session, c *rdma.Coro, keep int) error {
 		if _, err := r.run(s, c, keep, reclaimBatch); err != nil {
 			return err
 		}
-		left, heavy := r.excess(keep), r.heavy(keep)
+		left, heavy := r.excess(keep), r.heavy()
 		if n += reclaimBatch; left >= due || n >= most || !heavy && n >= left/reclaimPart {
 			break
 		}
