@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -137,6 +136,18 @@ func (s *Sweeper) Generation() uint64 { return s.generation }
 // Left reports whether something is to be done that somebody else was at.
 func (s *Sweeper) Left() bool { return s.left }
 
+// spare notes that an index is damaged, and returns other errors. What is linked in a part of an
+// index that is lost, no client reaches any more, and it is left alone.
+func (s *Sweeper) spare(err error) error {
+	if errors.Is(err, layout.ErrCorrupt) && s.Report.Damage == nil {
+		s.Report.Damage = err
+	}
+	if Beyond(err) {
+		return nil
+	}
+	return err
+}
+
 // claim asks which of the free blocks nobody has, once.
 func (s *Sweeper) claim() {
 	if s.claimed {
@@ -174,15 +185,25 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 	if err := c.Do(&b); err != nil {
 		return false, fmt.Errorf("recovery: sweeping: %w", err)
 	}
+	var halves []half
 	for i, x := range part {
 		line := record.Image(t.Bytes(at(i, 0), record.LineSize))
 		s.passOver(line)
-		free := soundFree(line, x.Addr) && uint64(line.Version()) == x.Version &&
-			line.Freed() != memory.FreedByOther // else it gets another number first: see memory.Space
+		same, other := soundFree(line, x.Addr) && uint64(line.Version()) == x.Version, 0 // other: a copy that is not free
 		for k := 1; k < v.Copies(x.Addr); k++ {
-			free = free && isFree(t.Bytes(at(i, k), record.LineSize))
+			if !isFree(t.Bytes(at(i, k), record.LineSize)) {
+				other = k
+			}
 		}
-		s.sound = append(s.sound, free)
+		if same && other > 0 {
+			halves = append(halves, half{x.Addr, other})
+		}
+		numbered := line.Freed() != memory.FreedByOther // else it gets another number first: see memory.Space
+		s.sound = append(s.sound, same && numbered && other == 0)
+	}
+	if err := s.freeHalves(c, v, halves); err != nil {
+		s.sound = s.sound[:len(s.sound)-len(part)]
+		return false, err
 	}
 	return true, nil
 }
@@ -238,6 +259,9 @@ func (s *Sweeper) blocks(c *rdma.Coro) (more bool, err error) {
 	x, err := s.look(c, size, stride, n)
 	if err == nil && len(x.torn) > 0 && s.o.Alone {
 		err = s.clearTorn(c, x.torn, l.Segments[s.seg].Class)
+	}
+	if err == nil && s.o.Alone {
+		err = s.freeCopies(c, size, stride, x)
 	}
 	if err != nil {
 		return false, err
@@ -335,31 +359,18 @@ func readHeads(c *rdma.Coro, v *layout.View, buf uint32, first layout.Addr, k in
 
 // resolve unlocks blocks, and counts them.
 func (s *Sweeper) resolve(c *rdma.Coro, held []layout.Addr) error {
-	indexes := map[uint16]*tree.Tree{}
-	u, err := newUnlocker(c, &s.o, func(table uint16) (*tree.Tree, error) {
-		if ix := indexes[table]; ix != nil {
-			return ix, nil
-		}
-		ix, err := s.o.open(table)
-		if err == nil {
-			indexes[table] = ix
-		}
-		return ix, err
-	})
+	u, err := newUnlocker(c, &s.o)
 	if err != nil {
 		return err
 	}
 	defer u.close()
 	for _, a := range held {
-		done, err := u.unlock(a)
-		switch {
-		case errors.Is(err, layout.ErrLost): // no client reaches it any more
-		case errors.Is(err, layout.ErrCorrupt):
-			if s.Report.Damage == nil {
-				s.Report.Damage = err
-			}
-		case err != nil:
+		done, damage := u.unlock(a)
+		if err := s.spare(damage); err != nil {
 			return err
+		}
+		switch {
+		case damage != nil:
 		case done == UnlockedNot:
 			s.left = s.left || s.again // it was in the way twice
 		default:

@@ -49,7 +49,7 @@ func UnlockOwn(c *rdma.Coro, o Options, a layout.Addr) (Unlocked, error) {
 }
 
 func unlock(c *rdma.Coro, o Options, a layout.Addr, own uint32) (Unlocked, error) {
-	u, err := newUnlocker(c, &o, o.open)
+	u, err := newUnlocker(c, &o)
 	if err != nil {
 		return UnlockedNot, err
 	}
@@ -68,25 +68,25 @@ func Beyond(err error) bool {
 type unlocker struct {
 	c     *rdma.Coro
 	o     *Options
-	index func(table uint16) (*tree.Tree, error)
 	batch rdma.Batch
 	buf   uint32 // arena: a key's worth of a block
 	query uint32
 	qsize int
 	freed int
-	table uint16 // whose index was needed last
+	// indexes are handles on indexes that were needed, by table.
+	indexes map[uint16]*tree.Tree
 	// own is the coordinator whose session resolves what it had locked under another name; 0: none.
 	own uint32
 }
 
 const keyRoom = record.LineSize + record.MaxKey
 
-func newUnlocker(c *rdma.Coro, o *Options, ix func(uint16) (*tree.Tree, error)) (*unlocker, error) {
+func newUnlocker(c *rdma.Coro, o *Options) (*unlocker, error) {
 	at, err := c.Thread().Alloc(keyRoom)
 	if err != nil {
 		return nil, fmt.Errorf("recovery: buffer for a block: %w", err)
 	}
-	return &unlocker{c: c, o: o, index: ix, buf: at}, nil
+	return &unlocker{c: c, o: o, buf: at, indexes: map[uint16]*tree.Tree{}}, nil
 }
 
 func (u *unlocker) close() {
@@ -158,7 +158,6 @@ func (u *unlocker) unlock(a layout.Addr) (Unlocked, error) {
 		}
 	}
 	if keep {
-		u.table = img.Meta().Table()
 		return u.now(u.cas(v, a, g, img.Unlocked()))
 	}
 	// A session that has the block may be writing a reservation to it, whose guard has not arrived:
@@ -176,7 +175,7 @@ func (u *unlocker) unlock(a layout.Addr) (Unlocked, error) {
 		}
 	}
 	name := g.Owner().Coordinator()
-	if err := u.free(v, a, img); err != nil {
+	if err := u.free(v, a, img, name); err != nil {
 		// The block is left to the next one, as it was found. If that fails, too, the session is
 		// broken, and another one by then.
 		if mine != g {
@@ -204,18 +203,20 @@ func (u *unlocker) linked(v *layout.View, a layout.Addr, img record.Image) (bool
 	if _, err := img.Check(a); err != nil || m.State() != record.Absent || m.KeyLen() == 0 {
 		return false, nil //nolint:nilerr // a line that is half of one is no record's
 	}
-	u.table = m.Table()
-	key := bytes.Clone(img.Key())
-	ix, err := u.index(u.table)
-	if errors.Is(err, memory.ErrNoTable) {
-		return false, nil
+	table, key := m.Table(), bytes.Clone(img.Key())
+	if u.indexes[table] == nil {
+		ix, err := u.o.open(table)
+		if errors.Is(err, memory.ErrNoTable) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("recovery: index of table %d: %w", table, err)
+		}
+		u.indexes[table] = ix
 	}
+	q, err := u.lookup(u.indexes[table], v, table, key)
 	if err != nil {
-		return false, fmt.Errorf("recovery: index of table %d: %w", u.table, err)
-	}
-	q, err := u.lookup(ix, v, u.table, key)
-	if err != nil {
-		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", u.table, err)
+		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
 	}
 	return slices.ContainsFunc(q.Candidates, func(x index.Candidate) bool { return x.Addr == a }), nil
 }
@@ -281,15 +282,16 @@ func (u *unlocker) readCopy(v *layout.View, a layout.Addr, k int) (record.Image,
 	}
 }
 
-// free frees a block in state absent, or half free, whose lock is ours.
-func (u *unlocker) free(v *layout.View, a layout.Addr, img record.Image) error {
+// free frees a block in state absent, or half free, in the name of the dead coordinator that had
+// it. Its lock is ours.
+func (u *unlocker) free(v *layout.View, a layout.Addr, img record.Image, by uint32) error {
 	class, ok := u.o.Space.ClassAt(a) // of a torn header nothing is sure
 	m := img.Meta()
 	if !ok {
 		class = m.Class()
 	}
 	line := record.Image(u.c.Thread().Bytes(u.buf, record.LineSize))
-	line.PutFree(a, lastVersion(img.Lock().Coordinator()), m.Table(), class, u.o.Space.CountFree(a))
+	line.PutFree(a, lastVersion(by), m.Table(), class, u.o.Space.CountFree(a))
 	u.batch.Reset()
 	// Backups first: the primary holds the lock.
 	for k := v.Written(a) - 1; k >= 0; k-- {
