@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"

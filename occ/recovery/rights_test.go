@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"

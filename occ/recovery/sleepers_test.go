@@ -2,13 +2,9 @@ package recovery_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/memory"
-	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
 	"txnode/rdma"

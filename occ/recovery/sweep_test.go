@@ -5,14 +5,10 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
-	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
-	"txnode/rdma"
 )
 
 // TestSweepBesideInserts: while a sweep is on its way, step by step, others take blocks
