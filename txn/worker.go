@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"txnode/internal/sentinel"
-	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -48,9 +47,6 @@ type Worker struct {
 	why  atomic.Pointer[error] // why the session could not rejoin, the last time
 
 	maintained int64 // when maintenance was done last
-
-	illIndex   layout.Addr // where an index was found damaged last
-	illRepairs uint64      // how often an index of the database had been repaired then
 
 	keyBuf, valueBuf []byte
 
