@@ -86,7 +86,9 @@ var (
 	// message says where. txnode check reports all damage, and repairs what another copy proves.
 	ErrCorrupt = layout.ErrCorrupt
 	// ErrUnrecovered: a process left the database without closing it, or closed it soon after the
-	// loss of a blade, and it is opened ReadOnly. Open it once for writing.
+	// loss of a blade, and it is opened ReadOnly. Open it once for writing. Or an earlier version has
+	// made tables with indexes of slots, which are converted when the database is opened for writing,
+	// and has not closed it: open it by that version first, and close it.
 	ErrUnrecovered = errors.New("txn: there is something to be recovered")
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")

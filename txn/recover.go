@@ -1,8 +1,8 @@
 package txn
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -14,6 +14,9 @@ import (
 // recover brings a database into order that its last user has not closed, unless other processes
 // have joined. The caller is its only user: all coordinators that there are, are dead.
 func (db *DB) recover() error {
+	if err := db.convertible(); err != nil {
+		return err
+	}
 	if !db.space.First() {
 		return nil // others live, and what is left by those that do not is recovered when their leases have expired
 	}
@@ -32,7 +35,6 @@ func (db *DB) recover() error {
 		if db.space.ReadOnly() {
 			return nil
 		}
-		// CreateTable needs no coordinator, so its process may have died without a trace.
 		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, By: db.space.Recoverer()})
 		return err
 	}
@@ -69,16 +71,12 @@ func (db *DB) recover() error {
 				errField(swept.Damage))
 		}
 	}
-	slots, err := recovery.PruneSlots(c, o, swept)
-	if err != nil {
-		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
-	}
 	extents, err := db.freeExtents(c, o)
 	if err != nil {
 		return err
 	}
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents),
-		zap.Int("slots", slots), zap.Int("coordinators", len(left)),
+		zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks),
 		zap.Int("tombstones", swept.Tombstones), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
@@ -103,16 +101,17 @@ func (db *DB) buried(err error) {
 		errField(err))
 }
 
-// freeExtents frees the extents that no index reaches, unless an index is damaged.
+// freeExtents frees the extents that are not reserved, unless tables have indexes of slots in them.
 func (db *DB) freeExtents(c *rdma.Coro, o recovery.Options) (int, error) {
-	n, err := recovery.FreeExtents(c, o)
-	switch {
-	case errors.Is(err, ErrCorrupt): // users of that table are told; the others are sound
-		db.opts.Logger.Error("an index is damaged: what is not in use is not looked for", errField(err))
-	case err != nil:
-		return n, fmt.Errorf("txn: recovering what a process has left that died: %w", err)
+	ts, err := db.slotted()
+	if err != nil || slices.ContainsFunc(ts, func(t layout.Table) bool { return t.State == layout.TableLive }) {
+		return 0, err
 	}
-	return n, nil
+	n, err := recovery.FreeExtents(c, o)
+	if err != nil {
+		err = fmt.Errorf("txn: freeing what no channel has: %w", err)
+	}
+	return n, err
 }
 
 // recoverPower is recover for a database that promised to survive the loss of power,

@@ -420,7 +420,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		changes = append(changes, memory.TableChange{ID: t.ID, Root: root})
 	}
 	if db.opts.Durability == DurabilityPower { // no log has what was written in bulk
-		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, layout.KindBlocks, layout.KindIndex) }
+		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, layout.KindBlocks) }
 		db.ctlMu.Lock()
 		err := db.withBlades(flush)
 		db.ctlMu.Unlock()
@@ -448,9 +448,7 @@ func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, err
 	nodes := layout.Class(0)
 	switch o.Index {
 	case indexHash:
-		if o.MaxKey = 0; db.opts.LeafIndex {
-			nodes = tree.LeafClass
-		}
+		o.MaxKey, nodes = 0, tree.LeafClass
 	case indexOrdered:
 		if nodes, err = tree.Fit(o.MaxKey); err != nil {
 			return nil, fmt.Errorf("%w: its MaxKey is %d: %w", ErrOptions, o.MaxKey, err)
@@ -459,7 +457,7 @@ func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, err
 		return nil, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType, o.Index)
 	}
 	meta, err := db.space.LoadTable(name, options, nodes, o.MaxKey)
-	t := &occ.Table{ID: meta.ID, Name: name, Hashed: o.Index == indexHash && nodes != 0}
+	t := &occ.Table{ID: meta.ID, Name: name, Hashed: o.Index == indexHash}
 	if err != nil || o.Index == indexHash {
 		return t, err
 	}

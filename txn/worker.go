@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"txnode/internal/sentinel"
-	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -49,8 +48,6 @@ type Worker struct {
 
 	maintained int64 // when maintenance was done last
 
-	illIndex   layout.Addr // where an index was found damaged last
-	illRepairs uint64      // how often an index of the database had been repaired then
 
 	keyBuf, valueBuf []byte
 
