@@ -37,7 +37,6 @@ func populate(t testing.TB, dir string, v variant, rounds int) {
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: dir, Blades: v.blades, Backups: txn.F(v.backups), Policy: v.policy, BladeSize: 32 << 20,
 		SegmentSize: testSegment, LogArea: testLog, CacheBytes: 1 << 20, Arena: 4 << 20, Seed: 7,
-		LeafIndex: true, // TODO(merge)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,6 @@ func Example() {
 	defer os.RemoveAll(dir)
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: dir, BladeSize: 16 << 20, SegmentSize: 1 << 20, Seed: 1,
-		LeafIndex: true, // TODO(merge)
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -23,7 +23,6 @@ func TestCheckRunning(t *testing.T) {
 	ctx := t.Context()
 	db, err := txn.Open(ctx, txn.Options{
 		Blades: 3, BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
-		LeafIndex: true, // TODO(merge)
 	})
 	if err != nil {
 		t.Fatal(err)
