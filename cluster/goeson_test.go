@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"txnode/cluster"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/rdma"
@@ -34,15 +35,12 @@ type parted struct {
 	blade     rdma.BladeID
 }
 
-// manyGroups are so many that the index of a table has one sub-table.
-const manyGroups = 256
-
 // patience is how long far waits for an answer of a blade.
 const patience = 100 * time.Millisecond
 
 // newParted opens it, with f backups on f+3 blades, and puts keys into a table so that its records
-// are on all blades. groups is the size of the sub-tables of its index.
-func newParted(t *testing.T, keys uint64, groups uint32, f int) *parted {
+// are on all blades.
+func newParted(t *testing.T, keys uint64, f int) *parted {
 	p := &parted{bed: newBed(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
@@ -61,7 +59,7 @@ func newParted(t *testing.T, keys uint64, groups uint32, f int) *parted {
 	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{LeaseTerm: 2 * time.Second, Workers: 1, IndexGroups: groups}
+	o := txn.Options{LeaseTerm: 2 * time.Second, Workers: 1}
 	var err error
 	if p.near, err = cluster.Open(ctx, p.address("c"), o, cluster.Options{}); err != nil {
 		t.Fatal(err)
@@ -186,7 +184,7 @@ func TestGoesOn(t *testing.T) {
 
 func goesOn(t *testing.T, blade, f int) {
 	const keys = 400
-	p := newParted(t, keys, manyGroups, f)
+	p := newParted(t, keys, f)
 	p.open()
 	added := make([]uint64, keys)
 	for k := range uint64(keys) { // it knows where all of them are
@@ -269,12 +267,14 @@ func goesOn(t *testing.T, blade, f int) {
 func (p *parted) aside(changes bool) int {
 	p.t.Helper()
 	l := p.near.Space().Layout()
+	table := &l.Tables[0]
+	root, leaf, inner := table.Root.Segment(), table.Nodes, tree.GeometryOf(table).Class
 	for b := range rdma.BladeID(len(p.names)) { // four
 		some, others, leads := false, false, false
 		for i := 1; i < len(l.Segments); i++ {
 			switch g := &l.Segments[i]; {
 			case g.Placement.N == 0:
-			case g.Kind == layout.KindIndex:
+			case layout.SegmentID(i) == root || g.Kind == layout.KindBlocks && (g.Class == leaf || g.Class == inner):
 				leads = leads || g.Placement.Replicas[0].Blade == b || changes && g.Placement.On(b)
 			case g.Kind == layout.KindBlocks:
 				some, others = some || g.Placement.On(b), others || !g.Placement.On(b)
@@ -292,7 +292,7 @@ func (p *parted) aside(changes bool) int {
 // another process, works, and closes it. Nothing of it is left.
 func TestOpensCutOff(t *testing.T) {
 	const keys = 400
-	p := newParted(t, keys, manyGroups, 1)
+	p := newParted(t, keys, 1)
 	heal := p.part(p.aside(false))
 	p.open()
 	began := p.near.Space().Layout().NextCoordinator
@@ -332,19 +332,19 @@ func TestOpensCutOff(t *testing.T) {
 }
 
 // TestInsertsCutOff: a process that is cut off one blade inserts records where it reaches their
-// blades, and deletes them. What it cannot insert is not there. It begins no split of a sub-table:
-// see TestNoSplitCutOff of index/race.
+// blades, and deletes them. What it cannot insert is not there, and no split of a leaf is half done.
 func TestInsertsCutOff(t *testing.T) {
-	t.Run("one sub-table", func(t *testing.T) { insertsCutOff(t, manyGroups) })
-	t.Run("splits", func(t *testing.T) { insertsCutOff(t, 16) })
+	t.Run("off records", func(t *testing.T) { insertsCutOff(t, true) })
+	t.Run("off leaves", func(t *testing.T) { insertsCutOff(t, false) })
 }
 
-func insertsCutOff(t *testing.T, groups uint32) {
+// insertsCutOff is TestInsertsCutOff. aside: the blade has no node of the index.
+func insertsCutOff(t *testing.T, aside bool) {
 	const keys = 400
-	p := newParted(t, keys, groups, 1)
+	p := newParted(t, keys, 1)
 	p.open()
 	blade := 0
-	if groups == manyGroups {
+	if aside {
 		blade = p.aside(true)
 	}
 	heal := p.part(blade)
@@ -356,7 +356,7 @@ func insertsCutOff(t *testing.T, groups uint32) {
 			inserted++
 		}
 	}
-	if inserted == 0 && groups == manyGroups {
+	if inserted == 0 && aside {
 		t.Error("nothing was inserted")
 	}
 	for k := uint64(keys); k < 2*keys; k += 2 {
@@ -385,7 +385,7 @@ func insertsCutOff(t *testing.T, groups uint32) {
 // transactions: none is half changed.
 func TestOrderedCutOff(t *testing.T) {
 	const keys = 600
-	p := newParted(t, 1, manyGroups, 1)
+	p := newParted(t, 1, 1)
 	p.open()
 	nearTable, err := txn.CreateOrderedTable(p.near, "ordered", txn.Uint64, txn.Plain[uint64]())
 	if err != nil {

@@ -1,11 +1,8 @@
 package verify
 
 import (
-	"bytes"
 	"fmt"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -13,62 +10,15 @@ import (
 	"txnode/rdma"
 )
 
-// lookup finds the slot and the block of a key, as a transaction would. Of an index of nodes, it is
-// the leaf instead of the slot.
-func (d *Database) lookup(t layout.Table, key []byte) (slot, block layout.Addr, err error) {
-	missing := fmt.Errorf("%w: key %s in table %q", ErrNoSuch, keyText(key), t.Name)
-	if t.Root == 0 {
-		return 0, 0, missing
-	}
-	if t.InBlocks() {
-		return d.lookupNode(t, key)
-	}
-	ix, err := race.Open(d.c, frozen{d.v}, t.Root, t.ID)
+// Key shows the record of a table that has a key, and the leaf that leads to it. The error is an
+// ErrNoSuch when none does.
+func (p *Dump) Key(t layout.Table, key []byte) error {
+	leaf, a, err := p.d.lookup(t, key)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	local, err := d.t.Alloc(ix.BufferSize())
-	if err != nil {
-		return 0, 0, err
-	}
-	defer d.t.Free(local, ix.BufferSize())
-	q := index.Query{Key: key, Hash: record.Hash(t.ID, key), Local: local, View: d.v}
-	var b rdma.Batch
-	for tries, again := 0, true; again; tries++ {
-		if tries == 8 {
-			return 0, 0, fmt.Errorf("%w: its index changes all the time", missing)
-		}
-		b.Reset()
-		ix.Search(&b, &q)
-		if err = d.do(&b); err == nil {
-			again, err = ix.Resolve(d.c, &q)
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-	}
-	for _, c := range q.Candidates {
-		if !d.contains(c.Addr, c.Class.Size(), layout.KindBlocks) {
-			continue
-		}
-		for k := range d.v.Copies(c.Addr) { // a backup tells the key of a damaged primary
-			p, err := d.copyOf(d.v.At(c.Addr, k), c.Class.Size())
-			if err != nil {
-				return 0, 0, err
-			}
-			img := record.Image(p)
-			if _, err := img.Check(c.Addr); err != nil {
-				missing = fmt.Errorf("%w, unless it is the damaged record at %v, which txnode inspect record shows "+
-					"by that address", missing, c.Addr)
-				continue
-			}
-			if bytes.Equal(img.Key(), key) && img.Meta().Table() == t.ID {
-				return ix.SlotOf(&q, c.Addr), c.Addr, nil
-			}
-			break
-		}
-	}
-	return 0, 0, missing
+	p.printf("key %s of table %d %q: the leaf at %v points to %v", tableKeyText(t, key), t.ID, t.Name, leaf, a)
+	return p.Record(a)
 }
 
 // Record shows the block that an address lies in.
@@ -367,4 +317,14 @@ func (p *Dump) Tx(id record.TxID) error {
 	}
 	p.printf("%d blocks have its version or its lock", n)
 	return p.err
+}
+
+func addrText(w uint64) string {
+	if w == 0 {
+		return "none"
+	}
+	if w>>layout.AddrBits != 0 {
+		return fmt.Sprintf("%#x, no address", w)
+	}
+	return layout.Addr(w).String()
 }

@@ -77,7 +77,6 @@ func treeKey(n uint64) string { return fmt.Sprintf("%06d", 10*n) + strings.Repea
 type arbor struct {
 	anatomy
 	root   layout.Addr
-	nodes  layout.Class
 	levels [][]layout.Addr // from the leaves on, each from left to right
 }
 
@@ -298,14 +297,14 @@ var treeDamages = []treeDamage{
 	{"an entry to a free block", false, false, "the block is free", func(m *arbor) []want {
 		leaf, key, block, class := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: m.unused(class), Class: class})
-		return []want{{verify.KindDangling, leaf, 0}, {verify.KindOrphan, block, 0}}
+		return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
 	}},
 	{"a row that was made free", false, false, "the block is free", func(m *arbor) []want {
 		leaf, _, block, class := m.liveRow(2)
 		for k := range m.v.Copies(block) {
 			m.freeBlock(block, class, k)
 		}
-		return []want{{verify.KindDangling, leaf, 0}}
+		return []want{{verify.KindLink, leaf, 0}}
 	}},
 	{"a row that is free on the primary alone", true, true, "", func(m *arbor) []want {
 		_, _, block, class := m.liveRow(2)
@@ -317,19 +316,19 @@ var treeDamages = []treeDamage{
 		for l := 3; ; l++ {
 			if _, _, other, c := m.liveRow(l); c == class {
 				m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: other, Class: c})
-				return []want{{verify.KindSlot, leaf, 0}, {verify.KindOrphan, block, 0}}
+				return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
 			}
 		}
 	}},
 	{"an entry to no block", false, false, "no block", func(m *arbor) []want {
 		leaf, key, block, class := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: block, Class: class + 1})
-		return []want{{verify.KindSlot, leaf, 0}, {verify.KindOrphan, block, 0}}
+		return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
 	}},
-	{"an entry that is lost", false, false, "no node leads to the block", func(m *arbor) []want {
+	{"an entry that is lost", false, false, "no leaf leads to the block", func(m *arbor) []want {
 		leaf, key, block, _ := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Delete, Key: key})
-		return []want{{verify.KindOrphan, block, 0}}
+		return []want{{verify.KindLink, block, 0}}
 	}},
 	{"a node to which nothing leads", false, true, "no node leads to the block", func(m *arbor) []want {
 		a := m.unused(m.nodes)
@@ -415,7 +414,7 @@ func TestHealthyTreesAreClean(t *testing.T) {
 				if x.Levels != len(m.levels) || x.Leaves != uint64(len(m.levels[0])) || x.Nodes != uint64(nodes) ||
 					sum.Nodes != x.Nodes ||
 					x.Records == 0 || x.Records != sum.Live || x.Tombstones != sum.Absent ||
-					x.Slots != x.Records+x.Tombstones || x.Unwalked || !sum.Clean() {
+					x.Entries != x.Records+x.Tombstones || x.Unwalked || !sum.Clean() {
 					t.Errorf("%+v", sum)
 				}
 			}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/benchmarks/hashbench/race"
 	"txnode/benchmarks/workload"
-	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -51,7 +51,7 @@ type world struct {
 	catalog *catalog.Mem
 	control *rdma.Thread
 	space   *memory.Space
-	index   *race.Index
+	table   *race.Table
 	like    bool  // Config.LikeSMART
 	failed  []int // attempts of each thread since an update of it ended
 }
@@ -86,12 +86,12 @@ func (c *Config) open(d *Data) (w *world, err error) {
 		return nil, err
 	}
 	if d == nil {
-		_, w.index, err = race.Create(control, w.space, tableID, race.Options{Keys: c.Keys})
+		w.table, err = race.Create(control, w.space, tableID, c.Keys)
 	} else {
-		w.index, err = race.Open(control, w.space, d.root, tableID)
+		w.table, err = race.Open(control, w.space, d.root, tableID)
 	}
 	if err == nil {
-		w.index.ReadBoth(c.LikeSMART)
+		w.table.ReadBoth(c.LikeSMART)
 	}
 	return w, err
 }
@@ -114,7 +114,7 @@ func Load(ctx context.Context, c Config, progress func(done, total uint64)) (*Da
 	if err != nil {
 		return nil, fmt.Errorf("hashbench: loading: %w", err)
 	}
-	d := &Data{keys: c.Keys, blades: c.Blades, root: w.index.Root()}
+	d := &Data{keys: c.Keys, blades: c.Blades, root: w.table.Root()}
 	next := uint64(0)
 	err = w.run(&c, loaders, loaderCoros, func(k *client) error {
 		for next < c.Keys {

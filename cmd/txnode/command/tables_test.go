@@ -23,7 +23,7 @@ func makeTables(t *testing.T, b *bed) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20,
-		LogArea: 64 << 10, IndexGroups: 8, Seed: 1,
+		LogArea: 64 << 10, Seed: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
