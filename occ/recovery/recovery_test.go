@@ -269,7 +269,7 @@ func TestWhoMeetsALock(t *testing.T) {
 			w.sure(ours, own, put("a", "1"), put("b", "1"))
 			se, tx := w.session()
 			own.Coro().Sleep(10_000) // until the locks are released
-			w.arm(7)
+			w.arm(5)
 			told := w.do(tx, put("a", "2"), put("b", "2"), put("c", "2"))
 			if !w.disarm() || told == nil {
 				t.Fatalf("%v: it was not stopped: %v", s, told)
