@@ -64,7 +64,7 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 	const keys, writers = 3000, 4
 	ctx := context.Background()
 	var rec history.Recorder
-	db := openMemory(t, txn.Options{Policy: policy, IndexGroups: 16, History: &rec})
+	db := openMemory(t, txn.Options{Policy: policy, History: &rec})
 	table := create(t, db, "t")
 	write := func(tx *txn.Tx, k uint64, pad int) error {
 		v := make([]byte, 8+pad)

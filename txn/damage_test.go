@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"txnode/index/race"
+	"txnode/index/bucket"
+	"txnode/index/tree"
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -203,40 +205,63 @@ func damagedIndex(t *testing.T, closed bool) {
 	}
 }
 
-// spoilSlots changes the files of a closed database where they have a record with a needle, of
-// which there is one: in the region of every blade, with the slot's place in it, and the block's.
-func spoilSlots(t *testing.T, dir string, v *layout.View, needle []byte,
-	change func(region []byte, at int, s race.Slot, block uint64)) {
+// spoilBlocks changes the files of a closed database where they have the record with a needle, of
+// which there is one: in the region of every blade, with the block's place in it.
+func spoilBlocks(t *testing.T, dir string, v *layout.View, needle []byte,
+	change func(region []byte, block uint64)) {
+	t.Helper()
+	spoilImages(t, dir, v, func(img record.Image) bool {
+		return img.Meta().State() == record.Live && bytes.Contains(img[:record.LineSize], needle)
+	}, func(_ layout.Addr, region []byte, block uint64) { change(region, block) })
+}
+
+// spoilImages changes the files of a closed database where they have an intact block that is wanted,
+// of which there is one.
+func spoilImages(t *testing.T, dir string, v *layout.View, wanted func(img record.Image) bool,
+	change func(a layout.Addr, region []byte, block uint64)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "blade-*.region"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoilt := 0
-	for blade, file := range files {
-		p, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at := 0; at+8 <= len(p); at += 8 {
-			s := race.Slot(binary.LittleEndian.Uint64(p[at:]))
-			if s.Empty() || s.Check() != nil || s.Addr().Offset() == 0 || !v.Valid(s.Addr()) {
-				continue
-			}
-			for i := range v.Copies(s.Addr()) {
-				if b := v.At(s.Addr(), i); int(b.Blade) == blade && int(b.Off)+record.LineSize <= len(p) &&
-					bytes.Contains(p[b.Off:][:record.LineSize], needle) {
-					change(p, at, s, b.Off)
-					spoilt++
-				}
-			}
-		}
-		if err := os.WriteFile(file, p, 0o644); err != nil {
+	regions, spoilt := make([][]byte, len(files)), 0
+	for i, file := range files {
+		if regions[i], err = os.ReadFile(file); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for id := 1; id < v.Segments(); id++ {
+		first := layout.MakeAddr(layout.SegmentID(id), 0)
+		if !v.Valid(first) {
+			continue
+		}
+		for off := 0; v.Valid(first + layout.Addr(off)); off += record.LineSize {
+			a := first + layout.Addr(off)
+			at := v.At(a, 0)
+			if off > 0 && a.Segment() != first.Segment() || int(at.Off)+record.LineSize > len(regions[at.Blade]) {
+				break
+			}
+			img := record.Image(regions[at.Blade][at.Off:])
+			if img.Meta() == 0 {
+				continue
+			}
+			if _, err := img.Check(a); err != nil || !wanted(img) {
+				continue
+			}
+			for k := range v.Copies(a) {
+				at := v.At(a, k)
+				change(a, regions[at.Blade], at.Off)
+				spoilt++
+			}
+		}
+	}
 	if spoilt != len(files) {
-		t.Fatalf("%d slots lead to the record", spoilt)
+		t.Fatalf("%d copies are spoilt", spoilt)
+	}
+	for i, file := range files {
+		if err := os.WriteFile(file, regions[i], 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -247,7 +272,7 @@ func TestNoRecordLocked(t *testing.T) {
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
-	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, _ int, _ race.Slot, block uint64) {
+	spoilBlocks(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, block uint64) {
 		copy(region[block:], bytes.Repeat([]byte{0xff}, record.LineSize))
 	})
 	db := mustOpen(t, o)
@@ -261,16 +286,29 @@ func TestNoRecordLocked(t *testing.T) {
 	}
 }
 
-// TestSlotToNowhere: a slot that leads to a segment that there is not is damage, for who
-// copies the database, too.
-func TestSlotToNowhere(t *testing.T) {
+// TestEntryToNowhere: an entry of a leaf that leads to a segment that there is not is damage, for a
+// backup, too.
+func TestEntryToNowhere(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
-	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, at int, s race.Slot, block uint64) {
-		binary.LittleEndian.PutUint64(region[at:],
-			uint64(race.MakeSlot(s.Fingerprint(), s.Class(), layout.MakeAddr(4000, 0))))
+	space := hide(t, o, needle)
+	var list []bucket.Linked
+	for i, k := range []uint64{0, 1, 2, 7} {
+		h := bucket.HashOf(record.Hash(1, txn.Uint64.Append(nil, k)))
+		list = append(list, bucket.NewLinked(h, layout.MakeAddr(4000, uint32(i)*record.LineSize), 0))
+	}
+	slices.SortFunc(list, bucket.Linked.Compare)
+	var leaf bucket.Builder
+	if n, err := leaf.Load(int(tree.LeafClass.Size())-record.LineSize, list); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	spoilImages(t, o.Dir, space.View(), func(img record.Image) bool {
+		return img.Meta().State() == record.Node && img.Meta().Class() == tree.LeafClass && img.Meta().Table() == 1
+	}, func(a layout.Addr, region []byte, block uint64) {
+		img := record.Image(region[block:][:tree.LeafClass.Size()])
+		img.Put(a, img.Version(), record.Node, 1, tree.LeafClass, 0, nil, leaf.AppendBody(leaf.AppendHead(nil, 0, 0), 0))
 	})
 	db := mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -278,7 +316,7 @@ func TestSlotToNowhere(t *testing.T) {
 	tab := table(t, db, "t")
 	says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
 	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
-	says(t, "Backup", err, txn.ErrCorrupt, "no segment")
+	says(t, "Backup", err, txn.ErrCorrupt)
 }
 
 // TestTornByTheLiving: junk in a block that looks as if somebody had written it who is alive, and
@@ -290,7 +328,7 @@ func TestTornByTheLiving(t *testing.T) {
 	needle := []byte("a needle")
 	space := hide(t, o, needle)
 	next := space.Layout().NextCoordinator
-	spoilSlots(t, o.Dir, space.View(), needle, func(region []byte, _ int, _ race.Slot, block uint64) {
+	spoilBlocks(t, o.Dir, space.View(), needle, func(region []byte, block uint64) {
 		binary.LittleEndian.PutUint64(region[block:], uint64(record.MakeTxID(next, 9)))
 	})
 	db := mustOpen(t, o)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -26,7 +25,7 @@ func disownedDB(t *testing.T, caps rdma.Caps, workers int) (*txn.DB, *txn.Table[
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Seed: 1, Caps: caps})
 	db, err := txn.Open(t.Context(), txn.Options{
 		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 256 << 10,
-		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1, Workers: workers, Arena: 1 << 20,
+		LogArea: 64 << 10, LeaseTerm: -1, Workers: workers, Arena: 1 << 20,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +227,7 @@ func TestLockOfNobody(t *testing.T) {
 			v := db.Space().View()
 			close1(t, db)
 			sound := false
-			spoilSlots(t, o.Dir, v, needle, func(region []byte, _ int, _ race.Slot, block uint64) {
+			spoilBlocks(t, o.Dir, v, needle, func(region []byte, block uint64) {
 				line := region[block:]
 				version, guard := spoil(binary.LittleEndian.Uint64(line))
 				sound = binary.LittleEndian.Uint64(line) == version

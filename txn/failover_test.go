@@ -78,7 +78,7 @@ func eachRedundancy(t *testing.T, down time.Duration) {
 			t.Run(fmt.Sprintf("%v, %d blades, f=%d", p, c.blades, c.backups), func(t *testing.T) {
 				bladeDies(t, down, txn.Options{
 					Policy: p, Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups),
-					BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16,
+					BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10,
 					LeaseTerm: 3 * time.Second,
 				})
 			})
@@ -256,7 +256,7 @@ func TestRestartIsNoticed(t *testing.T) {
 	for _, memory := range []bool{false, true} {
 		db, err := txn.Open(ctx, txn.Options{
 			Blades: 3, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10,
-			LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+			LogArea: 64 << 10, LeaseTerm: -1,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -300,7 +300,7 @@ func TestRestartIsNoticed(t *testing.T) {
 func TestDataLost(t *testing.T) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
-		Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+		Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +361,7 @@ func TestFirstToMeetTheLoss(t *testing.T) {
 	for b := range 3 {
 		db, err := txn.Open(ctx, txn.Options{
 			Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10,
-			LogArea: 256 << 10, IndexGroups: 16, LeaseTerm: -1,
+			LogArea: 256 << 10, LeaseTerm: -1,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -428,7 +428,7 @@ func TestForeignBladeComesBack(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 4 << 20, Seed: 1, Caps: atOnce})
 	db, err := txn.Open(ctx, txn.Options{
 		Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(2), SegmentSize: 256 << 10,
-		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
+		LogArea: 64 << 10, LeaseTerm: -1,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,11 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory/embedded"
-	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
@@ -103,7 +100,7 @@ func TestReplaceLost(t *testing.T) {
 			c.blank), func(t *testing.T) {
 			o := txn.Options{
 				Dir: filepath.Join(t.TempDir(), "db"), Blades: c.blades, Backups: txn.F(c.backups),
-				BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+				BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
 			}
 			lostTables(t, o, 3)
 			for _, b := range c.gone {
@@ -163,7 +160,7 @@ func TestReplaceTooMany(t *testing.T) {
 	ctx := context.Background()
 	o := txn.Options{
 		Dir: filepath.Join(t.TempDir(), "db"), Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20,
-		SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
+		SegmentSize: 256 << 10, LogArea: 64 << 10,
 	}
 	lostTables(t, o, 8)
 	for _, b := range []int{0, 1} {
@@ -204,9 +201,9 @@ func TestReplaceTooMany(t *testing.T) {
 	}
 }
 
-// TestLockedBesideLostIndex: somebody has died who had locked a deleted record, and then the
-// index of its table is lost. Who knows where that record is gets told so, and not that
-// others are in the way.
+// TestLockedBesideLostIndex: a coordinator has died that had locked a deleted record, and then the
+// leaf that leads to the record is lost. A transaction that knows where the record is gets that error,
+// and not that others are in the way.
 func TestLockedBesideLostIndex(t *testing.T) {
 	f := rdmatest.New(rdmatest.Options{Blades: 4, Size: 8 << 20, Caps: atOnce, Seed: 1})
 	o := onFabric(f, txn.PolicyDefault)
@@ -220,20 +217,9 @@ func TestLockedBesideLostIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tables, err := db.Space().Tables()
-	if err != nil {
-		t.Fatal(err)
-	}
-	th, err := rdma.NewThread(f, rdma.ThreadOptions{Index: 100, Techniques: rdma.AllTechniques, Arena: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, root := db.Space().View(), tables[0].Root
-	ix, err := race.Open(th.Plain(), db.Space(), root, tables[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lost := map[rdma.BladeID]bool{v.At(root, 0).Blade: true, v.At(root, 1).Blade: true}
+	leaf := db.Leads("t", txn.Uint64.Append(nil, 0)) // there is one
+	v := db.Space().View()
+	lost := map[rdma.BladeID]bool{v.At(leaf, 0).Blade: true, v.At(leaf, 1).Blade: true}
 	dead := db.Space().Layout().NextCoordinator
 	w := newWorker(t, db)
 	if err := w.Close(); err != nil {
@@ -241,15 +227,16 @@ func TestLockedBesideLostIndex(t *testing.T) {
 	}
 	var keys []uint64
 	var guards []record.Image
-	if err := ix.Walk(th.Plain(), func(_ layout.Addr, x index.Candidate) error {
-		p := v.At(x.Addr, 0)
-		line := record.Image(f.Memory(p.Blade)[p.Off:][:record.LineSize])
-		if k := uint64(line.Key()[7]); k < n && !lost[p.Blade] && !lost[v.At(x.Addr, 1).Blade] {
-			keys, guards = append(keys, k), append(guards, line)
+	look := newPoker(t, db)
+	for k := range uint64(n) {
+		a := look.findKey(txn.Uint64.Append(nil, k))
+		p := v.At(a, 0)
+		if !lost[p.Blade] && !lost[v.At(a, 1).Blade] {
+			keys, guards = append(keys, k), append(guards, f.Memory(p.Blade)[p.Off:][:record.LineSize])
 		}
-		return nil
-	}); err != nil || len(keys) == 0 {
-		t.Fatal(keys, err)
+	}
+	if len(keys) == 0 {
+		t.Fatal("every record has a copy beside one of the leaf")
 	}
 	for i, k := range keys {
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, k) }); err != nil {

@@ -423,13 +423,10 @@ func TestRestoreToSmallLog(t *testing.T) {
 	}
 }
 
-// TestRestoreFull: a database that fills its blades, and whose index is more than three quarters
-// full, can be restored to blades of the same size.
+// TestRestoreFull: a database that fills its blades can be restored to blades of the same size.
 func TestRestoreFull(t *testing.T) {
 	raced.Skip(t)
 	o := spaceOptions(occ.PolicyDefault, 18)
-	const groups, tables = 200, 16
-	o.IndexGroups = groups
 	from := mustOpen(t, o)
 	tab := table(t, from, "t")
 	insert := func(k uint64) error {
@@ -438,9 +435,6 @@ func TestRestoreFull(t *testing.T) {
 	n := uint64(0)
 	for insert(n) == nil {
 		n++
-	}
-	if s := from.Splits("t"); s != tables-1 || n <= groups*21*tables*3/4 {
-		t.Fatalf("%d records, %d splits", n, s)
 	}
 	var file bytes.Buffer
 	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {

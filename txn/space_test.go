@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -200,11 +199,10 @@ func TestFullByGrowth(t *testing.T) {
 	})
 }
 
-// TestFullBySplits: inserts of which the index can not grow any more.
-func TestFullBySplits(t *testing.T) {
+// TestFullByLeaves: inserts of which the index can not grow any more.
+func TestFullByLeaves(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := spaceOptions(p, 10)
-		o.IndexGroups = 200 // 38 KiB: six in a segment
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		var err error
@@ -218,7 +216,7 @@ func TestFullBySplits(t *testing.T) {
 		n--
 		full(t, "insert", err)
 		for k := range uint64(times(1000)) {
-			_ = insert(n + k) // some find a slot
+			_ = insert(n + k) // some find room in a leaf
 		}
 		if got := contents(t, db, tab, n); uint64(len(got)) != n {
 			t.Errorf("%d of %d keys are left", len(got), n)
@@ -329,7 +327,6 @@ func TestFullBesideLeft(t *testing.T) {
 // TestFullOfTables: tables are made until there is no room for another.
 func TestFullOfTables(t *testing.T) {
 	o := spaceOptions(occ.PolicyDefault, 8)
-	o.IndexGroups = race.DefaultGroups
 	db := mustOpen(t, o)
 	contents(t, db, table(t, db, "table 0"), 1) // there is a worker
 	var err error
@@ -451,13 +448,12 @@ func TestArenaShared(t *testing.T) {
 	quiet(t, db)
 }
 
-// TestSplitInFullArena: the index splits and doubles in the middle of transactions
-// that have left next to nothing of the arena. Each either commits or is too large,
+// TestSplitInFullArena: leaves split in transactions that have left next to nothing of the arena. Each either commits or is too large,
 // and the index goes on.
 func TestSplitInFullArena(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := tiny()
-		o.Policy, o.LogArea, o.BladeSize, o.IndexGroups = p, 256<<10, 64<<20, 50
+		o.Policy, o.LogArea, o.BladeSize = p, 256<<10, 64<<20
 		db := mustOpen(t, o)
 		big, tab := table(t, db, "big"), table(t, db, "t")
 		fill(t, db, big, 400, make([]byte, 1900))

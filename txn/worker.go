@@ -48,7 +48,6 @@ type Worker struct {
 
 	maintained int64 // when maintenance was done last
 
-
 	keyBuf, valueBuf []byte
 
 	committed, rolledBack uint64

@@ -22,7 +22,7 @@ func TestZeroedBlock(t *testing.T) {
 	raced.Skip(t)
 	for _, size := range []int{16, 700} {
 		o := tiny()
-		o.Dir, o.Retries, o.IndexGroups = t.TempDir(), 3, 128
+		o.Dir, o.Retries = t.TempDir(), 3
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		fill(t, db, tab, 3, val(1))
