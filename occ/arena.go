@@ -80,8 +80,7 @@ func (tx *Tx) indexError(it *item, doing string, err error) error {
 	return tx.s.failed(fmt.Errorf("txn: %s table %q: %w", doing, it.table.Name, err))
 }
 
-// spareSize is the arena that a session keeps for what has to be finished once it
-// was begun: for the splits of the index, and its lookups; and for what must not fail
+// spareSize is the arena that a session keeps for what must not fail
 // because coroutines have the rest: the recovery of others, and of itself, sweeps,
 // copies, and its end.
 const spareSize = 256 << 10

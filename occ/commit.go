@@ -1,6 +1,8 @@
 package occ
 
 import (
+	"slices"
+
 	"txnode/history"
 	"txnode/memory/record"
 )
@@ -53,8 +55,14 @@ func (tx *Tx) commit() error {
 		if err := tx.prepare(); err != nil {
 			return tx.abandon(err)
 		}
-	} else if err := tx.keep(); err != nil {
+	}
+	if err := tx.keep(); err != nil { // before a record has another block
 		return tx.abandon(err)
+	}
+	if tx.late { // also by what is kept
+		if err := tx.plantAll(); err != nil {
+			return tx.abandon(err)
+		}
 	}
 	if tx.edits {
 		// What is planned now is locked, so that it stays true until it is written.
@@ -99,32 +107,20 @@ func (tx *Tx) prepare() error {
 		}
 	}
 	if tx.writes == 0 || !tx.late && !tx.deletes {
-		return tx.keep() // everything written is locked
-	}
-	if tx.outgrown {
-		if err := tx.reinsertOutgrown(); err != nil {
-			return err
-		}
+		return nil // everything written is locked
 	}
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	b := &tx.batch
 	b.Reset()
-	locks, inserts, plants := 0, 0, 0
+	locks := 0
 	for i := range tx.items {
 		it := &tx.items[i]
 		it.cas = -1
-		if it.write == writeDelete && it.state != record.Live && !it.inserted {
+		if it.write == writeDelete && it.state != record.Live {
 			tx.dropWrite(it) // nothing is there to delete
 		}
-		if it.plants() {
-			plants++
-		}
-		if it.write == writeNone || it.locked || it.addr == 0 && it.table.Ordered != nil {
-			continue
-		}
-		if it.addr == 0 {
-			inserts++
+		if it.write == writeNone || it.locked || it.addr == 0 {
 			continue
 		}
 		it.step = stepLock
@@ -133,44 +129,42 @@ func (tx *Tx) prepare() error {
 		}
 		locks++
 	}
-	if locks > 0 {
-		if err := c.Do(b); err != nil {
-			return tx.s.stopped(err)
-		}
-		var failed error
-		for i := range tx.items {
-			if it := &tx.items[i]; it.cas >= 0 {
-				if err := tx.advance(it); err != nil {
-					failed = err
-				}
+	if locks == 0 {
+		return nil
+	}
+	if err := c.Do(b); err != nil {
+		return tx.s.stopped(err)
+	}
+	var failed error
+	for i := range tx.items {
+		if it := &tx.items[i]; it.cas >= 0 {
+			if err := tx.advance(it); err != nil {
+				failed = err
 			}
 		}
-		if failed != nil {
-			return failed
-		}
 	}
-	if inserts > 0 {
-		if err := tx.placeholders(0); err != nil {
-			return err
-		}
+	if failed == nil {
+		tx.allLocked()
 	}
-	if err := tx.keep(); err != nil { // before a record has another block
+	return failed
+}
+
+// plantAll finds nodes and blocks for what the commit is to link.
+func (tx *Tx) plantAll() error {
+	if !slices.ContainsFunc(tx.items, func(it item) bool { return it.plants() }) {
+		return nil
+	}
+	if err := tx.plant(); err != nil {
 		return err
 	}
-	if plants > 0 {
-		if err := tx.plant(); err != nil {
-			return err
-		}
-	}
-	if locks+inserts+plants > 0 {
-		tx.valid = tx.scans == nil && !tx.leans() // of what is locked
-		for i := range tx.items {
-			if !tx.items[i].locked {
-				tx.valid = false
-			}
-		}
-	}
+	tx.allLocked()
 	return nil
+}
+
+// allLocked notes, after locks were taken, whether the transaction depends on what is locked alone.
+func (tx *Tx) allLocked() {
+	tx.valid = tx.scans == nil && !tx.leans() &&
+		!slices.ContainsFunc(tx.items, func(it item) bool { return !it.locked })
 }
 
 func (tx *Tx) dropWrite(it *item) {

@@ -14,10 +14,9 @@ func (tx *Tx) commitDefault() error {
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseCommit]
 	if err := tx.seal(); err != nil {
-		tx.unseal()
 		return tx.abandon(err)
 	}
-	v := tx.view // after seal, which may have gone over to a newer one
+	v := tx.view
 	err := tx.refrain()
 	off := uint32(0)
 	if err == nil {
@@ -27,7 +26,6 @@ func (tx *Tx) commitDefault() error {
 		err = tx.s.fail(tx.refrain())
 	}
 	if err != nil {
-		tx.unseal()
 		return tx.abandon(err)
 	}
 	durable := tx.s.eng.opts.Flush == FlushDurable
@@ -112,7 +110,7 @@ func (tx *Tx) flushBackups(b *rdma.Batch) {
 // lastImageOn is where the last image goes that is written to a blade as a backup.
 func (tx *Tx) lastImageOn(b rdma.BladeID) (to rdma.RemoteAddr) {
 	for i := range tx.items {
-		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+		if it := &tx.items[i]; it.write != writeNone {
 			for k := 1; k < tx.backups(it); k++ {
 				if a := tx.view.At(it.addr, k); a.Blade == b {
 					to = a
@@ -128,7 +126,7 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 	v := tx.view
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.write == writeNone || it.from != 0 {
+		if it.write == writeNone {
 			continue
 		}
 		for k, n := 1, tx.backups(it); k < n; k++ {
@@ -138,7 +136,7 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 }
 
 // installPrimaries writes the primary images, each of which releases its lock,
-// without waiting; and moves the records that outgrew their blocks.
+// without waiting.
 func (tx *Tx) installPrimaries() error {
 	bg := &tx.flights[tx.flight].bg
 	if tx.edits {
@@ -156,7 +154,6 @@ func (tx *Tx) installPrimaries() error {
 			if it.locked {
 				tx.appendRelease(it)
 			}
-		case it.from != 0: // below
 		case it.wlen == record.LineSize && tx.s.caps.OrderedLine:
 			bg.Write(tx.view.At(it.addr, 0), tx.logAt+uint32(it.w), record.LineSize)
 		default:
@@ -165,13 +162,6 @@ func (tx *Tx) installPrimaries() error {
 	}
 	if bg.Len() > 0 {
 		tx.c.Post(bg)
-	}
-	if tx.moves {
-		if err := tx.moveRecords(true); err != nil {
-			// The log has committed the transaction: what could not be finished here
-			// is finished by recovery, and the session takes no more.
-			_ = tx.s.fail(err)
-		}
 	}
 	return nil
 }

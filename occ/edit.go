@@ -12,7 +12,7 @@ import (
 	"txnode/rdma"
 )
 
-// A commit that inserts keys into ordered tables changes nodes. A node is one more record that is
+// A commit that inserts keys changes nodes. A node is one more record that is
 // written: locked at its version, an image in the log, on the backups, and on the primary, which
 // releases it. The blocks of new records, and of nodes that a split makes, are private until then:
 // they were free, and nothing leads to them. So they need neither lock nor READ. Their log entries
@@ -24,14 +24,12 @@ import (
 
 // plants reports whether an item is to be linked in a node by the commit.
 func (it *item) plants() bool {
-	return it.write == writePut && it.table.Ordered != nil && (it.addr == 0 || it.outgrown())
+	return it.write == writePut && (it.addr == 0 || it.outgrown())
 }
 
-// outgrown reports whether a record of an ordered table has come to be too large for its block.
-// It gets another one.
+// outgrown reports whether a record has come to be too large for its block. It gets another one.
 func (it *item) outgrown() bool {
-	return it.addr != 0 && it.table.Ordered != nil && it.wlen > it.class.Size() && it.write == writePut &&
-		!it.unlinked()
+	return it.addr != 0 && it.wlen > it.class.Size() && it.write == writePut && !it.unlinked()
 }
 
 // plant locks the nodes of the keys that are to be inserted, and finds blocks for their records.
@@ -254,7 +252,7 @@ func (tx *Tx) hold(it *item) error {
 	b := &tx.batch
 	b.Reset()
 	b.Write(tx.view.At(it.addr, 0), at, n)
-	it.private, it.inserted = false, true
+	it.private, it.reserved = false, true
 	if err := tx.c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
@@ -265,7 +263,7 @@ func (tx *Tx) hold(it *item) error {
 }
 
 // unlinked reports whether an item has a block that only the commit links in a node.
-func (it *item) unlinked() bool { return it.private || it.inserted && it.table.Ordered != nil }
+func (it *item) unlinked() bool { return it.private || it.reserved }
 
 // freePrivate gives the private blocks back of a transaction that has no effect.
 func (tx *Tx) freePrivate() {
@@ -528,7 +526,7 @@ func (tx *Tx) owePosts() {
 func (tx *Tx) publishedNodes() {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.state == record.Node && it.write == writePut && !it.vacates &&
-			it.table.Ordered != nil {
+			it.table.Ordered != nil { // else it is not made yet: see NewNodes
 			it.table.Ordered.Published(index.Node{Addr: it.addr, Body: tx.bytes(it.val, it.vlen)})
 		}
 	}

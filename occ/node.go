@@ -9,7 +9,7 @@ import (
 	"txnode/rdma"
 )
 
-// An ordered table has an index of nodes (index.Ranged), which are blocks like records. A lookup
+// A table has an index of nodes (index.Ranged), which are blocks like records. A lookup
 // reads the node that is responsible for its key, as far as cached inner nodes know. Lookups of one
 // transaction share the READ of a node. That a key is absent holds as long as its node has the
 // version that was read: 8 bytes tell, whatever the node's size.
@@ -17,7 +17,7 @@ import (
 // To insert a key, its node is locked: with the fetch if the key was staged with Insert, else by
 // the commit (plant). The commit changes the node (edit.go).
 
-// node is a block of an ordered index that the transaction has read.
+// node is a block of an index that the transaction has read.
 type node struct {
 	table   *Table
 	addr    layout.Addr
@@ -180,7 +180,7 @@ func (tx *Tx) dropNode(n *node) {
 // back, or is about to.
 func (tx *Tx) vacated(a layout.Addr) bool { return tx.view.Gone(a) && !tx.reaches(a) }
 
-// appendSearch appends what an item of an ordered table needs to be looked up.
+// appendSearch appends what an item needs to be looked up.
 func (tx *Tx) appendSearch(it *item) error {
 	ix, h := it.table.Ordered, it.hop
 	if h.Addr == 0 {
@@ -213,7 +213,7 @@ func (tx *Tx) searchedNode(it *item) error {
 	x := tx.read(n)
 	h, step, err := ix.Follow(p, x, int(it.hops))
 	if err != nil {
-		tx.ill = ill{block: n.addr}
+		tx.ill = n.addr
 		return tx.indexError(it, "looking up in", err)
 	}
 	if step != index.Here {
@@ -268,21 +268,56 @@ const maxHops = 200
 // keys lock it, for two round trips.
 const heldLooks = 8
 
-// notHere is notThis for an item of an ordered table: the block that its node links does not
-// hold the key. Of a table of hashes, it may be that of another key with the same hash.
+// notHere notes that the block that the node of an item links does not hold the key. Of a table of
+// hashes, it may be that of another key with the same hash. Otherwise the node has changed since, or
+// one of the two is damaged: the lookup is repeated.
 func (tx *Tx) notHere(it *item, img record.Image) error {
+	a := it.addr
 	it.addr = 0
 	n := &tx.nodes[it.node-1]
-	if m := img.Meta(); it.table.Hashed && m.State() != record.Free && m.Table() == it.table.ID &&
+	m := img.Meta()
+	if it.table.Hashed && m.State() != record.Free && m.Table() == it.table.ID &&
 		n.state == nodeRead && n.version == it.leaf && it.collides(img.Key()) {
 		it.passed++
 		return tx.candidate(it, tx.read(n))
+	}
+	if m.State() == record.Free {
+		tx.dangling = a
 	}
 	if n.used || n.locked {
 		return tx.conflict(AbortStale, it)
 	}
 	n.state = nodeNew
 	return tx.searchAgain(it)
+}
+
+// searchAgain repeats an item's lookup.
+func (tx *Tx) searchAgain(it *item) error {
+	it.tries++
+	if it.tries > maxSearches {
+		return tx.giveUp(it)
+	}
+	if it.tries > 2 {
+		tx.c.Yield()
+	}
+	it.step = stepSearch
+	return nil
+}
+
+// giveUp is the conflict with what has kept an item's lookup from coming to an end: see Unblock.
+func (tx *Tx) giveUp(it *item) error {
+	if tx.dangling != 0 {
+		tx.met = meeting{addr: tx.dangling, table: it.table, key: it.key()}
+		tx.dangling = 0
+	}
+	return tx.conflict(AbortStale, it)
+}
+
+// absent accepts that the key has no block.
+func (tx *Tx) absent(it *item) error {
+	it.addr, it.version, it.state = 0, 0, record.Free
+	it.step = stepDone
+	return nil
 }
 
 // collides reports whether another key has the item's hash.

@@ -37,7 +37,7 @@ func (tx *Tx) NewNodes(t *Table, class layout.Class,
 	return root, tx.Commit()
 }
 
-// unlink is what reclaiming a deleted record of an ordered table is: a transaction that takes its
+// unlink is what reclaiming a deleted record is: a transaction that takes its
 // entry out of its node and makes its block free.
 func (s *Session) unlink(c *rdma.Coro, t *tombstone) (reclaimResult, error) {
 	if s.keeper == nil {
@@ -85,7 +85,7 @@ func (tx *Tx) unlink(t *tombstone) (reclaimResult, error) {
 // nodeError is the error of a node that is no sound one, or does not go with those beside it.
 func (tx *Tx) nodeError(t *Table, err error) error {
 	if bad := (*index.NodeError)(nil); errors.As(err, &bad) {
-		tx.ill = ill{block: bad.Addr}
+		tx.ill = bad.Addr
 	}
 	return fmt.Errorf("%w: index of table %q: %w", ErrCorrupt, t.Name, err)
 }
@@ -94,7 +94,7 @@ func (tx *Tx) nodeError(t *Table, err error) error {
 // each by a transaction of its own. One that meets a lock, or has failed, is owed still. The
 // transaction is not open.
 func (tx *Tx) Posts(t *Table) error {
-	if tx.s.alloc == nil || t.Ordered == nil || tx.s.broken != nil {
+	if tx.s.alloc == nil || tx.s.broken != nil {
 		return nil
 	}
 	hist := tx.hist
@@ -117,7 +117,7 @@ func (tx *Tx) Posts(t *Table) error {
 	return nil
 }
 
-// Owing returns an ordered table that the last transaction has used and whose index owes
+// Owing returns a table that the last transaction has used and whose index owes
 // something: see Posts.
 func (tx *Tx) Owing() *Table {
 	for i := range tx.nodes {
@@ -172,7 +172,7 @@ func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 		}
 		next, step, err := ix.Follow(p, x, hops)
 		if err != nil {
-			tx.ill = ill{block: x.Addr}
+			tx.ill = x.Addr
 			return 0, tx.indexError(&item{table: t}, "looking up in", err)
 		}
 		if step == index.Astray {

@@ -11,7 +11,7 @@ import (
 	"txnode/memory/record"
 )
 
-// orderedScan is the part of a Scan that is its own where the index is ordered. The walk reads
+// orderedScan is where a walk is. The walk reads
 // leaves, several at a time as far as a cached inner node knows them, and then the records that
 // they link, in order. What is validated is the guards of both, in one round trip. A leaf whose
 // version has not changed links what it did, and the fences of the leaves tile the range: so no key
@@ -48,9 +48,14 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 	if t.Dropped() {
 		return nil, fmt.Errorf("%w: %q", ErrDropped, t.Name)
 	}
-	if t.Ordered == nil {
+	if t.Hashed {
 		return nil, fmt.Errorf("%w: it has no order: %q", ErrNoScan, t.Name)
 	}
+	return tx.walk(t, from, to, down, limit), nil
+}
+
+// walk is Range for a table of either kind: the bounds are those of the index.
+func (tx *Tx) walk(t *Table, from, to index.Bound, down bool, limit int) *Scan {
 	s := tx.newScan(t)
 	o := &s.ordered
 	*o = orderedScan{
@@ -67,7 +72,7 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 	if emptyRange(from, to) {
 		o.rest = false
 	}
-	return s, nil
+	return s
 }
 
 // emptyRange reports whether no key can be between two bounds.
@@ -106,8 +111,9 @@ func (s *Scan) compare(x, y []byte) (d int) {
 	return d
 }
 
-// nextOrdered is Next for an ordered table.
-func (s *Scan) nextOrdered() (key, value []byte, ok bool, err error) {
+// Next returns the next record. ok is false when there are no more. The slices stay as they are
+// until the transaction ends. After an error only Rollback is allowed.
+func (s *Scan) Next() (key, value []byte, ok bool, err error) {
 	tx, o := s.tx, s.o
 	for {
 		if s.over() {
@@ -174,8 +180,8 @@ func (s *Scan) ownNext(row []byte) int32 {
 	return -1
 }
 
-// orderedUnit is unit for an ordered table: some leaves, and the records that they link.
-func (s *Scan) orderedUnit() (more bool, err error) {
+// leaves reads some leaves, and the records that they link; more is false when there are none left.
+func (s *Scan) leaves() (more bool, err error) {
 	o := s.o
 	place, leaves := o.place, len(o.leaves)
 	found, rows, data, seen := len(s.found), len(s.rows), len(s.data), len(s.seen)
@@ -184,7 +190,7 @@ func (s *Scan) orderedUnit() (more bool, err error) {
 		if err := s.readLeaves(); err != nil {
 			return false, err
 		}
-		dangling, err := s.read(s.cands, false)
+		dangling, err := s.read(s.cands)
 		locks := err == nil && !dangling && s.insists && tries <= insistLooks
 		if locks {
 			locks, err = s.lock(leaves, rows)

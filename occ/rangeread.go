@@ -92,7 +92,7 @@ func (s *Scan) readLeaves() error {
 		x := index.Node{Addr: at, Body: img.Value()}
 		next, step, err := ix.Follow(o.place, x, tries)
 		if err != nil {
-			tx.ill = ill{block: at}
+			tx.ill = at
 			return s.indexError(err)
 		}
 		if step != index.Here {
@@ -187,8 +187,8 @@ func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uin
 	return n, order
 }
 
-// readJoined is read for an ordered table, whose records may lie side by side.
-func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) (dangling bool, err error) {
+// readJoined is read with a buffer of room bytes.
+func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32) (dangling bool, err error) {
 	tx, t := s.tx, s.tx.s.thread
 	for len(cands) > 0 {
 		s.blocks = s.blocks[:0]
@@ -213,7 +213,7 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) 
 		}
 		for i, x := range cands[:n] {
 			y := &s.blocks[i]
-			if dangling, err = s.take(x, record.Image(t.Bytes(y.to, y.n)), last); err != nil || dangling {
+			if dangling, err = s.take(x, record.Image(t.Bytes(y.to, y.n))); err != nil || dangling {
 				return dangling, err
 			}
 		}

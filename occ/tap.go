@@ -170,16 +170,12 @@ func (tx *Tx) tell(known bool) {
 			}
 			continue
 		}
-		was := it.addr
-		if it.from != 0 {
-			was = it.from
-		}
 		switch it.write {
 		case writePut:
 			img := record.Image(buf[it.w : uint32(it.w)+it.wlen])
-			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value(), Block: was})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value(), Block: it.addr})
 		case writeDelete:
-			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true, Block: was})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true, Block: it.addr})
 		}
 	}
 	t.failed = t.pass(tx, w)

@@ -1,17 +1,13 @@
 package recovery_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/occ/recovery"
-	"txnode/rdma"
 )
 
 // TestDeadExtentsTwice: two look for what the dead have allocated and nobody knows of. One of them
@@ -90,27 +86,4 @@ func TestReservedExtents(t *testing.T) {
 		t.Errorf("%d extents are given back, %v", n, err)
 	}
 	w.check("reserved") // it is known to checks, too
-}
-
-// TestDeadExtentsBesideDrop: another process drops a table while it is looked which extents the
-// indexes consist of. That is no error, and the extents of the dead are found the next time.
-func TestDeadExtentsBesideDrop(t *testing.T) {
-	w := newWorld(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{})
-	ours, tx := w.session()
-	w.sure(ours, tx, put("a", "1"))
-	victim, _ := w.session()
-	_, err := w.space.NewExtent(victim.Thread().Plain(), 1000)
-	must(t, err)
-	w.decideUntil(victim.Coordinator(), -1)
-	w.sweep()
-	o := w.eng.Recovery()
-	o.Open = func(_ *rdma.Coro, _ race.Space, table uint16) (index.Finder, error) {
-		return nil, fmt.Errorf("%w: %d", memory.ErrNoTable, table)
-	}
-	if n, err := recovery.FreeDeadExtents(w.ctl.Plain(), o); n != 0 || err != nil {
-		t.Errorf("beside a drop %d extents are freed, %v", n, err)
-	}
-	if n, err := recovery.FreeDeadExtents(w.ctl.Plain(), w.eng.Recovery()); n != 1 || err != nil {
-		t.Errorf("then %d extents are freed, %v", n, err)
-	}
 }

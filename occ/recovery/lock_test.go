@@ -63,7 +63,6 @@ func damagedLock(t *testing.T, s setting, stop int, key string, bit int) bool {
 	default:
 		block[record.GuardOff+bit/8] ^= 1 << (bit % 8)
 	}
-	w.spoilt = true
 	w.decideUntil(victim.Coordinator(), -1)
 	k := w.values(ours, own, "k")[0]
 	must(t, ours.Close())

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"txnode/index"
-	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -88,83 +86,6 @@ func TestFailingSweep(t *testing.T) {
 	}
 }
 
-// TestFailingHolder: a process has taken over a lock of an index that a dead one was splitting, and
-// its verbs fail. The next process that recovers the index breaks that lock.
-func TestFailingHolder(t *testing.T) {
-	cases := 0
-	for n := range 12 {
-		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 2, 24<<20, false)
-		p := all[0]
-		se, victim := p.session()
-		locked, after := false, 0
-		p.stop = stop{left: -1, pick: func(wr *rdma.WR) bool { // some verbs behind the first lock of the index
-			if locked {
-				after++
-				return after > 3*n
-			}
-			locked = wr.Op == rdma.OpCAS && wr.Swap>>16 == se.Thread().Owner() && wr.Cmp == 0
-			return false
-		}}
-		for i := 0; i < 3000 && p.do(victim, put(fmt.Sprint("key", i), "x")) == nil; i++ {
-		}
-		if !p.disarm() {
-			t.Fatal("the index has not been split")
-		}
-		o := p.eng.Recovery()
-		o.Steal = true
-		_, err := recovery.Recover(p.newThread().Plain(), o, victim.ID().Coordinator())
-		must(t, err)
-		if !p.failing(func(wr *rdma.WR) bool {
-			return wr.Op == rdma.OpCAS && wr.Swap>>16 == uint64(p.space.Process())
-		}) {
-			continue
-		}
-		cases++
-		what := fmt.Sprintf("a victim that stopped %d verbs behind its lock", 3*n)
-		goOn(t, what, []*world{all[1], all[0]})
-		if t.Failed() {
-			break
-		}
-		again, tx := p.session()
-		for i := range 300 {
-			p.sure(again, tx, put(fmt.Sprint("more", i), "x"))
-		}
-		must(t, again.Close())
-	}
-	if cases == 0 {
-		t.Error("no lock of an index was taken over")
-	}
-}
-
-// TestRightOfDead: a process dies with the right to recover an index. A recoverer that has waited
-// for it ends its registration and recovers the index, but not while the registration is good.
-func TestRightOfDead(t *testing.T) {
-	w := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{}, 1, 6<<20, false)[0]
-	c, l := w.newThread().Plain(), w.space.Layout()
-	until := w.f.Now() + 1_000_000_000
-	dead, err := memory.Open(w.newThread().Plain(), w.f, w.cat,
-		memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: until})
-	must(t, err)
-	must(t, dead.EndAlone())
-	if !dead.AcquireRight(uint32(w.table.ID)) {
-		t.Fatal("no right")
-	}
-	if err := recovery.SweepIndexes(c, w.eng.Recovery()); !errors.Is(err, index.ErrBusy) {
-		t.Errorf("the process that recovers the index is registered, and another one gets: %v", err)
-	}
-	must(t, dead.Follow())
-	if !dead.HasRight(uint32(w.table.ID)) {
-		t.Error("a process that is registered has lost its right")
-	}
-	c.Sleep(until + 1 - w.f.Now())
-	if err := recovery.SweepIndexes(c, w.eng.Recovery()); err != nil {
-		t.Errorf("the index of a dead recoverer cannot be recovered: %v", err)
-	}
-	if w.space.IsProcess(dead.Process()) {
-		t.Error("the dead process is still registered")
-	}
-}
-
 // TestOldDeleteOfAnotherProcess: a session of one process has deleted a record in a segment of
 // another one, and its log still says so. The owner uses the block again for the same key, frees
 // it, and uses it once more, and stops, and a blade is lost. The old delete is not finished again,
@@ -227,9 +148,9 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestPlaceholderLost: one of several processes stops in the middle of inserts, and the blade is
-// lost that alone had one of their placeholders. All keys are there afterwards, or none.
-func TestPlaceholderLost(t *testing.T) {
+// TestInsertsLost: one of several processes stops in the middle of inserts, and a blade is
+// lost. All keys are there afterwards, or none.
+func TestInsertsLost(t *testing.T) {
 	keys, step := []string{"a", "b", "c", "d"}, 1
 	if testing.Short() {
 		step = 3

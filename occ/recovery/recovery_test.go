@@ -218,7 +218,7 @@ func TestFencedVerbsFail(t *testing.T) {
 	}
 }
 
-// TestFencedLookup: a coordinator that was declared dead looks for a key whose sub-table is
+// TestFencedLookup: a coordinator that was declared dead looks for a key whose leaf is
 // in a segment that its map does not have, since it was added after that. No verb is posted
 // that could fail; its session learns that it is dead, and not that the index is damaged.
 func TestFencedLookup(t *testing.T) {
@@ -237,10 +237,7 @@ func TestFencedLookup(t *testing.T) {
 			}
 			k := fmt.Sprintf("k%d", i)
 			w.sure(ours, own, put(k, "2"))
-			var b rdma.Batch
-			if w.table.Index.Search(&b, &index.Query{
-				Key: []byte(k), Hash: record.Hash(w.table.ID, []byte(k)), View: old,
-			}); b.Len() == 0 {
+			if h := w.table.Ordered.Find(index.PlaceOf(w.table.IndexKey([]byte(k)))); !old.Valid(h.Addr) {
 				key = k
 			}
 		}

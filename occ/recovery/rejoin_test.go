@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -181,39 +180,6 @@ func TestOneResolves(t *testing.T) {
 		if resolved > 0 {
 			t.Errorf("%v: %d times somebody else has resolved the lock in the middle", s, resolved)
 		}
-	}
-}
-
-// TestOneRight: while somebody recovers an index, nobody else does; what he has locked
-// there is not taken over from him.
-func TestOneRight(t *testing.T) {
-	w := newWorld(t, setting{occ.PolicyDefault, 0, strong}, occ.Options{})
-	ours, own := w.session()
-	w.sure(ours, own, put("a", "1"))
-	busy := 0
-	for k := 0; ; k++ {
-		n, met := 0, error(nil)
-		w.stop = stop{left: -1, at: func() {
-			if n++; n == k+1 {
-				w.stop.at = nil
-				met = recovery.SweepIndexes(own.Coro(), ours.Recovery())
-			}
-		}}
-		err := recovery.SweepIndexes(w.ctl.Plain(), w.eng.Recovery())
-		over := w.stop.at != nil
-		w.stop = stop{left: -1}
-		must(t, err)
-		if over {
-			break
-		}
-		if errors.Is(met, index.ErrBusy) {
-			busy++
-		} else if must(t, met); busy > 0 {
-			t.Errorf("before verb %d another one has recovered the index, too", k)
-		}
-	}
-	if busy == 0 {
-		t.Error("nobody has waited for anybody")
 	}
 }
 

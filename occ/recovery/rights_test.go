@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"txnode/index"
-	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -14,6 +12,7 @@ import (
 	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
+	"txnode/verify"
 )
 
 // maintain does so many steps of what a process is to sweep, as maintenance does, and reports
@@ -41,16 +40,15 @@ func (w *world) maintain(c *rdma.Coro, sweeper **recovery.Sweeper, steps int) (d
 	return true
 }
 
-// TestTwoHolders: a session dies in the middle of a split of an index. One process sweeps
+// TestTwoHolders: a session dies and leaves locks. One process sweeps
 // alone, or two are there, whose maintenance takes steps in turn. They need as many verbs as
-// one. The index is in order then, and both can insert. While one process recovers the index,
-// another one is refused.
+// one. No lock is left then, and both can insert.
 func TestTwoHolders(t *testing.T) {
 	verbs := map[int]uint64{}
 	for _, n := range []int{1, 2} {
 		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 3, 24<<20, false)
 		p, q, dead := all[0], all[1], all[2]
-		coordinator := dead.halfSplit()
+		coordinator := dead.leaveLocks()
 		o := p.eng.Recovery()
 		o.Steal = true
 		_, err := recovery.Recover(p.newThread().Plain(), o, coordinator)
@@ -64,16 +62,6 @@ func TestTwoHolders(t *testing.T) {
 			must(t, recovery.Reconnect(coros[i], w.space))
 			coros[i].Count = &counts[i]
 		}
-		if !p.space.AcquireRight(uint32(p.table.ID)) {
-			t.Fatal("no right")
-		}
-		if err := recovery.SweepIndexes(coros[1], q.eng.Recovery()); !errors.Is(err, index.ErrBusy) {
-			t.Errorf("the index is recovered by another process, and one gets: %v", err)
-		}
-		refused := counts[1]
-		p.space.ReleaseRight(uint32(p.table.ID))
-		counts[1] = rdma.Counters{}
-
 		var sweepers [2]*recovery.Sweeper
 		for due := true; due; {
 			due = false
@@ -88,12 +76,7 @@ func TestTwoHolders(t *testing.T) {
 		for _, k := range total.Verbs {
 			verbs[n] += k
 		}
-		sum := uint64(0)
-		for _, k := range refused.Verbs {
-			sum += k
-		}
-		t.Logf("%d processes sweep: %d verbs, %d round trips of both; the one that was refused: %d verbs",
-			n, verbs[n], total.RoundTrips, sum)
+		t.Logf("%d processes sweep: %d verbs, %d round trips of both", n, verbs[n], total.RoundTrips)
 		for _, w := range all[:2] {
 			again, tx := w.session()
 			for i := range 200 {
@@ -122,26 +105,18 @@ func expiring(t *testing.T, until int64) (all []*world) {
 	return all
 }
 
-// halfSplit has a session of a process stop in the middle of a split of an index, and
-// returns its coordinator.
-func (w *world) halfSplit() uint32 {
+// leaveLocks has a session of a process stop with locks, and returns its coordinator.
+func (w *world) leaveLocks() uint32 {
 	w.t.Helper()
-	se, victim := w.session()
-	locked, after := false, 0
-	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-		if locked {
-			after++
-			return after > 6
-		}
-		locked = wr.Op == rdma.OpCAS && wr.Swap>>16 == se.Thread().Owner() && wr.Cmp == 0
-		return false
-	}}
-	for i := 0; i < 3000 && w.do(victim, put(fmt.Sprint("key", i), "x")) == nil; i++ {
+	se, tx := w.session()
+	var ops []op
+	for i := range 40 {
+		ops = append(ops, put(fmt.Sprint("key", i), "x"))
 	}
-	if !w.disarm() {
-		w.t.Fatal("the index has not been split")
-	}
-	return victim.ID().Coordinator()
+	w.sure(se, tx, ops...)
+	tx.Coro().Sleep(10_000)
+	must(w.t, w.open(tx, ops...))
+	return se.Coordinator()
 }
 
 // Ways by which a holder goes.
@@ -164,7 +139,7 @@ func TestHolderGoes(t *testing.T) {
 			what := fmt.Sprintf("way %d, after %d steps", way, steps)
 			all := expiring(t, term)
 			p, q, owner := all[0], all[1], all[2]
-			dead := owner.halfSplit()
+			dead := owner.leaveLocks()
 			o := p.eng.Recovery()
 			o.Steal = true
 			_, err := recovery.Recover(p.newThread().Plain(), o, dead)
@@ -258,9 +233,6 @@ func TestHolderGoes(t *testing.T) {
 			}
 			for _, w := range alive {
 				must(t, w.space.Follow())
-				if w.space.HalfDone(w.f.Now()) {
-					t.Errorf("%s: process %d takes indexes to be half-changed", what, w.space.Process())
-				}
 				se, tx := w.session()
 				for i := range 20 {
 					w.sure(se, tx, put(fmt.Sprint("more", i), "x"))
@@ -314,12 +286,8 @@ func TestFailingBesideHolder(t *testing.T) {
 	}
 }
 
-// verified demands that the index of a world's table, a hash index, is sound.
+// verified demands that the database of a world is sound.
 func verified(t *testing.T, w *world) {
 	t.Helper()
-	ix, ok := w.table.Index.(*race.Index)
-	if !ok {
-		t.Fatal("no hash index")
-	}
-	must(t, ix.Verify(w.newThread().Plain()))
+	w.examine(verify.Options{Report: func(f verify.Finding) error { t.Error(f); return nil }})
 }

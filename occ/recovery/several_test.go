@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"txnode/index/blink"
-	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -64,11 +63,9 @@ func (w *world) join(s setting, o occ.Options, thread int) *world {
 	})
 	must(w.t, err)
 	must(w.t, x.space.EndAlone())
-	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, x.damaged
+	o.Policy, o.CacheBytes = s.policy, 64<<10
 	x.eng = occ.NewEngine(x.space, o)
-	ix, err := race.Open(x.ctl.Plain(), x.space, l.Tables[0].Root, l.Tables[0].ID)
-	must(w.t, err)
-	x.table = &occ.Table{ID: l.Tables[0].ID, Name: w.table.Name, Index: ix}
+	x.table = x.openTable(w.table.ID)
 	x.others = w.others
 	*w.others = append(*w.others, x)
 	return x
@@ -94,11 +91,6 @@ func whole(t testing.TB, what string, all []*world) {
 		t.Errorf("%s: %v", what, f)
 		return nil
 	}})
-	if ix, ok := w.table.Index.(*race.Index); ok {
-		if err := ix.Verify(w.ctl.Plain()); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
 }
 
 // TestFreedByAnotherProcess: a session of one process inserts a record, one of another process

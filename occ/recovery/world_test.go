@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/index/race"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -92,17 +92,9 @@ type world struct {
 	eng    *occ.Engine
 	table  *occ.Table
 	thread int
-	spoilt bool // an index is, or was, damaged
 	arrive func(wr *rdma.WR, data []byte)
 	others *[]*world // processes on the same fabric
 	until  int64     // when registrations of processes that join end; 0: never
-}
-
-// damaged is told what a recovery could not finish since an index is damaged.
-func (w *world) damaged(err error) {
-	if errors.Is(err, layout.ErrCorrupt) && !w.spoilt {
-		w.t.Errorf("no index is damaged, and a recovery has met: %v", err)
-	}
 }
 
 // stop makes the verbs behind the first left ones fail, like those of a process
@@ -200,15 +192,36 @@ func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo
 	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, mo)
 	must(t, err)
 	must(t, w.space.EndAlone())
-	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, w.damaged
+	o.Policy, o.CacheBytes = s.policy, 64<<10
 	w.eng = occ.NewEngine(w.space, o)
-	meta, err := w.space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
-	must(t, err)
-	root, ix, err := race.Create(w.ctl.Plain(), w.space, meta.ID, race.Options{Groups: 16})
-	must(t, err)
-	w.setRoot(meta.ID, root)
-	w.table = &occ.Table{ID: meta.ID, Name: "t", Index: ix}
+	w.table = w.another("t")
 	return w
+}
+
+// another makes another table.
+func (w *world) another(name string) *occ.Table {
+	w.t.Helper()
+	meta, err := w.space.CreateNodesTable(name, []byte(`{"key":"bytes","value":"bytes","index":"hash"}`),
+		tree.LeafClass, 0, nil)
+	must(w.t, err)
+	se, tx := w.session()
+	root, err := tx.NewNodes(&occ.Table{ID: meta.ID, Name: name, Hashed: true}, tree.LeafClass, tree.EmptyHashed)
+	must(w.t, err)
+	w.setRoot(meta.ID, root)
+	must(w.t, se.Close())
+	must(w.t, se.Thread().Close())
+	return w.openTable(meta.ID)
+}
+
+// openTable makes a handle on a table.
+func (w *world) openTable(id uint16) *occ.Table {
+	w.t.Helper()
+	all, err := w.space.Tables()
+	must(w.t, err)
+	meta := &all[id-1]
+	ix, err := tree.Open(w.space, meta, tree.Options{})
+	must(w.t, err)
+	return &occ.Table{ID: id, Name: meta.Name, Hashed: !meta.Ordered(), Ordered: ix}
 }
 
 // setRoot records where the index of a table starts, as the process that makes it.
@@ -425,9 +438,6 @@ func (w *world) check(what string) {
 		w.sweep()
 	}
 	w.owned(what, report)
-	if err := w.table.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
-		w.t.Errorf("%s: %v", what, err)
-	}
 }
 
 // owned demands that every free block is in a pool, or a session's that is registered, once. The
@@ -488,11 +498,11 @@ func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
 	return stopped
 }
 
-// blocks calls fn for the first line of every block that a slot leads to.
+// blocks calls fn for the first line of every block that a node leads to.
 func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) {
 	w.t.Helper()
 	v := w.space.View()
-	must(w.t, w.table.Index.(*race.Index).Walk(c, func(_ layout.Addr, x index.Candidate) error {
+	must(w.t, w.table.Ordered.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
 		buf, err := c.Thread().Alloc(record.LineSize)
 		must(w.t, err)
 		defer c.Thread().Free(buf, record.LineSize)
@@ -504,8 +514,7 @@ func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) 
 	}))
 }
 
-// zero frees the block of a key on the first copies of it, as when its placeholder was on
-// a blade that was lost.
+// zero zeroes the first line of the block of a key on the first copies of it.
 func (w *world) zero(c *rdma.Coro, key string, copies int) {
 	w.t.Helper()
 	v := w.space.View()
@@ -524,4 +533,23 @@ func (w *world) zero(c *rdma.Coro, key string, copies int) {
 		must(w.t, c.Do(&b))
 		must(w.t, c.Fence(rdma.FenceThread, 0, &b))
 	})
+}
+
+// sweepAlone sweeps as a process that opens the database.
+func (w *world) sweepAlone() (damage error) {
+	w.t.Helper()
+	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
+	rep, err := recovery.Sweep(w.ctl.Plain(), o)
+	must(w.t, err)
+	return rep.Damage
+}
+
+// armChanges is arm of so many verbs that change something.
+func (w *world) armChanges(n int) {
+	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+		if wr.Op != rdma.OpRead {
+			n--
+		}
+		return n < 0
+	}}
 }
