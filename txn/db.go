@@ -276,7 +276,7 @@ func (db *DB) start() error {
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush,
 		CacheBytes: db.opts.CacheBytes,
 		LeaseTerm:  int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.sup.BladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.sup.Settle,
+		ReclaimAfter: db.opts.ReclaimAfter, Recovered: db.recovered, Settle: db.sup.Settle,
 		Still: db.owned != nil && db.opts.ReadOnly,
 	}
 	if db.space.Shared() {

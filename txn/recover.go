@@ -54,8 +54,7 @@ func (db *DB) recover() error {
 	c := db.ctl.Plain()
 	// Nothing was promised of the loss of power yet: see promise.
 	o := recovery.Options{
-		Space: db.space, By: db.space.Recoverer(), Steal: true, Alone: true, Damaged: db.sayDamage,
-		Recovered: db.recovered,
+		Space: db.space, By: db.space.Recoverer(), Steal: true, Alone: true, Recovered: db.recovered,
 	}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
@@ -78,15 +77,8 @@ func (db *DB) recover() error {
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents),
 		zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks),
-		zap.Int("tombstones", swept.Tombstones), zap.Int("blocks", rep.Blocks+swept.Freed))
+		zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
-}
-
-// sayDamage says what a recovery has met in a table whose index is damaged.
-func (db *DB) sayDamage(err error) {
-	db.recoveries.damage.Add(1)
-	db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table "+
-		"is not finished", errField(err))
 }
 
 // leaveDamaged tells of damage of a segment that was adopted from a process that is gone.

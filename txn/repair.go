@@ -44,7 +44,7 @@ func (w *Worker) repairTorn(a layout.Addr) bool {
 // repairDamage repairs the block that err, an ErrCorrupt, is about, and reports whether it is worth
 // trying again. The attempt has ended.
 func (w *Worker) repairDamage(err error) bool {
-	block, _, _ := w.o.Ill() // TODO(merge): the block alone
+	block := w.o.Ill()
 	return errors.Is(err, ErrCorrupt) && block != 0 && w.repairBlock(block)
 }
 

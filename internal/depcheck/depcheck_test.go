@@ -261,7 +261,7 @@ func f(wg *sync.WaitGroup) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dir := range []string{
-				"rdma", "memory", "memory/segment", "channel", "index", "index/race", "log",
+				"rdma", "memory", "memory/segment", "channel", "index", "index/tree", "log",
 				"occ", "occ/policy", "rdma/coroutine",
 			} {
 				files := map[string]string{dir + "/a.go": source}

@@ -41,9 +41,9 @@ type plan struct {
 	compute             int  // compute blades: with several processes, one for each
 	threads, coroutines int  // threads of all compute blades, or of each process, if there are several
 	readBackups         bool
-	ordered             bool   // the workload's table is
-	entries             int    // of a node of its index: few, so that the tree is high; 0: as many as have room
-	grow                bool   // rows are added beside the workload, so that its table resizes
+	ordered             bool // the workload's table is
+	entries             int  // of a node of its index: few, so that the tree is high; 0: as many as have room
+	grow                bool // rows are added beside the workload, so that its table resizes
 	profile             sim.Profile
 	freedom             sim.Freedom
 	placed, unordered   bool

@@ -20,7 +20,7 @@ import (
 type StoreOptions struct {
 	Policy      string // ford or default
 	Techniques  rdma.Techniques
-	Replicas    int    // backups of each record
+	Replicas    int // backups of each record
 	Blades      int
 	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
 	SegmentSize int64 // likewise
