@@ -65,8 +65,9 @@ func (db *DB) recover() error {
 		if swept, err = recovery.Sweep(c, o); err != nil {
 			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 		}
-		if swept.Damage != nil { // users of that table are told; the others are sound
-			db.opts.Logger.Error("an index is damaged: what was changing it when its process died stays as it is",
+		if swept.Damage != nil { // users of what is damaged are told; the rest is sound
+			db.recoveries.damage.Add(1)
+			db.opts.Logger.Error("something is damaged: what a process that died has left in it stays as it is",
 				errField(swept.Damage))
 		}
 	}
