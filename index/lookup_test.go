@@ -46,8 +46,7 @@ func TestLookupUnheard(t *testing.T) {
 	}()
 	away := errors.New("the catalog is away")
 	for _, why := range []error{nil, away} {
-		q := &index.Query{Key: []byte("key"), View: &layout.View{}}
-		_, err := index.Lookup(th.Plain(), &unheard{why}, farIndex{}, 3, q, index.PlaceOf(q.Key))
+		_, err := index.Lookup(th.Plain(), &unheard{why}, farIndex{}, 3, 0, index.PlaceOf([]byte("key")))
 		if errors.Is(err, index.ErrCorrupt) != (why == nil) || errors.Is(err, away) != (why != nil) {
 			t.Errorf("the space says %v: %v", why, err)
 		}

@@ -2,7 +2,6 @@ package indextest
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -97,74 +96,6 @@ func (m *Memory) View() *layout.View { return m.view.Load() }
 
 // ViewOn is View: nobody is fenced.
 func (m *Memory) ViewOn(*rdma.Thread) *layout.View { return m.view.Load() }
-
-// NewExtent returns a zeroed extent, or memory.ErrNoSpace.
-func (m *Memory) NewExtent(_ *rdma.Coro, size uint32) (memory.Extent, error) {
-	a, err := m.Alloc(size)
-	if err != nil {
-		return memory.Extent{}, err
-	}
-	x := memory.Extent{Addr: a, Size: size}
-	m.extents.Store(a, x)
-	return x, nil
-}
-
-// FreeExtent counts what is given back.
-func (m *Memory) FreeExtent(x memory.Extent) (bool, error) {
-	m.freed.Add(int64(x.Size))
-	return true, nil
-}
-
-// ExtentAt is the extent at an address.
-func (m *Memory) ExtentAt(a layout.Addr) memory.Extent {
-	x, _ := m.extents.Load(a)
-	e, _ := x.(memory.Extent)
-	return e
-}
-
-// Freed is how many bytes of extents were given back.
-func (m *Memory) Freed() int64 { return m.freed.Load() }
-
-// Lose takes a blade out of the map: the first backup of a segment whose primary it had
-// becomes the primary. New segments have copies on it, as if it were replaced.
-func (m *Memory) Lose(b rdma.BladeID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.segs = slices.Clone(m.segs)
-	for i := range m.segs {
-		p := &m.segs[i]
-		for k := range int(p.N) {
-			if p.Replicas[k].Blade == b {
-				copy(p.Replicas[k:p.N-1], p.Replicas[k+1:p.N])
-				p.N--
-				break
-			}
-		}
-	}
-	m.epoch++
-	m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
-}
-
-// Build makes the last copy of each segment one that is being built.
-func (m *Memory) Build() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.segs = slices.Clone(m.segs)
-	for i := range m.segs {
-		if p := &m.segs[i]; p.N > 1 {
-			p.N, p.Building = p.N-1, p.Building+1
-		}
-	}
-	m.epoch++
-	m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
-}
-
-// SetLimit allows no more segments than are in use, plus extra.
-func (m *Memory) SetLimit(extra int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.limit = min(len(m.segs)-1+extra, m.opts.Segments)
-}
 
 // Alloc returns size zeroed bytes on all copies of a segment, 64-byte aligned.
 func (m *Memory) Alloc(size uint32) (layout.Addr, error) {

@@ -43,10 +43,7 @@ type debt struct {
 	child layout.Addr
 }
 
-var (
-	_ index.Ranged = (*Tree)(nil)
-	_ index.Finder = (*Tree)(nil)
-)
+var _ index.Ranged = (*Tree)(nil)
 
 // Limits of what a handle keeps. What does not fit is read again.
 const (
