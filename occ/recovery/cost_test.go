@@ -156,7 +156,7 @@ func TestFlushes(t *testing.T) {
 	if finished < 200 {
 		t.Errorf("%d transactions were finished: this tests nothing", finished)
 	}
-	if few == 0 || many > few+4 { // more of the log is to be cleared
+	if few == 0 || many > few+10 { // more of the log is to be cleared, which has leaves
 		t.Errorf("%d FLUSHes, and %d with more transactions", few, many)
 	}
 }

@@ -93,18 +93,21 @@ func TestWholeWhileUndecided(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			for k := 0; ; k++ {
 				w := newWorld(t, s, occ.Options{})
-				homes, keys := map[rdma.BladeID]bool{}, []string(nil)
-				shared := rdma.BladeID(2)
+				var keys []string
+				var home, shared rdma.BladeID // of the first key: its primary's, and its backup's
 				se, tx := w.session()
-				for i := 0; i < 300 && len(keys) < 2; i++ { // two keys with their backups on one blade, and primaries on two
+				for i := 0; i < 300 && len(keys) < 2; i++ { // two keys with primaries on two blades
 					key := fmt.Sprint("q", i)
 					w.sure(se, tx, put(key, "old"))
-					if at := w.copiesOf(key); at[1].Blade == shared && !homes[at[0].Blade] {
-						keys, homes[at[0].Blade] = append(keys, key), true
+					switch at := w.copiesOf(key); {
+					case len(keys) == 0:
+						keys, home, shared = append(keys, key), at[0].Blade, at[1].Blade
+					case at[0].Blade != home:
+						keys = append(keys, key)
 					}
 				}
 				if len(keys) < 2 {
-					t.Fatal("no two records have their backups together, and their primaries not")
+					t.Fatal("no two records have their primaries on two blades")
 				}
 				_, victim := w.session()
 				w.arm(k)

@@ -284,5 +284,6 @@ func TestFailingBesideHolder(t *testing.T) {
 // verified demands that the database of a world is sound.
 func verified(t *testing.T, w *world) {
 	t.Helper()
+	must(t, w.space.Follow())
 	w.examine(verify.Options{Report: func(f verify.Finding) error { t.Error(f); return nil }})
 }
