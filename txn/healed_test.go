@@ -128,7 +128,7 @@ func TestNodeOnAllCopiesDamaged(t *testing.T) {
 
 // TestDamagedRootIsRepaired: the root of a table's index is damaged on the primary when it is opened.
 func TestDamagedRootIsRepaired(t *testing.T) {
-	for _, off := range []int{0, 9, record.KeyOff + 1, record.GuardOff + 1} {
+	for _, off := range []int{0, 9, record.KeyOff + 1} {
 		o := tiny()
 		o.Dir = t.TempDir()
 		db := mustOpen(t, o)
