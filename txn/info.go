@@ -8,6 +8,7 @@ import (
 
 	"txnode/index"
 	"txnode/index/tree"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -139,15 +140,15 @@ type heads struct {
 // headsAtOnce is how many lines are read in one round trip.
 const headsAtOnce = 128
 
-func (h *heads) walk(ix index.Walker) error {
+func (h *heads) walk(ix *tree.Tree) error {
 	th := h.w.thread
 	var err error
 	if h.buf, err = th.Alloc(headsAtOnce * record.LineSize); err != nil {
 		return err
 	}
 	defer th.Free(h.buf, headsAtOnce*record.LineSize)
-	return ix.Pieces(h.w.coro, func(links []index.Linked) error {
-		for part := range slices.Chunk(links, headsAtOnce) {
+	return ix.Pieces(h.w.coro, func(_ layout.Addr, blocks []index.Candidate) error {
+		for part := range slices.Chunk(blocks, headsAtOnce) {
 			if err := h.read(part); err != nil {
 				return err
 			}
@@ -156,7 +157,7 @@ func (h *heads) walk(ix index.Walker) error {
 	})
 }
 
-func (h *heads) read(blocks []index.Linked) error {
+func (h *heads) read(blocks []index.Candidate) error {
 	if h.ctx.Err() != nil {
 		return canceled(h.ctx)
 	}

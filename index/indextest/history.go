@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
-
 )
 
 // The history of a run: what each operation on a key returned, and when. It is

@@ -25,9 +25,8 @@ type MemoryOptions struct {
 }
 
 // Memory is a set of blades with segments, and an allocator that hands out again
-// at once the block that was freed last, as the worst of allocators may; extents
-// are never reused. Its view grows as segments are used. It is safe for
-// concurrent use.
+// at once the block that was freed last, as the worst of allocators may. Its view grows as segments
+// are used. It is safe for concurrent use.
 type Memory struct {
 	Fabric rdma.Fabric
 	opts   MemoryOptions
@@ -35,7 +34,6 @@ type Memory struct {
 	mu    sync.Mutex
 	segs  []layout.Placement
 	used  uint32 // of the last segment
-	limit int    // segments that may be used
 	keys  []rdma.Key
 	epoch layout.Epoch
 	free  [layout.NumClasses][]layout.Addr
@@ -43,8 +41,6 @@ type Memory struct {
 	view    atomic.Pointer[layout.View]
 	threads atomic.Int32
 	clients atomic.Uint32
-	freed   atomic.Int64
-	extents sync.Map // by address
 }
 
 // NewMemory makes a memory that is closed when the test ends.
@@ -70,7 +66,7 @@ func NewMemory(tb testing.TB, o MemoryOptions) *Memory {
 	}
 	size := (uint64(o.Segments)*uint64(o.Copies)/uint64(o.Blades) + 2) * uint64(o.SegmentSize)
 	f := o.Fabric(tb, o.Blades, (size+1<<16-1)&^(1<<16-1), o.Seed)
-	m := &Memory{Fabric: f, opts: o, limit: o.Segments, epoch: 1, segs: make([]layout.Placement, 1)}
+	m := &Memory{Fabric: f, opts: o, epoch: 1, segs: make([]layout.Placement, 1)}
 	for _, b := range f.Blades() {
 		m.keys = append(m.keys, b.Key)
 	}
@@ -101,14 +97,14 @@ func (m *Memory) ViewOn(*rdma.Thread) *layout.View { return m.view.Load() }
 func (m *Memory) Alloc(size uint32) (layout.Addr, error) {
 	size = (size + layout.BlockAlign - 1) &^ (layout.BlockAlign - 1)
 	if size > m.opts.SegmentSize {
-		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w",
+		return 0, fmt.Errorf("indextest: block of %d bytes, segments have %d: %w",
 			size, m.opts.SegmentSize, memory.ErrTooLarge)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.segs) == 1 || m.opts.SegmentSize-m.used < size {
 		n := len(m.segs)
-		if n > m.limit {
+		if n > m.opts.Segments {
 			return 0, fmt.Errorf("indextest: %d segments are in use: %w", n-1, memory.ErrNoSpace)
 		}
 		p := layout.Placement{N: uint8(m.opts.Copies)}

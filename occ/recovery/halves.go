@@ -62,7 +62,7 @@ func (s *Sweeper) freeHalf(u *unlocker, v *layout.View, h half) (mine bool, err 
 		s.o.Space.Registered(owner) {
 		return true, nil
 	}
-	if linked, err := u.linked(v, h.addr, img); linked || err != nil {
+	if linked, err := u.linked(h.addr, img); linked || err != nil {
 		return true, err
 	}
 	if err := u.free(v, h.addr, img, owner); err != nil {

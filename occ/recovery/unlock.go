@@ -70,8 +70,6 @@ type unlocker struct {
 	o     *Options
 	batch rdma.Batch
 	buf   uint32 // arena: a key's worth of a block
-	query uint32
-	qsize int
 	freed int
 	// indexes are handles on indexes that were needed, by table.
 	indexes map[uint16]*tree.Tree
@@ -90,11 +88,7 @@ func newUnlocker(c *rdma.Coro, o *Options) (*unlocker, error) {
 }
 
 func (u *unlocker) close() {
-	t := u.c.Thread()
-	t.Free(u.buf, keyRoom)
-	if u.qsize > 0 {
-		t.Free(u.query, u.qsize)
-	}
+	u.c.Thread().Free(u.buf, keyRoom)
 }
 
 func (u *unlocker) do() error {
@@ -153,7 +147,7 @@ func (u *unlocker) unlock(a layout.Addr) (Unlocked, error) {
 	}
 	keep := img.Meta().State() != record.Absent && !half
 	if !keep {
-		if keep, err = u.linked(v, a, img); err != nil {
+		if keep, err = u.linked(a, img); err != nil {
 			return UnlockedNot, err
 		}
 	}
@@ -198,7 +192,7 @@ func (u *unlocker) beingTaken(a layout.Addr, img record.Image) bool {
 
 // linked reports whether a node leads to a block: that of a deleted record stays what it is, and a
 // transaction unlinks it. If no node leads to it, a commit that did not come was to link it.
-func (u *unlocker) linked(v *layout.View, a layout.Addr, img record.Image) (bool, error) {
+func (u *unlocker) linked(a layout.Addr, img record.Image) (bool, error) {
 	m := img.Meta()
 	if _, err := img.Check(a); err != nil || m.State() != record.Absent || m.KeyLen() == 0 {
 		return false, nil //nolint:nilerr // a line that is half of one is no record's
@@ -214,11 +208,11 @@ func (u *unlocker) linked(v *layout.View, a layout.Addr, img record.Image) (bool
 		}
 		u.indexes[table] = ix
 	}
-	q, err := u.lookup(u.indexes[table], v, table, key)
+	blocks, err := u.indexes[table].Blocks(u.c, key)
 	if err != nil {
 		return false, fmt.Errorf("recovery: looking up in the index of table %d: %w", table, err)
 	}
-	return slices.ContainsFunc(q.Candidates, func(x index.Candidate) bool { return x.Addr == a }), nil
+	return slices.ContainsFunc(blocks, func(x index.Candidate) bool { return x.Addr == a }), nil
 }
 
 // halfFree reports whether a block's line, whose guard is held, says that the block is free in its
@@ -319,39 +313,4 @@ func (u *unlocker) place() error {
 	}
 	u.batch.Reset()
 	return nil
-}
-
-// maxLookups bounds how often a lookup starts again.
-const maxLookups = 64
-
-// lookup looks up a key. The query is good until the next lookup.
-func (u *unlocker) lookup(ix *tree.Tree, v *layout.View, table uint16, key []byte) (*index.Query, error) {
-	t := u.c.Thread()
-	if need := ix.BufferSize() + record.LineSize; u.qsize < need {
-		if u.qsize > 0 {
-			t.Free(u.query, u.qsize)
-			u.qsize = 0
-		}
-		at, err := t.Alloc(need)
-		if err != nil {
-			return nil, fmt.Errorf("buffer of a lookup: %w", err)
-		}
-		u.query, u.qsize = at, need
-	}
-	q := &index.Query{
-		Key: key, Hash: record.Hash(table, key),
-		Local: (u.query + record.LineSize - 1) &^ (record.LineSize - 1), View: v,
-	}
-	for range maxLookups {
-		u.batch.Reset()
-		ix.Search(&u.batch, q)
-		if err := u.do(); err != nil {
-			return nil, err
-		}
-		again, err := ix.Resolve(u.c, q)
-		if err != nil || !again {
-			return q, err
-		}
-	}
-	return nil, index.ErrBusy
 }
