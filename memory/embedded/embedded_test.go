@@ -36,7 +36,7 @@ func TestReopenFindsEverything(t *testing.T) {
 	o := small(t.TempDir())
 	d := open(t, o)
 	s := d.Space()
-	tab, err := s.CreateTable("accounts", []byte("opts"))
+	tab, err := s.CreateNodesTable("accounts", []byte("opts"), 4, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

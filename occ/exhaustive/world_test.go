@@ -211,7 +211,7 @@ func (w *world) createTable() {
 	w.t.Helper()
 	var err error
 	if w.conf.entries == 0 {
-		_, err = w.space.CreateTable("t", []byte("{}"))
+		_, err = w.space.CreateNodesTable("t", []byte("{}"), 4, 0, nil)
 	} else {
 		nodes, maxKey := w.geometry().Class, w.geometry().MaxKey
 		if w.conf.hashed {
