@@ -32,6 +32,9 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 func (tx *Tx) rememberDeleted() {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write == writeDelete {
+			if tx.s.arrived(it.addr) { // else the block would stay the session's when another one has freed it
+				tx.s.alloc.Used(it.addr)
+			}
 			tx.s.reclaim.add(it, tx.id)
 		}
 	}

@@ -121,13 +121,22 @@ func (tx *Tx) makeFree(it *item) error {
 // hold announces that a block is going to be freed. What an earlier transaction of the session has
 // to say of its image does not matter any more.
 func (s *Session) hold(a layout.Addr) {
+	s.arrived(a)
+	s.alloc.Hold(a)
+}
+
+// arrived notes that the image of a block is at its primary, and reports whether an earlier
+// transaction of the session had yet to say so.
+func (s *Session) arrived(a layout.Addr) (news bool) {
 	for _, tx := range s.txs {
 		for i := range tx.flights {
 			f := &tx.flights[i]
-			f.installs = slices.DeleteFunc(f.installs, func(x layout.Addr) bool { return x == a })
+			if k := slices.Index(f.installs, a); k >= 0 {
+				f.installs, news = slices.Delete(f.installs, k, k+1), true
+			}
 		}
 	}
-	s.alloc.Hold(a)
+	return news
 }
 
 // keepVacated notes that the blocks are in use still which a transaction without effect

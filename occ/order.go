@@ -50,7 +50,7 @@ func (s *Session) unlink(c *rdma.Coro, t *tombstone) (reclaimResult, error) {
 	tx := s.keeper
 	tx.c = c
 	result, err := tx.unlink(t)
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, ErrConflict) && s.broken == nil {
 		return reclaimLater, nil
 	}
 	return result, err

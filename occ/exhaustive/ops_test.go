@@ -76,7 +76,7 @@ func (s *client) do(ops ...op) error {
 		err := s.once(one)
 		s.counted = false
 		s.told = append(s.told, err)
-		if s.table.Ordered != nil && s.session.Broken() == nil {
+		if s.session.Broken() == nil {
 			if err := s.tx.Posts(s.table); err != nil {
 				return err
 			}

@@ -6,9 +6,8 @@ import (
 	"txnode/occ"
 )
 
-// ordered are the kinds of database, with a table whose index has nodes, which split at the third
-// entry, ordered or of hashes: with -full all of them. Policy ford commits changes of ordered
-// tables as the default one does.
+// ordered are the kinds of database with nodes that split at the third entry, of an ordered table or
+// one of hashes: with -full all of them.
 func ordered() []config {
 	kinds := configs()
 	if !*full {
@@ -19,10 +18,10 @@ func ordered() []config {
 	}
 	for i := range kinds {
 		kinds[i].entries = 2
-		leaves := kinds[i]
-		leaves.hashed = true
+		hashed := kinds[i]
+		kinds[i].ordered = true
 		if i == 0 || *full {
-			kinds = append(kinds, leaves)
+			kinds = append(kinds, hashed)
 		}
 	}
 	return kinds

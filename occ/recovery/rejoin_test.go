@@ -8,7 +8,6 @@ import (
 
 	"txnode/memory"
 	"txnode/memory/layout"
-	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -123,8 +122,8 @@ func TestBackgroundKeepsTheName(t *testing.T) {
 	w.check("")
 }
 
-// TestOneResolves: while somebody without a coordinator resolves the lock of a placeholder
-// of nobody's, another one meets it, before any of his verbs. The block comes free once.
+// TestOneResolves: while somebody without a coordinator resolves the lock of a block
+// that a dead one has reserved, another one meets it, before any of his verbs. The block comes free once.
 func TestOneResolves(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups > 1 {
@@ -135,20 +134,9 @@ func TestOneResolves(t *testing.T) {
 		w.sure(ours, own, put("z", "1"))
 		resolved := 0
 		for k, over := 0, false; !over; k++ {
-			victim, tx := w.session()
-			must(t, tx.Begin())
-			i, err := tx.Stage(w.table, []byte("a"), true)
+			dead, orphan := w.reserved()
+			_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), dead)
 			must(t, err)
-			must(t, tx.Insert(i, []byte("1")))
-			must(t, tx.Execute())
-			_, err = recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
-			must(t, err)
-			var orphan layout.Addr
-			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
-				if line.Guard().Held() {
-					orphan = a
-				}
-			})
 			if orphan == 0 {
 				t.Fatalf("%v: no lock is left", s)
 			}

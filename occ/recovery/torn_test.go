@@ -116,7 +116,7 @@ func TestTornPlaceholder(t *testing.T) {
 			must(t, victim.Close())
 			l := w.space.Layout()
 			v := w.space.Current()
-			seg := slices.IndexFunc(l.Segments, func(g layout.Segment) bool { return g.Kind == layout.KindBlocks })
+			seg := w.keyAt("a").Segment()
 			class := l.Segments[seg].Class
 			words := func(a layout.Addr, to ...uint64) (was []uint64) {
 				t.Helper()

@@ -327,6 +327,9 @@ func (w *world) loaded(ops ...op) (*occ.Session, *occ.Tx) {
 func (w *world) sure(s *occ.Session, tx *occ.Tx, ops ...op) {
 	w.t.Helper()
 	w.try(s, tx, func() error { return w.do(tx, ops...) })
+	if t := tx.Owing(); t != nil {
+		must(w.t, tx.Posts(t))
+	}
 }
 
 // try repeats what has met conflicts, or has been fenced.
