@@ -120,7 +120,11 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	}
 	img := tx.nodeImage(n)
 	_, bad := img.Check(n.addr)
-	switch g := img.Guard(); {
+	g := img.Guard()
+	if n.locked && n.tries == maxRereads {
+		g = n.prior // the transaction's own lock hides no damage
+	}
+	switch {
 	case bad != nil:
 		if n.tries++; n.tries > maxRereads {
 			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
@@ -132,7 +136,7 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	case img.Meta().State() != record.Node || img.Meta().Table() != n.table.ID:
 		tx.dropNode(n)
 		return false, true, nil
-	case n.locked && (g != record.HeldBy(tx.id) || img.Version() != n.prior.Version()):
+	case n.locked && (img.Guard() != record.HeldBy(tx.id) || img.Version() != n.prior.Version()):
 		n.tries++ // the last lines of the image before are still on their way
 		if n.tries > maxRereads {
 			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)

@@ -203,6 +203,7 @@ type converter struct {
 
 	nodes    map[uint16][]occ.Remnant // that were written, by table
 	replaced map[uint16][]occ.Remnant // records that others of their keys replace
+	ill      []layout.Addr            // blocks that are damaged on a copy, and not on all
 
 	batch  rdma.Batch
 	buf    uint32   // convertBytes of the arena
@@ -264,8 +265,11 @@ func (x *converter) giveUp() (err error) {
 	return err
 }
 
-// finish frees the blocks of records that others replace, and the nodes of attempts.
+// finish mends blocks, and frees those of records that others replace, and the nodes of attempts.
 func (x *converter) finish() error {
+	for _, a := range x.ill {
+		x.w.repairBlock(a) // what is not mended now is when a transaction meets it
+	}
 	for _, t := range x.tables {
 		x.bulk.strays[t.ID] = append(x.bulk.strays[t.ID], x.replaced[t.ID]...)
 		if err := x.bulk.free(t); err != nil {
@@ -279,7 +283,7 @@ func (x *converter) finish() error {
 func (x *converter) scan() error {
 	clear(x.bulk.hashes)
 	clear(x.bulk.strays)
-	x.listed = 0
+	x.listed, x.ill = 0, x.ill[:0]
 	th, s := x.w.thread, x.w.db.space
 	var err error
 	if x.buf, err = th.Alloc(convertBytes); err != nil {
@@ -355,15 +359,18 @@ func (x *converter) attend() error {
 }
 
 // look lists a block, whose copies lie at an offset of the images, by the first copy that is intact
-// and was used: what is damaged of the others is mended when a transaction meets it.
+// and was used.
 func (x *converter) look(a layout.Addr, class layout.Class, off uint32) error {
 	var damage error
 	var bad []record.Image
-	for _, p := range x.images {
+	for k, p := range x.images {
 		img := record.Image(p[off : off+class.Size()])
 		if _, err := img.Check(a); err != nil {
 			bad, damage = append(bad, img), err
 		} else if img.Meta() != 0 {
+			if k > 0 {
+				x.ill = append(x.ill, a)
+			}
 			return x.link(a, class, img)
 		}
 	}

@@ -26,6 +26,7 @@ const (
 	pageBytes   = 1 << 20 // of a page, if it has several records; what the arena has no room for is halved
 	pagePauseNs = 64_000  // after a conflict
 	fetchBytes  = 1 << 10 // that a READ has at least, where the arena has not room for all
+	maxPieces   = 1 << 10 // looks at a block that is locked, or damaged
 	maxWalks    = 16      // attempts at pages in whose time the epoch has moved,
 	maxWalksNs  = 60e9    // for so long at least
 	reportStep  = 1 << 8
@@ -279,7 +280,8 @@ func (s *copier) readPage(p *page, from index.Bound, most int) (next int, err er
 
 // beside copies what a leaf leads to record by record, since a page that begins with it has met
 // damage, or records that the arena has room for one by one at most. It leaves out the damaged
-// ones; or all of the leaf, if that is damaged itself. It sets the bound behind the leaf. more is false if there is no leaf behind it, or none that is known.
+// ones; or all of the leaf, if that is damaged itself. It sets the bound behind the leaf. more is
+// false if there is no leaf behind it, or none that is known.
 func (s *copier) beside(from *index.Bound, damage error) (more bool, err error) {
 	ix, ok := s.t.Ordered.(*tree.Tree)
 	if !ok {
@@ -318,8 +320,11 @@ func (s *copier) beside(from *index.Bound, damage error) (more bool, err error) 
 		}
 		if k.Key == nil {
 			err = fmt.Errorf("%w: no copy of block %v has a record", ErrCorrupt, k.Addr)
-		} else {
-			err = s.single(k.Key)
+		} else if err = s.single(k.Key); errors.Is(err, ErrTooLarge) {
+			var moved bool
+			if moved, err = s.pieces(k.Candidate, k.Key, err); moved {
+				return true, nil // the leaf is read again
+			}
 		}
 		if err == nil || s.skip(Skipped{Table: s.t.Name, Key: k.Key, Block: k.Addr, Err: err}) {
 			continue
@@ -383,6 +388,40 @@ func (s *copier) single(key []byte) error {
 		default:
 			return s.base(key, value, block)
 		}
+	}
+}
+
+// pieces copies a record that the arena has no room for, which err says, from its block: by one READ
+// after the other. moved: the block has not the record any more.
+func (s *copier) pieces(x index.Candidate, key []byte, full error) (moved bool, err error) {
+	for tries := 0; ; tries++ {
+		v, guard := s.view(), record.Guard(0)
+		if !v.Valid(x.Addr) || tries == maxPieces {
+			return false, full
+		}
+		for k := range v.Copies(x.Addr) {
+			p, err := s.fetch(nil, v.At(x.Addr, k), int(x.Class.Size()))
+			if err != nil {
+				return false, err
+			}
+			img := record.Image(p)
+			if k == 0 {
+				guard = img.Guard() // a copy may be behind
+			}
+			if _, err := img.Check(x.Addr); err != nil || guard != record.FreeAt(img.Version()) {
+				continue
+			}
+			if m := img.Meta(); m.State() == record.Free || m.Table() != s.t.ID || !bytes.Equal(img.Key(), key) {
+				return true, nil
+			} else if m.State() != record.Live || s.later(img.Version()) {
+				return false, nil
+			}
+			return false, s.base(img.Key(), img.Value(), x.Addr)
+		}
+		if s.ctx.Err() != nil {
+			return false, canceled(s.ctx)
+		}
+		s.w.coro.Sleep(pagePauseNs)
 	}
 }
 
