@@ -79,7 +79,7 @@ func (s *allocation) Withdraw(o Search) (some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.patience = o.Patience
-	if s.writable() != nil || s.doubt != nil || s.beginning() || s.withheld || !s.tidy() || s.FailoverPending() {
+	if s.writable() != nil || s.doubt != nil || s.beginning() || !s.tidy() || s.FailoverPending() {
 		return s.leaves()
 	}
 	s.left()

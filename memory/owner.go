@@ -276,7 +276,6 @@ func (s *allocation) endProcesses(expired func(layout.ProcessEntry) bool) (n int
 	}, func() {
 		s.raiseFrees()
 		s.sweeps++
-		s.halfDone.Store(true)
 	})
 	return n, err
 }

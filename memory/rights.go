@@ -108,9 +108,6 @@ func (s *allocation) AcquireRight(of uint32) bool {
 	}) != nil {
 		return false
 	}
-	if of < layout.RightCopies {
-		s.indexRights.Add(1)
-	}
 	return true
 }
 
@@ -139,13 +136,7 @@ func (s *membership) ReleaseRight(of uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.rights, of)
-	if of < layout.RightCopies {
-		s.indexRights.Add(-1)
-	}
 }
-
-// RecoversIndex reports whether this process recovers an index. It takes no lock.
-func (s *membership) RecoversIndex() bool { return s.indexRights.Load() > 0 }
 
 // First reports whether no other process had the database open when this one opened it. If it is
 // shared, this process has been alone since then, and is until EndAlone.

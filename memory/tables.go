@@ -12,18 +12,10 @@ import (
 	"txnode/memory/layout"
 )
 
-// CreateTable records a table. Its number is never reused. A table of that name without a root,
-// whose creation was not finished, gets the options, unless another process has the right to make
-// its index (AcquireRight): then it is returned as that process has it. Another one is
-// ErrTableExists.
-func (s *allocation) CreateTable(name string, options []byte) (layout.Table, error) {
-	return s.createTable(name, options, 0, 0, nil)
-}
-
 // LoadTable records a table that no process finds before ChangeTables gives it its root
 // (TableChange.Root): until then it is one that is being dropped, so that what is left of a
 // load that was cut short is freed as the rest of such tables is. nodes and maxKey are
-// those of CreateNodesTable, or 0. The process has the right to drop tables (RightDrop):
+// those of CreateNodesTable. The process has the right to drop tables (RightDrop):
 // else it is ErrEnded.
 func (s *allocation) LoadTable(name string, options []byte, nodes layout.Class, maxKey int) (
 	made layout.Table, err error) {
@@ -43,9 +35,12 @@ func (s *allocation) LoadTable(name string, options []byte, nodes layout.Class, 
 	return made, err
 }
 
-// CreateNodesTable is CreateTable of a table whose index has nodes in blocks of a class, which is
-// not 0. maxKey is 0 for one of hashes. of, if not nil, is another table to which it belongs: if
-// that is in use no more with these options, nothing is made, and that is ErrRevision.
+// CreateNodesTable records a table, whose index has nodes, or leaves, in blocks of a class, which is
+// not 0. maxKey is 0 for one of hashes. The number of the table is never reused. A table of that name
+// without a root, whose creation was not finished, gets the options, unless another process has the
+// right to make its index (AcquireRight): then it is returned as that process has it. Another one is
+// ErrTableExists. of, if not nil, is another table to which it belongs: if that is in use no more
+// with these options, nothing is made, and that is ErrRevision.
 func (s *allocation) CreateNodesTable(name string, options []byte, nodes layout.Class, maxKey int,
 	of *layout.Table) (layout.Table, error) {
 	if nodes == 0 || nodes >= layout.NumClasses || maxKey < 0 || maxKey > math.MaxUint16 {

@@ -34,10 +34,10 @@ type orderedScan struct {
 // maxLeaves is how many leaves are read together at most.
 const maxLeaves = 32
 
-// Range begins a walk over the records of an ordered table between two bounds, in the order of
-// their keys, or down in the opposite one. limit is how many of them the caller wants at most, as a
-// hint for how far to read ahead; 0: all. Two bounds in the wrong order are an empty range. The
-// bounds must stay as they are until the transaction ends.
+// Range begins a walk over the records of a table between two bounds of its index, in the order of
+// its keys, or of their hashes, or down in the opposite one. limit is how many of them the caller
+// wants at most, as a hint for how far to read ahead; 0: all. Two bounds in the wrong order are an
+// empty range. The bounds must stay as they are until the transaction ends.
 //
 // The transaction depends on the records that Next has returned, and on there being no others up to
 // the last one; and on there being no more when Next has said so.
@@ -47,9 +47,6 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 	}
 	if t.Dropped() {
 		return nil, fmt.Errorf("%w: %q", ErrDropped, t.Name)
-	}
-	if t.Hashed {
-		return nil, fmt.Errorf("%w: it has no order: %q", ErrNoScan, t.Name)
 	}
 	return tx.walk(t, from, to, down, limit), nil
 }

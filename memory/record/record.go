@@ -213,12 +213,6 @@ func (b Image) Lock() TxID { return b.Guard().Owner() }
 // unlocked record: its guard is free and carries its version.
 func (b Image) Stable() bool { return b.Guard() == FreeAt(b.Version()) }
 
-// Stranded reports whether the block is one of the two of a record whose move is to be finished: it
-// is locked by a name that no transaction has (occ/recovery/strand.go).
-func (b Image) Stranded() bool {
-	return b.Guard().Held() && b.Meta().State() == Live && b.Lock().Seq() >= MaxSequence
-}
-
 // Unlocked is the guard of the image when nobody has its lock any more: that of its version. A
 // damaged version may look like a lock, which would be nobody's for ever.
 func (b Image) Unlocked() Guard { return FreeAt(b.Version() &^ HeldBit) }
