@@ -24,7 +24,6 @@ var Debts = []Debt{
 	{"txn/bulk_leaves.go", "index/tree", onePath},
 	{"txn/convert.go", "index/tree", onePath},
 	{"txn/copier.go", "index/tree", onePath},
-	{"txn/copy_ordered.go", "index/tree", onePath},
 	{"txn/info.go", "index/tree", onePath},
 	{"txn/open_table.go", "index/tree", onePath},
 	{"txn/restore.go", "index/tree", onePath},

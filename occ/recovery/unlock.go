@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"txnode/index"
-	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -72,9 +71,14 @@ type unlocker struct {
 	buf   uint32 // arena: a key's worth of a block
 	freed int
 	// indexes are handles on indexes that were needed, by table.
-	indexes map[uint16]*tree.Tree
+	indexes map[uint16]finder
 	// own is the coordinator whose session resolves what it had locked under another name; 0: none.
 	own uint32
+}
+
+// finder is an index that lists the blocks that may hold a key.
+type finder interface {
+	Blocks(c *rdma.Coro, key []byte) ([]index.Candidate, error)
 }
 
 const keyRoom = record.LineSize + record.MaxKey
@@ -84,7 +88,7 @@ func newUnlocker(c *rdma.Coro, o *Options) (*unlocker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recovery: buffer for a block: %w", err)
 	}
-	return &unlocker{c: c, o: o, buf: at, indexes: map[uint16]*tree.Tree{}}, nil
+	return &unlocker{c: c, o: o, buf: at, indexes: map[uint16]finder{}}, nil
 }
 
 func (u *unlocker) close() {
