@@ -16,7 +16,7 @@ type TapWrite struct {
 	Key, Value []byte
 	Deleted    bool
 	// Block is where the record was that is replaced or deleted, or where the one is that is new.
-	// Without a Key it is a block that has become free: in an ordered table a record that is
+	// Without a Key it is a block that has become free: a record that is
 	// replaced gets another one.
 	Block layout.Addr
 }

@@ -120,7 +120,7 @@ type Tx struct {
 	posts    []tablePost
 	scratch  []byte
 	kept     []byte // what is replaced, as it is kept: see keep
-	// guards that scans of ordered tables depend on, perhaps while one of them reads
+	// guards that scans depend on, perhaps while one of them reads
 	// blocks (see stand)
 	checks []block
 	proofs []tableEvidence // of the same numbers

@@ -1,6 +1,7 @@
 package exhaustive
 
 import (
+	"fmt"
 	"testing"
 
 	"txnode/history"
@@ -71,6 +72,11 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 		s.warm()
 		w.loaders = append(w.loaders, s)
 	}
+	for i := 0; i < fillers && c.entries == 0; i++ {
+		if err := w.loaders[i%blades].do(put(fmt.Sprintf("f%d", i), "x")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := load(w.loaders[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +94,10 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	w.f.Save()
 	return w
 }
+
+// fillers are records that nothing is done with: they have the table consist of several leaves, whose
+// rows have their primaries on different blades.
+const fillers = 100
 
 // spread takes blocks for values of a length until there are segments of them with primaries on
 // every blade, each in use: there comes to be another one when there is something in those that

@@ -3,8 +3,11 @@ package recovery_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
+	"txnode/index"
+	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -186,5 +189,64 @@ func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 	}
 	for _, t := range tables {
 		t.Ordered = w.openTable(t.ID).Ordered
+	}
+}
+
+// spoil overwrites the leaf of a table on all copies. What it returns brings it back.
+func (w *world) spoil(t *occ.Table) (mended func()) {
+	w.t.Helper()
+	var leaf layout.Addr
+	must(w.t, t.Ordered.(*tree.Tree).Walk(w.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
+		leaf = at
+		return nil
+	}))
+	v := w.space.View()
+	var copies, was [][]byte
+	for k := range v.Copies(leaf) {
+		at := v.At(leaf, k)
+		p := w.f.Memory(at.Blade)[at.Off:][:tree.LeafClass.Size()]
+		copies, was = append(copies, p), append(was, slices.Clone(p))
+		for i := range p {
+			p[i] = 0xa5
+		}
+	}
+	return func() {
+		for k, p := range copies {
+			copy(p, was[k])
+		}
+	}
+}
+
+// TestReclaimBesideDamage: a session has deleted records of a table whose leaf is damaged on all
+// copies. It reclaims those of other tables when space is short, and can be closed.
+func TestReclaimBesideDamage(t *testing.T) {
+	for _, s := range settings(t) {
+		t.Run(s.String(), func(t *testing.T) {
+			w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+			sound, spoilt := w.table, w.another("spoilt")
+			ours, own := w.session()
+			w.table = spoilt
+			w.sure(ours, own, put("a", "1"))
+			w.sure(ours, own, del("a"))
+			w.table = sound
+			w.sure(ours, own, put("b", "1"), put("c", "1"))
+			w.sure(ours, own, del("b"))
+			own.Coro().Sleep(10_000) // until its lock is released
+			mended := w.spoil(spoilt)
+			if n, err := ours.MakeRoom(own.Coro()); n != 1 || err != nil {
+				t.Errorf("%d deleted records are reclaimed beside a damaged leaf: %v", n, err)
+			}
+			w.sure(ours, own, del("c"))
+			own.Coro().Sleep(10_000)
+			must(t, ours.Close())
+			if w.space.Registered(ours.Coordinator()) {
+				t.Error("a session that is closed is registered")
+			}
+			if n := w.deleted(sound); n > 0 {
+				t.Errorf("%d records of the sound table are deleted, and their session is closed", n)
+			}
+			mended()
+			w.check("closed")
+		})
 	}
 }
