@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-
 	"txnode/index/bucket"
 	"txnode/index/tree"
 	"txnode/internal/raced"
