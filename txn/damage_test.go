@@ -10,13 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"txnode/index/bucket"
 	"txnode/index/tree"
@@ -25,7 +20,6 @@ import (
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
-	"txnode/verify"
 )
 
 // hide makes a database that has a value at key 7 of table t, beside others, and closes it.
@@ -357,62 +351,6 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		_, err = txn.Open(t.Context(), o)
 		says(t, name, err, txn.ErrCorrupt, name)
-	}
-}
-
-// TestMaintenanceBesideDamage: a coordinator has died, and the index of a table is damaged.
-// What it has left in the other tables is swept, which is said once, and not over and over
-// again.
-func TestMaintenanceBesideDamage(t *testing.T) {
-	var said atomic.Int32
-	o := tiny()
-	o.Dir, o.LeaseTerm = t.TempDir(), 30*time.Millisecond
-	o.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}),
-		zapcore.AddSync(io.Discard), zap.WarnLevel),
-		zap.Hooks(func(e zapcore.Entry) error {
-			if strings.HasPrefix(e.Message, "maintenance has failed") {
-				said.Add(1)
-			}
-			return nil
-		}))
-	db := mustOpen(t, o)
-	fill(t, db, table(t, db, "spoilt"), 3, val(1))
-	fill(t, db, table(t, db, "sound"), 3, val(1))
-	v, leaf := db.Space().View(), db.Leads("spoilt", txn.Uint64.Append(nil, 1))
-	close1(t, db)
-	spoilLeaf(t, o.Dir, v, leaf)
-
-	db = mustOpen(t, o)
-	sound := table(t, db, "sound")
-	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Delete(tx, 1) }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Recover(t.Context()); !errors.Is(err, txn.ErrCorrupt) { // as if its lease had expired
-		t.Errorf("recovered beside a damaged index: %v", err)
-	}
-	before, _ := db.Space().Unswept()
-	d, err := verify.Attach(db.Space().Fabric(), db.Space().Layout())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	sum, err := d.Check(t.Context(), verify.Options{Report: func(verify.Finding) error { return nil }})
-	if err != nil || sum.Absent != 0 {
-		t.Errorf("%d blocks are deleted records still: %v", sum.Absent, err)
-	}
-	for since := time.Now(); said.Load() == 0 && time.Since(since) < 5*time.Minute; {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(300 * time.Millisecond)
-	// Once for each of those who were declared dead, as a worker may be on a machine that is busy.
-	after, _ := db.Space().Unswept()
-	if n := int(said.Load()); n == 0 || n > 1+int(after-before) {
-		t.Errorf("the damage was said %d times", n)
-	}
-	for k := range uint64(4) {
-		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, k, val(2)) }); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

@@ -46,7 +46,7 @@ var (
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace
 	// ErrIndexFull: the index of a table cannot grow. Either there is no space, which is ErrNoSpace
-	// too, or the index has its largest number of sub-tables.
+	// too, or a leaf has as many keys of one hash as it has room for.
 	ErrIndexFull = index.ErrFull
 	// ErrOutcomeUnknown: the fabric failed during the commit, and the worker could not rejoin.
 	// errors.As with *UnknownError gives the id, and DB.Outcome the outcome.

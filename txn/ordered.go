@@ -345,7 +345,7 @@ func (r *RawTable) Prefix(tx *Tx, p []byte, options ...RangeOption) iter.Seq2[[]
 }
 
 func (r *RawTable) walk(tx *Tx, from, to index.Bound, o rangeOptions, yield func(key, value []byte) bool) {
-	if r.t.Ordered == nil && !tx.over() && tx.err == nil {
+	if r.t.Hashed && !tx.over() && tx.err == nil {
 		_ = tx.stop(fmt.Errorf("%w: table %q: it is a hash table", ErrUnordered, r.t.Name))
 		return
 	}

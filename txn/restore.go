@@ -412,7 +412,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	for _, of := range r.Tables() {
 		t := tables[of.ID]
 		var root layout.Addr
-		if t.Ordered != nil {
+		if !t.Hashed {
 			root = t.Ordered.Root()
 		} else if root, err = l.bulk.index(t); err != nil {
 			return err
