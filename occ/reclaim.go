@@ -271,7 +271,8 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 		case reclaimed:
 			freed++
 		}
-		if s.broken == nil && (errors.Is(err, layout.ErrCorrupt) || errors.Is(err, layout.ErrLost)) {
+		if s.broken == nil && (errors.Is(err, layout.ErrCorrupt) || errors.Is(err, layout.ErrLost) ||
+			errors.Is(err, memory.ErrCutOff)) {
 			continue
 		}
 		if err != nil {

@@ -6,9 +6,9 @@
 // # Operations
 //
 // The table is package race's, without backups. It is no table of the engine, whose hash tables have
-// leaves that commits change. A record is a block of 64 bytes with an 8-byte key and an 8-byte value. With [Config].LikeSMART the
-// requests are those of SMART's program (madsys-dev/smart, hashtable/hashtable.cpp), which
-// are RACE's but for the retry:
+// leaves that commits change. A record is a block of 64 bytes with an 8-byte key and an 8-byte value.
+// With [Config].LikeSMART the requests are those of SMART's program (madsys-dev/smart,
+// hashtable/hashtable.cpp), which are RACE's but for the retry:
 //
 //	lookup   READ both combined buckets; READ the block     two round trips, 3 requests
 //	update   WRITE a new block beside the READs of the      three round trips, 5 requests
