@@ -78,7 +78,7 @@ func (db *DB) recover() error {
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents),
 		zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks),
-		zap.Int("tombstones", swept.Tombstones), zap.Int("blocks", rep.Blocks+swept.Freed))
+		zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
 }
 
