@@ -10,11 +10,11 @@ import (
 	"txnode/occ/recovery"
 )
 
-// Unblock looks after the lock that the transaction's last conflict was with: if
-// nobody alive stands for it, it is resolved, or its owner recovered. It reports
-// whether that was so. If it was a node that leads to a free block, that may be damaged: ErrCorrupt. If it was no lock at all, but a block that could not be read,
-// it may be damaged: ErrCorrupt. If it needed log space, and who has died was in the way of
-// that, they are recovered. The transaction has ended.
+// Unblock looks after the lock that the transaction's last conflict was with: if no live client
+// stands for it, it is resolved, or its owner recovered. It reports whether that was so. If it was a
+// node that leads to a free block, or a block that could not be read, that may be damaged:
+// ErrCorrupt. If the transaction needed log space, and dead coordinators were in the way of that,
+// they are recovered. The transaction has ended.
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}

@@ -63,7 +63,8 @@ func TestTap(t *testing.T) {
 		must(t, b.apply(one, put("x", "never")))
 		must(t, one.Rollback())
 		want := []string{
-			"1 x=2", "2 -y new=3", "3 z=a value that is too long for the block that its record is in, so that it moves free",
+			"1 x=2", "2 -y new=3",
+			"3 z=a value that is too long for the block that its record is in, so that it moves free",
 		}
 		if !slices.Equal(k.told, want) {
 			t.Errorf("told %q, want %q", k.told, want)

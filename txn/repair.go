@@ -69,7 +69,24 @@ func (w *Worker) repairBlock(a layout.Addr) bool {
 			return false
 		}
 	}
-	return w.repairTorn(a) || bad
+	if w.repairTorn(a) || bad {
+		w.illAt = 0
+		return true
+	}
+	return w.oneMore(a)
+}
+
+// maxOneMore is how often in a row a worker tries again that has not repaired a block of which a copy
+// is intact: another one has it locked, which finds the same damage, or has repaired it just now.
+const maxOneMore = 8
+
+// oneMore reports whether one more attempt may find a block repaired.
+func (w *Worker) oneMore(a layout.Addr) bool {
+	if w.illAt != a {
+		w.illAt, w.illTries = a, 0
+	}
+	w.illTries++
+	return w.illTries <= maxOneMore
 }
 
 // awaitCalm is calm of a worker that has met damage: false if everything has not ended in time, and

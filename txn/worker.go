@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"txnode/internal/sentinel"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -34,6 +35,9 @@ type Worker struct {
 	missing bool // see miss
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress
+
+	illAt    layout.Addr // the block that was found damaged last, and not repaired
+	illTries int         // how often in a row
 
 	// Of a transaction that is patient: the lock that its last attempt has met, how long it has
 	// waited then, and how many attempts it has spent in waiting for one lock.

@@ -118,8 +118,8 @@ func TestOldOverNew(t *testing.T) {
 				for k := range w.space.View().Copies(at[0]) {
 					for i, a := range at {
 						p := w.space.View().At(a, k)
-						if img := record.Image(w.f.Memory(p.Blade)[p.Off:][:record.LineSize]); img.Version().Coordinator() ==
-							first.Coordinator() {
+						img := record.Image(w.f.Memory(p.Blade)[p.Off:][:record.LineSize])
+						if img.Version().Coordinator() == first.Coordinator() {
 							t.Errorf("%v, %.4q, both %v: copy %d of block %d has its first image", s, value, both, k, i)
 						}
 					}

@@ -189,7 +189,8 @@ func (s *Sweeper) readAgain(c *rdma.Coro) (more bool, err error) {
 	for i, x := range part {
 		line := record.Image(t.Bytes(at(i, 0), record.LineSize))
 		s.passOver(line)
-		same, other := soundFree(line, x.Addr) && uint64(line.Version()) == x.Version, 0 // other: a copy that is not free
+		same := soundFree(line, x.Addr) && uint64(line.Version()) == x.Version
+		other := 0 // a copy that is not free
 		for k := 1; k < v.Copies(x.Addr); k++ {
 			if !isFree(t.Bytes(at(i, k), record.LineSize)) {
 				other = k
