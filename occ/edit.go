@@ -365,7 +365,7 @@ func (tx *Tx) editor(t *Table) *tableEditor {
 			return &tx.editors[i]
 		}
 	}
-	tx.editors = append(tx.editors, tableEditor{table: t, Editor: t.Ordered.NewEditor()})
+	tx.editors = append(tx.editors, tableEditor{table: t, Editor: t.Index.NewEditor()})
 	return &tx.editors[len(tx.editors)-1]
 }
 
@@ -527,7 +527,7 @@ func (tx *Tx) usePrivate() {
 // owePosts notes what is owed to indexes.
 func (tx *Tx) owePosts() {
 	for _, p := range tx.posts {
-		p.table.Ordered.Owe(p.Post)
+		p.table.Index.Owe(p.Post)
 	}
 }
 
@@ -535,8 +535,8 @@ func (tx *Tx) owePosts() {
 func (tx *Tx) publishedNodes() {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.state == record.Node && it.write == writePut && !it.vacates &&
-			it.table.Ordered != nil { // else it is not made yet: see NewNodes
-			it.table.Ordered.Published(index.Node{Addr: it.addr, Body: tx.bytes(it.val, it.vlen)})
+			it.table.Index != nil { // else it is not made yet: see NewNodes
+			it.table.Index.Published(index.Node{Addr: it.addr, Body: tx.bytes(it.val, it.vlen)})
 		}
 	}
 }

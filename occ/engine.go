@@ -93,10 +93,11 @@ const DefaultCacheBytes = 512 << 20
 
 // Table is one table: its number and its index of nodes. Comparable by pointer.
 type Table struct {
-	ID      uint16
-	Name    string
-	Ordered index.Ranged
-	// Hashed says that Ordered has the hashes of keys in the places of keys: see index.AppendHash.
+	ID   uint16
+	Name string
+	// Index is nil while the table is being loaded, dropped or converted.
+	Index index.Ranged
+	// Hashed says that Index has the hashes of keys in the places of keys: see index.AppendHash.
 	Hashed bool
 
 	dropped  atomic.Bool

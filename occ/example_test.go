@@ -41,7 +41,7 @@ func Example() {
 	root, err := tx.NewNodes(table, tree.LeafClass, tree.EmptyHashed)
 	try(err)
 	meta := layout.Table{ID: 1, Root: root, Nodes: tree.LeafClass}
-	table.Ordered, err = tree.Open(space, &meta, tree.Options{})
+	table.Index, err = tree.Open(space, &meta, tree.Options{})
 	try(err)
 
 	move := func(to string) {

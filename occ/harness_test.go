@@ -89,7 +89,7 @@ func (b *bed) briefly(fn func(tx *occ.Tx)) {
 func (b *bed) linked() map[string]layout.Addr {
 	b.t.Helper()
 	c, out := b.ctl.Plain(), map[string]layout.Addr{}
-	must(b.t, b.table.Ordered.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
+	must(b.t, b.table.Index.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
 		buf, err := b.ctl.Alloc(record.LineSize)
 		must(b.t, err)
 		defer b.ctl.Free(buf, record.LineSize)

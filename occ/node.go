@@ -63,7 +63,7 @@ func (tx *Tx) node(t *Table, h index.Hop) int {
 // nodeClass is the class of the block at an address if that is a node's. A stale hint may lead to a
 // block that is larger than any node.
 func (tx *Tx) nodeClass(t *Table, a layout.Addr) layout.Class {
-	return min(tx.view.Class(a), t.Ordered.NodeClass())
+	return min(tx.view.Class(a), t.Index.NodeClass())
 }
 
 func (tx *Tx) nodeImage(n *node) record.Image { return record.Image(tx.bytes(n.buf, n.class.Size())) }
@@ -186,7 +186,7 @@ func (tx *Tx) vacated(a layout.Addr) bool { return tx.view.Gone(a) && !tx.reache
 
 // appendSearch appends what an item needs to be looked up.
 func (tx *Tx) appendSearch(it *item) error {
-	ix, h := it.table.Ordered, it.hop
+	ix, h := it.table.Index, it.hop
 	if h.Addr == 0 {
 		h = ix.Find(it.where())
 	}
@@ -206,7 +206,7 @@ func (tx *Tx) searchedNode(it *item) error {
 	if err != nil {
 		return err
 	}
-	ix, p := it.table.Ordered, it.where()
+	ix, p := it.table.Index, it.where()
 	if stray {
 		it.hop, _, _ = ix.Follow(p, index.Node{Addr: n.addr}, int(it.hops))
 		return tx.searchAgain(it)
@@ -239,7 +239,7 @@ func (tx *Tx) searchedNode(it *item) error {
 func (tx *Tx) candidate(it *item, x index.Node) error {
 	n := &tx.nodes[it.node-1]
 	tx.evidence = append(tx.evidence[:0], x)
-	tx.cands = it.table.Ordered.Candidates(tx.cands[:0], it.indexKey(), tx.evidence)
+	tx.cands = it.table.Index.Candidates(tx.cands[:0], it.indexKey(), tx.evidence)
 	if int(it.passed) < len(tx.cands) {
 		x := tx.cands[it.passed]
 		if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {

@@ -12,7 +12,7 @@ import (
 
 // NewNodes commits the two blocks of an empty index of nodes of table t, whose values a function
 // returns: of its only node, given that node's address, and of its root. It returns where the root
-// is. t.Ordered need not be set yet. The transaction is not open.
+// is. t.Index need not be set yet. The transaction is not open.
 func (tx *Tx) NewNodes(t *Table, class layout.Class,
 	values func(a layout.Addr) (node, root []byte)) (root layout.Addr, err error) {
 	if err := tx.Begin(); err != nil {
@@ -101,13 +101,13 @@ func (tx *Tx) Posts(t *Table) error {
 	tx.hist = nil // nobody reads or writes anything
 	defer func() { tx.hist = hist }()
 	for range maxPosts {
-		p, ok := t.Ordered.Owed()
+		p, ok := t.Index.Owed()
 		if !ok || t.Dropped() {
 			return nil
 		}
 		if err := tx.settlePost(t, p); err != nil {
 			p.Tries++
-			t.Ordered.Owe(p)
+			t.Index.Owe(p)
 			if errors.Is(err, ErrConflict) {
 				err = nil // whoever comes next does it
 			}
@@ -121,7 +121,7 @@ func (tx *Tx) Posts(t *Table) error {
 // something: see Posts.
 func (tx *Tx) Owing() *Table {
 	for i := range tx.nodes {
-		if t := tx.nodes[i].table; t.Ordered.Owes() {
+		if t := tx.nodes[i].table; t.Index.Owes() {
 			return t
 		}
 	}
@@ -155,7 +155,7 @@ func (tx *Tx) settlePost(t *Table, p index.Post) error {
 // see index.Here. The transaction depends on the node from then on, so that a further seek that
 // passes it leaves it locked.
 func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
-	ix := t.Ordered
+	ix := t.Index
 	h := ix.Find(p)
 	for hops, tries := 0, 0; tries < maxSearches && hops < maxHops; hops++ {
 		if tx.vacated(h.Addr) {

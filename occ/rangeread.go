@@ -21,7 +21,7 @@ const leafEntry = 32
 // readLeaves reads the next leaves of the range, at least one, and lists the blocks that they link.
 func (s *Scan) readLeaves() error {
 	tx, o, t := s.tx, s.o, s.tx.s.thread
-	ix := s.table.Ordered
+	ix := s.table.Index
 	from, to := o.bounds()
 	size := ix.NodeClass().Size()
 	n := min(max(s.want-len(s.rows), 0)/int(size/leafEntry)+1, maxLeaves)

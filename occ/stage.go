@@ -112,9 +112,9 @@ func (tx *Tx) stageAny(t *Table, key []byte, update bool) (int, error) {
 		}
 		return 0, &TooLargeError{What: "key", Got: len(key), Limit: record.MaxKey}
 	}
-	if !t.Hashed && len(key) > t.Ordered.MaxKey() {
+	if !t.Hashed && len(key) > t.Index.MaxKey() {
 		return 0, &TooLargeError{
-			What: "key", Got: len(key), Limit: t.Ordered.MaxKey(),
+			What: "key", Got: len(key), Limit: t.Index.MaxKey(),
 			Remedy: fmt.Sprintf("table %q was created for keys of that length: make another one with a larger MaxKey",
 				t.Name),
 		}

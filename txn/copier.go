@@ -283,7 +283,7 @@ func (s *copier) readPage(p *page, from index.Bound, most int) (next int, err er
 // ones; or all of the leaf, if that is damaged itself. It sets the bound behind the leaf. more is
 // false if there is no leaf behind it, or none that is known.
 func (s *copier) beside(from *index.Bound, damage error) (more bool, err error) {
-	ix, ok := s.t.Ordered.(*tree.Tree)
+	ix, ok := s.t.Index.(*tree.Tree)
 	if !ok {
 		return false, damage
 	}

@@ -158,7 +158,7 @@ func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 // Owe notes a separator that the index of an open table owes, and adds what it owes.
 func (w *Worker) Owe(table string, p index.Post) {
 	t := w.db.tables[table]
-	t.Ordered.Owe(p)
+	t.Index.Owe(p)
 	w.post(t)
 }
 
@@ -167,7 +167,7 @@ func (w *Worker) Owe(table string, p index.Post) {
 func (w *Worker) Leaf(table string, key []byte) error {
 	return w.session.WithSpare(func() error {
 		t := w.db.tables[table]
-		_, err := t.Ordered.(*tree.Tree).Leaf(w.coro, index.PlaceOf(t.IndexKey(key)))
+		_, err := t.Index.(*tree.Tree).Leaf(w.coro, index.PlaceOf(t.IndexKey(key)))
 		return err
 	})
 }
@@ -175,11 +175,11 @@ func (w *Worker) Leaf(table string, key []byte) error {
 // Leads is the block to which cached nodes of the index of an open table lead for a key of that.
 func (db *DB) Leads(table string, key []byte) layout.Addr {
 	t := db.tables[table]
-	return t.Ordered.Find(index.PlaceOf(t.IndexKey(key))).Addr
+	return t.Index.Find(index.PlaceOf(t.IndexKey(key))).Addr
 }
 
 // Owes reports whether the index of an open table owes something.
-func (db *DB) Owes(table string) bool { return db.tables[table].Ordered.Owes() }
+func (db *DB) Owes(table string) bool { return db.tables[table].Index.Owes() }
 
 // Force writes a record, or deletes it if value is nil, of a table whose writes are reserved for
 // handles that keep its indexes.

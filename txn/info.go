@@ -107,9 +107,9 @@ func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
 	err = w.insist(ctx, func() error {
 		st = TableStats{}
 		return w.session.WithSpare(func() error {
-			ix, ok := r.t.Ordered.(*tree.Tree)
+			ix, ok := r.t.Index.(*tree.Tree)
 			if !ok {
-				return fmt.Errorf("its index, a %T, cannot be walked: %w", r.t.Ordered, errors.ErrUnsupported)
+				return fmt.Errorf("its index, a %T, cannot be walked: %w", r.t.Index, errors.ErrUnsupported)
 			}
 			s, err := ix.Stats(w.coro)
 			if err != nil {

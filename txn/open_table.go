@@ -322,7 +322,7 @@ func (db *DB) withTree(t *occ.Table, meta layout.Table) (*occ.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Ordered = ix
+	t.Index = ix
 	return t, nil
 }
 

@@ -413,7 +413,7 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 		t := tables[of.ID]
 		var root layout.Addr
 		if !t.Hashed {
-			root = t.Ordered.Root()
+			root = t.Index.Root()
 		} else if root, err = l.bulk.index(t); err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ func shareRecovery(t *testing.T, p sim.Profile, survivors int) (x shared) {
 	must(t, maker.Close())
 	must(t, space.SetTableRoot(meta.ID, meta.Root))
 	space.ReleaseRight(uint32(meta.ID))
-	table.Ordered, err = tree.Open(space, &meta, tree.Options{})
+	table.Index, err = tree.Open(space, &meta, tree.Options{})
 	must(t, err)
 	var procs []*memory.Space
 	var engines []*occ.Engine

@@ -20,7 +20,6 @@ var Debts = []Debt{
 	{"benchmarks/peers/contenders.go", "cmd/txnode/command", programs},
 	{"benchmarks/peers/main.go", "cmd/txnode/command", programs},
 	{"occ/recovery/recovery.go", "index/tree", onePath},
-	{"occ/recovery/unlock.go", "index/tree", onePath},
 	{"txn/bulk.go", "index/tree", onePath},
 	{"txn/bulk_leaves.go", "index/tree", onePath},
 	{"txn/convert.go", "index/tree", onePath},

@@ -263,7 +263,7 @@ func (w *world) table() *occ.Table {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return &occ.Table{ID: 1, Name: "t", Ordered: ix, Hashed: !w.conf.ordered}
+	return &occ.Table{ID: 1, Name: "t", Index: ix, Hashed: !w.conf.ordered}
 }
 
 // schedule is the moves of a run.

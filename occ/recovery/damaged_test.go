@@ -164,7 +164,7 @@ func (w *world) power(tables ...*occ.Table) {
 	_, err := recovery.Power(w.ctl.Plain(), recovery.Options{Space: w.space})
 	must(w.t, err)
 	for _, t := range tables {
-		t.Ordered = w.openTable(t.ID).Ordered
+		t.Index = w.openTable(t.ID).Index
 	}
 	w.eng = occ.NewEngine(w.space, occ.Options{Policy: occ.PolicyDefault, ReclaimAfter: 100})
 }
@@ -188,7 +188,7 @@ func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 		must(w.t, err)
 	}
 	for _, t := range tables {
-		t.Ordered = w.openTable(t.ID).Ordered
+		t.Index = w.openTable(t.ID).Index
 	}
 }
 
@@ -196,7 +196,7 @@ func (w *world) reopen(o occ.Options, tables ...*occ.Table) {
 func (w *world) spoil(t *occ.Table) (mended func()) {
 	w.t.Helper()
 	var leaf layout.Addr
-	must(w.t, t.Ordered.(*tree.Tree).Walk(w.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
+	must(w.t, t.Index.(*tree.Tree).Walk(w.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
 		leaf = at
 		return nil
 	}))

@@ -237,7 +237,7 @@ func TestFencedLookup(t *testing.T) {
 			}
 			k := fmt.Sprintf("k%d", i)
 			w.sure(ours, own, put(k, "2"))
-			if h := w.table.Ordered.Find(index.PlaceOf(w.table.IndexKey([]byte(k)))); !old.Valid(h.Addr) {
+			if h := w.table.Index.Find(index.PlaceOf(w.table.IndexKey([]byte(k)))); !old.Valid(h.Addr) {
 				key = k
 			}
 		}

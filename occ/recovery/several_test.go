@@ -44,7 +44,7 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 		if ordered {
 			tr, err := tree.New(x.space, g, meta.ID, root)
 			must(t, err)
-			x.table = &occ.Table{ID: meta.ID, Name: meta.Name, Ordered: tr}
+			x.table = &occ.Table{ID: meta.ID, Name: meta.Name, Index: tr}
 		}
 		all = append(all, x)
 	}

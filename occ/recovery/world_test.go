@@ -221,7 +221,7 @@ func (w *world) openTable(id uint16) *occ.Table {
 	meta := &all[id-1]
 	ix, err := tree.Open(w.space, meta, tree.Options{})
 	must(w.t, err)
-	return &occ.Table{ID: id, Name: meta.Name, Hashed: !meta.Ordered(), Ordered: ix}
+	return &occ.Table{ID: id, Name: meta.Name, Hashed: !meta.Ordered(), Index: ix}
 }
 
 // setRoot records where the index of a table starts, as the process that makes it.
@@ -505,7 +505,7 @@ func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
 func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) {
 	w.t.Helper()
 	v := w.space.View()
-	must(w.t, w.table.Ordered.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
+	must(w.t, w.table.Index.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
 		buf, err := c.Thread().Alloc(record.LineSize)
 		must(w.t, err)
 		defer c.Thread().Free(buf, record.LineSize)

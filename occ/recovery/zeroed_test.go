@@ -110,7 +110,7 @@ func (z *zeroed) do(o op) {
 
 // leaves are the blocks of the leaves.
 func (z *zeroed) leaves() (all []layout.Addr) {
-	must(z.t, z.table.Ordered.(*tree.Tree).Walk(z.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
+	must(z.t, z.table.Index.(*tree.Tree).Walk(z.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
 		if n := len(all); n == 0 || all[n-1] != at {
 			all = append(all, at)
 		}
@@ -188,7 +188,7 @@ func (z *zeroed) end() {
 	}
 	left := z.repair()
 	linked := map[string]bool{}
-	must(z.t, z.table.Ordered.(*tree.Tree).Walk(z.ctl.Plain(), func(_ layout.Addr, b index.Candidate) error {
+	must(z.t, z.table.Index.(*tree.Tree).Walk(z.ctl.Plain(), func(_ layout.Addr, b index.Candidate) error {
 		p := z.space.View().At(b.Addr, 0)
 		if line := record.Image(z.f.Memory(p.Blade)[p.Off:][:record.LineSize]); line.Meta().State() == record.Live {
 			linked[string(line.Key())] = true
