@@ -145,18 +145,6 @@ func compareScan(k *Client, want map[int]string, from, to index.Bound, down bool
 	return nil
 }
 
-// parallel runs a body in every coroutine of every thread.
-func parallel(t *testing.T, m *Memory, threads, coroutines int, body func(id int, c *rdma.Coro)) {
-	t.Helper()
-	var all []*rdma.Thread
-	for range threads {
-		all = append(all, m.Thread(t))
-	}
-	m.Fabric.Run(threads, func(i int) {
-		all[i].Run(coroutines, func(c *rdma.Coro) { body(i*coroutines+c.ID(), c) })
-	})
-}
-
 // churn: clients insert, delete and move a few keys beside each other, and keys that make the
 // index grow; what each saw is linearizable. Keys that are always there are found, and keys that
 // never are, are not.

@@ -35,17 +35,6 @@ func renewed(t *testing.T, all ...*world) {
 	}
 }
 
-// sweepAll does all that a process is to sweep.
-func (w *world) sweepAll(c *rdma.Coro) {
-	w.t.Helper()
-	var s *recovery.Sweeper
-	for range 4 {
-		if !w.maintain(c, &s, 1<<20) {
-			return
-		}
-	}
-}
-
 // TestSweepOfAnEndedNumber: others end the registration of a process between two steps of its
 // sweep, and it registers anew; no verb fails. The sweep does not go on: under the number of
 // before, others take the locks that it takes for nobody's. The next one, under the new

@@ -517,27 +517,6 @@ func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) 
 	}))
 }
 
-// zero zeroes the first line of the block of a key on the first copies of it.
-func (w *world) zero(c *rdma.Coro, key string, copies int) {
-	w.t.Helper()
-	v := w.space.View()
-	w.blocks(c, func(a layout.Addr, line record.Image) {
-		if string(line.Key()) != key {
-			return
-		}
-		buf, err := c.Thread().Alloc(record.LineSize)
-		must(w.t, err)
-		defer c.Thread().Free(buf, record.LineSize)
-		clear(c.Thread().Bytes(buf, record.LineSize))
-		var b rdma.Batch
-		for k := range copies {
-			b.Write(v.At(a, k), buf, record.LineSize)
-		}
-		must(w.t, c.Do(&b))
-		must(w.t, c.Fence(rdma.FenceThread, 0, &b))
-	})
-}
-
 // sweepAlone sweeps as a process that opens the database.
 func (w *world) sweepAlone() (damage error) {
 	w.t.Helper()
