@@ -293,14 +293,14 @@ func (k *Copier) again(c *rdma.Coro, v *layout.View) error {
 	return nil
 }
 
-// nobodys copies a block with its lock, if that is nobody's, so that only who resolves it
-// would change anything: which is nobody else as long as the copier has the right to. It is for
-// blocks whose locks are not resolved without the index, and are taken off all copies then: deleted
-// records and placeholders, and records whose moves could not be finished. A sweep would have
-// seen to them, were not the index of their table damaged: the copies of all others do not wait.
+// nobodys copies a locked block whose coordinator is gone. The copier has the right to resolve the
+// lock meanwhile, so the block does not change. done is false if the lock has to be waited for.
 //
-// What else is locked by nobody a sweep unlocks. Where none is due the block is damaged, or its
-// guard is, by which it looks locked: it is copied as it would be when it is unlocked.
+// The lock of a block in state absent is resolved by the index of its table, which may be damaged:
+// the block is copied as it is, with the lock.
+//
+// A sweep resolves all other such locks. Where none is due, the block is damaged, or only its guard
+// is: the copy is unlocked.
 func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint32) (done bool, err error) {
 	r := k.space.BeginResolve(a, 0)
 	if r == nil {
@@ -326,10 +326,9 @@ func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint
 		return false, err
 	}
 	state := t.Word(buf+blockline.MetaOff) >> blockline.StateShift & blockline.StateMask
-	beyond := state == blockline.StateAbsent || state == blockline.StateLive &&
-		first>>1&(1<<(blockline.CoordinatorShift-1)-1) >= blockline.MaxSequence
+	absent := state == blockline.StateAbsent
 	owner := uint32(first >> blockline.CoordinatorShift)
-	if k.space.Registered(owner) || !beyond && !k.space.neverUnlocked(owner) {
+	if k.space.Registered(owner) || !absent && !k.space.neverUnlocked(owner) {
 		if h, ok := k.held[a]; !ok || h.guard != first {
 			k.held[a] = heldSince{first, t.Now()}
 		}
@@ -342,7 +341,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint
 		if err := c.Do(&b); err != nil {
 			return false, err
 		}
-		if o == 0 && !beyond {
+		if o == 0 && !absent {
 			t.PutWord(buf+blockline.GuardOff, t.Word(buf+blockline.VersionOff)&^blockline.HeldBit)
 		}
 		b.Reset()
@@ -364,7 +363,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint
 	if err != nil || now != first {
 		return false, err
 	}
-	if !beyond && len(k.suspects) < maxSuspects && !slices.Contains(k.suspects, a) {
+	if !absent && len(k.suspects) < maxSuspects && !slices.Contains(k.suspects, a) {
 		k.suspects = append(k.suspects, a)
 	}
 	return true, nil

@@ -22,7 +22,7 @@ import (
 //	           (GiveBack). They can be taken at once
 //
 // No epoch begins, and no transaction is interrupted. A block in the pool is free on all copies, no
-// slot leads to it, no session holds it, and no transaction that finds it free changes it. What may
+// leaf leads to it, no session holds it, and no transaction that finds it free changes it. What may
 // still name it, and why that does no harm:
 //
 //	a transaction of    reads or locks the block, which is where it was: it finds it free. It

@@ -521,13 +521,12 @@ func (s *allocation) rescan(c *rdma.Coro, a *Allocator, v *layout.View, x *scan)
 	if err != nil && mine {
 		s.pools[x.class].again = append(s.pools[x.class].again, x)
 	}
-	dangling := s.dangling // slots may lead to free blocks, and a sweep looks after those
+	dangling := s.dangling // leaves may lead to free blocks, and a sweep looks after those
 	s.mu.Unlock()
 	if err != nil || !mine {
 		return 0, err
 	}
-	// no slot leads to one that another process has freed, since it was unlinked before, and is
-	// no placeholder's yet
+	// no leaf leads to one that another process has freed, since it was unlinked before
 	if dangling {
 		found = slices.DeleteFunc(found, func(f FreeBlock) bool { _, ok := others[f.Addr]; return !ok })
 	}

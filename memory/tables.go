@@ -133,8 +133,7 @@ func (s *allocation) addTable(t layout.Table) (layout.Table, error) {
 	return t, nil
 }
 
-// SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered
-// table, of a block. In a shared database it is ErrTableExists unless the table has none, and this
+// SetTableRoot records where a table's index starts: the address of a block. In a shared database it is ErrTableExists unless the table has none, and this
 // process the right to make its index (AcquireRight).
 func (s *allocation) SetTableRoot(id uint16, root layout.Addr) error {
 	return s.update(func() error {
@@ -175,7 +174,7 @@ type TableChange struct {
 	Root layout.Addr
 	// Nodes, if it is not 0, says that Root is that of a new index of nodes, in blocks of this
 	// class, of a table that others find, and whose index was in extents; else it is ErrRevision.
-	// The process has the right to mend the old one (AcquireRight), which the caller frees.
+	// The process has the right to make the index (AcquireRight). The caller frees the old one.
 	Nodes layout.Class
 	// Unmade is of a table whose index could not be made: it is ErrTableExists if the table has a
 	// root all the same, which others may have found and use, or unless this process has the right

@@ -24,7 +24,7 @@
 // its index is not.
 //
 // Each fault is a [Finding], given to Options.Report at once. One fault gives one
-// finding where possible: a damaged record is not a faulty slot as well.
+// finding where possible: a damaged record is not a faulty entry as well.
 //
 // [CheckRunning] does the same while transactions run: what changes may look wrong once, so it
 // is looked at again.

@@ -228,17 +228,13 @@ func (p *Dump) record(q []byte, base int, r *log.Record) {
 	for i := range entries {
 		kind, a := log.EntryKind(w(at)>>layout.AddrBits), layout.Addr(w(at)&(1<<layout.AddrBits-1))
 		name := map[log.EntryKind]string{
-			log.Update: "update", log.Move: "move", log.Dead: "superseded", log.New: "new image",
+			log.Update: "update", log.Dead: "superseded", log.New: "new image",
 		}[kind]
 		size, room := int(uint32(w(at+16))), int(w(at+16)>>32)
 		p.line(base+at, q[at:at+8], "entry %d: %s of the block at %v", i, name, a)
 		p.line(base+at+8, q[at+8:at+16], "replaces version %v", record.TxID(w(at+8)))
 		p.line(base+at+16, q[at+16:at+24], "image of %d bytes in %d", size, room)
-		if kind == log.Update || kind == log.New {
-			p.line(base+at+24, q[at+24:at+32], "%s", freedText("blocks freed before", w(at+24)))
-		} else {
-			p.line(base+at+24, q[at+24:at+32], "moved from: %s", addrText(w(at+24)))
-		}
+		p.line(base+at+24, q[at+24:at+32], "%s", freedText("blocks freed before", w(at+24)))
 		at += log.EntryHeaderSize
 		if kind != log.Dead {
 			p.image("  ", base+at, record.Image(q[at:at+size]), a)

@@ -102,9 +102,9 @@ type State uint8
 
 // States.
 const (
-	Free State = blockline.StateFree // not in use: no slot points to it
+	Free State = blockline.StateFree // not in use: no leaf leads to it
 	Live State = blockline.StateLive // a record
-	// Absent: a slot points to it, but the key has no value: tombstone or insert in progress
+	// Absent: a leaf leads to it, but the key has no value: tombstone or insert in progress
 	Absent State = blockline.StateAbsent
 	Node   State = blockline.StateNode // a block of an index, without a key: its value is the node
 
