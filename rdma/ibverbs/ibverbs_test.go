@@ -23,17 +23,24 @@ type host struct {
 // serve serves blades on a device until the test ends.
 func serve(tb testing.TB, dev device, o ServerOptions) *host {
 	tb.Helper()
+	return serveAt(tb, "127.0.0.1:0", dev, o)
+}
+
+func serveAt(tb testing.TB, at string, dev device, o ServerOptions) *host {
+	tb.Helper()
 	s, err := newServer(dev, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	control, err := tcp.NewServer(nil, tcp.ServerOptions{
-		Elsewhere: s, Services: map[string]tcp.Service{ServiceName: s.Answer},
-	})
+	so := tcp.ServerOptions{Elsewhere: s, Services: map[string]tcp.Service{ServiceName: s.Answer}}
+	if f := EnvFiles(tb); f != nil {
+		so.Credentials = f.Server
+	}
+	control, err := tcp.NewServer(nil, so)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		tb.Fatal(err)
 	}
