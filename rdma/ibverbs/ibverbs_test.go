@@ -91,7 +91,9 @@ func (d drilled) RestartBlade(b rdma.BladeID, mem bool) error { return d.s.Resta
 func TestConformance(t *testing.T) {
 	conform(t, func(testing.TB) (server, client device) {
 		n := newNetwork()
-		return n.device("fake0"), n.device("fake1")
+		a, b := n.device("fake0"), n.device("fake1")
+		a.flush, b.flush = true, true
+		return a, b
 	})
 }
 

@@ -28,6 +28,8 @@ type queuePair struct {
 	size     uint64
 	mask     rdma.Key
 	readOnly bool
+	flushes  bool // both sides know FLUSH
+	built    bool // the chain has one
 	inline   uint32
 
 	// dead is with what requests end that are posted now; StatusOK: it is in order.
@@ -86,7 +88,7 @@ func (q *queuePair) renew() (err error) {
 		_ = q.pair.close() // the next one is made all the same
 		q.pair = nil
 	}
-	if q.pair, err = q.p.queue.newPair(len(q.slots)); err != nil {
+	if q.pair, err = q.p.queue.newPair(len(q.slots), q.p.f.flush); err != nil {
 		return err
 	}
 	q.handle, q.inline = q.pair.handle(), q.pair.inline()
@@ -102,6 +104,7 @@ func (q *queuePair) attach(theirs *ends, r *row, a *answer) error {
 		return err
 	}
 	q.base, q.size, q.mask, q.readOnly = a.address, a.size, rdma.Key(a.mask), a.readOnly
+	q.flushes = a.flush && q.pair.flushes()
 	q.dead, q.broken, q.failed, q.since = rdma.StatusOK, false, false, 0
 	return nil
 }
@@ -238,9 +241,12 @@ func (q *queuePair) take(b *rdma.Batch, i int, w *rdma.WR) bool {
 		s.atomic = true
 		r.opcode, r.address, r.second, r.swap, r.key = opcodeFAA, q.base+w.Off, w.Swap, 0, key
 		r.element.address, r.element.length = uint64(uintptr(unsafe.Pointer(&q.results[at]))), 8
+	case w.Op == rdma.OpFlush && w.Len > 0 && q.flushes:
+		r.opcode, r.address, r.second, r.swap = opcodeFlush, q.base+w.Off, uint64(key), uint64(w.Len)
+		q.built = true
 	default:
 		// A request of no bytes, of which a device would look at neither memory nor key, or a
-		// FLUSH: a READ behind the WRITEs has them placed.
+		// FLUSH that it does not know: a READ behind the WRITEs has them placed.
 		last := w.Off
 		if w.Len > 0 {
 			last += uint64(w.Len) - 1
@@ -269,7 +275,11 @@ func (p *port) ring() {
 	for _, q := range p.ringing {
 		q.last.flags |= flagSignaled
 		q.last.next = nil
-		p.chains = append(p.chains, chain{pair: q.handle, first: unsafe.Pointer(q.first)})
+		c := chain{pair: q.handle, first: unsafe.Pointer(q.first)}
+		if q.built {
+			c.built, q.built = 1, false
+		}
+		p.chains = append(p.chains, c)
 		q.first, q.last = nil, nil
 	}
 	n := p.queue.ring(p.chains, p.reaped)

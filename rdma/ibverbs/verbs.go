@@ -49,6 +49,8 @@ const (
 	accessRemoteWrite  access = 1 << 1
 	accessRemoteRead   access = 1 << 2
 	accessRemoteAtomic access = 1 << 3
+	// accessFlush is for devices with attributes.flush only.
+	accessFlush access = 1 << 8
 )
 
 // registration is memory that the device knows.
@@ -61,8 +63,9 @@ type registration interface {
 
 // queue is a completion queue. It belongs to one thread.
 type queue interface {
-	// newPair makes a queue pair, of so many requests.
-	newPair(depth int) (pair, error)
+	// newPair makes a queue pair, of so many requests. flush asks for one that takes FLUSHes, but one
+	// that does not is no error.
+	newPair(depth int, flush bool) (pair, error)
 	// ring posts chains, and then reaps completions into out.
 	ring(chains []chain, out []completion) (n int)
 	poll(out []completion) (n int)
@@ -81,6 +84,7 @@ type queue interface {
 type pair interface {
 	number() uint32
 	inline() uint32 // bytes of a WRITE that may be posted inline
+	flushes() bool  // it takes FLUSHes
 	handle() unsafe.Pointer
 	// connect takes a pair that is new to where it receives and sends.
 	connect(to path) error
@@ -99,6 +103,7 @@ type path struct {
 	readers        uint8 // that this side answers
 	starts         uint8 // that this side has under way
 	timeout, retry uint8
+	flush          bool // this side answers FLUSHes
 }
 
 // chain is a list of requests for one queue pair: one doorbell.
@@ -107,6 +112,7 @@ type chain struct {
 	first unsafe.Pointer // *request
 	_     unsafe.Pointer // the first request that was not posted
 	errno uintptr        // why not; 0: all were
+	built uintptr        // 1: a FLUSH is among them, which ibv_post_send does not know
 }
 
 // request is struct ibv_send_wr with its scatter element: device_linux.go compares the layouts. It
@@ -126,7 +132,7 @@ type request struct {
 	address  uint64
 	// rkey of a READ or WRITE, in the low half; compare of an atomic
 	second  uint64
-	swap    uint64
+	swap    uint64 // of a FLUSH: how many bytes
 	key     uint32 // of an atomic
 	_       [60]byte
 	element element
@@ -155,6 +161,7 @@ const (
 	opcodeRead  = 4
 	opcodeCAS   = 5
 	opcodeFAA   = 6
+	opcodeFlush = 14
 
 	flagFence    = 1 << 0
 	flagSignaled = 1 << 1

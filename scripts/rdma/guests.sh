@@ -17,13 +17,18 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/txnode-guests.XXXXXX")
 mkdir "$work/out1" "$work/out2" "$work/tls"
 
 second='' first=''
+say() { # what the guests have said
+	sed 's/^/  /' "$work/log1"
+	sed 's/^/  second guest: /' "$work/log2" | tail -n "${1:-40}"
+}
 end() {
-	[ -z "$second" ] || kill "$second" 2>/dev/null || true
-	[ -z "$first" ] || kill "$first" 2>/dev/null || true
-	for i in 1 2; do # what is left of QEMU
+	[ -z "$first" ] || say
+	for i in 1 2; do # QEMU removes the file when it ends
 		[ ! -s "$work/pid$i" ] || kill -9 "$(cat "$work/pid$i")" 2>/dev/null || true
 	done
-	wait
+	[ -z "$second" ] || kill "$second" 2>/dev/null || true
+	[ -z "$first" ] || kill "$first" 2>/dev/null || true
+	wait || true
 	rm -rf "$work"
 }
 trap end EXIT
@@ -50,7 +55,9 @@ await() {
 }
 committed() { [ "$(grep -c '^committed second' "$work/log2")" -ge 100 ]; }
 lose() {
+	[ -s "$work/pid2" ] || return 0 # the first guest has ended, and says why
 	kill -9 "$(cat "$work/pid2")"
+	rm -f "$work/pid2"
 	tr -d '\r' <"$work/log2" >"$work/out1/second.journal"
 	touch "$work/out1/killed"
 }
@@ -68,6 +75,5 @@ esac
 rc=0
 wait "$first" || rc=$?
 first=''
-sed 's/^/  /' "$work/log1"
-[ $rc = 0 ] || sed 's/^/  second guest: /' "$work/log2" | tail -n 40
+say 10
 exit $rc

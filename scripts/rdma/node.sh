@@ -6,7 +6,7 @@
 set -eu
 export TXNODE_RDMA=rxe1/1/1 TXNODE_HISTORY=/tmp/history.db NO_COLOR=1
 export TXNODE_TLS_CERT=guest.crt TXNODE_TLS_KEY=guest.key TXNODE_TLS_CA=ca.crt
-lease="--lease 10s"
+with="--lease 10s --tls-cert guest.crt --tls-key guest.key --tls-ca ca.crt"
 catalog=tcp:10.1.0.1:7100
 
 up() { # LOG, until its daemon serves
@@ -29,7 +29,7 @@ catalog() {
 init() { # ADDRESS..., once all blades are there
 	for b; do set -- "$@" --blade "rdma:$b"; shift; done
 	i=0
-	until ./txnode cluster init --catalog $catalog --segment-size 2MiB --log-area 256KiB $lease "$@" >/tmp/init 2>&1; do
+	until ./txnode cluster init --catalog $catalog --segment-size 2MiB --log-area 256KiB $with "$@" >/tmp/init 2>&1; do
 		i=$((i + 1))
 		[ $i -lt 60 ] || { cat /tmp/init; exit 1; }
 		sleep 1
@@ -60,19 +60,19 @@ blade-first)
 	blade 10.1.0.1:7001
 	init 10.1.0.1:7000 10.1.0.1:7001 10.1.0.2:7000
 	echo "--- doctor"
-	./txnode doctor $catalog $lease
+	./txnode doctor $catalog $with
 	echo "--- smallbank, all blades"
-	bank="./txnode bench smallbank --cluster $catalog --threads 1 --coroutines 4 --accounts 200 --warmup 1ms $lease"
+	bank="./txnode bench smallbank --cluster $catalog --threads 1 --coroutines 4 --accounts 200 --warmup 1ms $with"
 	$bank --txns 200
 	echo "--- smallbank, a blade loses power"
 	touch /out/ready
 	$bank --verify --duration "${SECONDS_OF_BANK:-40}s" --txns 0
 	[ -e /out/killed ] || { echo "the other guest was not killed in time"; exit 1; }
 	echo "--- status"
-	./txnode cluster status $catalog $lease | tee /tmp/status || true # it is not whole: a blade is away
+	./txnode cluster status $catalog $with | tee /tmp/status || true # it is not whole: a blade is away
 	grep -q 'rdma:10.1.0.2:7000.*\(down\|silent\)' /tmp/status || { echo "no blade is down"; exit 1; }
 	echo "--- check"
-	./txnode check $catalog $lease
+	./txnode check $catalog $with
 	;;
 blade-second)
 	blade 10.1.0.2:7000
@@ -103,7 +103,7 @@ client-first)
 	echo "--- audit"
 	TXNODE_RDMA_AUDIT="$catalog /tmp/first.journal /out/second.journal" ./ibverbs.test -test.run 'TestGuestAudit$' -test.v
 	echo "--- check"
-	./txnode check $catalog $lease
+	./txnode check $catalog $with
 	;;
 client-second)
 	TXNODE_RDMA_WRITER="$catalog second /tmp/never" ./ibverbs.test -test.run 'TestGuestWriter$'
