@@ -41,9 +41,10 @@ type queuePair struct {
 	flushed rdma.Status // this is how those behind it end
 
 	head, tail uint32
+	origin     uint32 // of the numbers: number n has slot (n - origin) mod the number of slots
 	slots      []slot
 	requests   []request
-	results    []uint64
+	results    uint32 // of the words of the port: where those of this one begin
 	id         uint64 // blade and generation, of completions
 	first      *request
 	last       *request
@@ -63,13 +64,14 @@ type slot struct {
 	atomic  bool
 }
 
-func (q *queuePair) init(p *port, b rdma.BladeID, depth int, words, requests []byte) {
+func (q *queuePair) init(p *port, b rdma.BladeID, depth int, requests []byte) {
 	*q = queuePair{p: p, blade: b, dead: rdma.StatusNoBlade, broken: true, slots: make([]slot, depth)}
-	q.results = unsafe.Slice((*uint64)(unsafe.Pointer(&words[0])), depth)
+	q.results = uint32(depth) * uint32(b)
 	q.requests = unsafe.Slice((*request)(unsafe.Pointer(&requests[0])), depth)
 	q.id = uint64(b) << 48
 	for i := range q.requests {
 		r := &q.requests[i]
+		r.elements = 1
 		r.list = unsafe.Pointer(&r.element)
 		r.element.key = p.lkey
 	}
@@ -118,18 +120,87 @@ func (p *port) Post(b *rdma.Batch, first int) {
 			b.Complete(i, rdma.StatusNoBlade)
 			continue
 		}
-		q := &p.pairs[w.Blade]
-		s := q.dead
-		if s == rdma.StatusOK {
-			if s = q.check(w); s == rdma.StatusOK {
-				q.append(b, i, w)
-				continue
-			}
-			q.dead = rdma.StatusFlushed
+		if q := &p.pairs[w.Blade]; !q.quick(b, i, w) {
+			q.post(b, i, w)
 		}
-		q.refuse(b, i, s)
 	}
 	p.ring()
+}
+
+// post is quick for all requests, in order or not.
+func (q *queuePair) post(b *rdma.Batch, i int, w *rdma.WR) {
+	s := q.dead
+	if s == rdma.StatusOK {
+		if s = q.check(w); s == rdma.StatusOK {
+			q.append(b, i, w)
+			return
+		}
+		q.dead = rdma.StatusFlushed
+	}
+	q.refuse(b, i, s)
+}
+
+// quick is post for requests as the engine has them, in one function, because what it does costs as
+// much as calls would. false: it is another one, and nothing was done.
+func (q *queuePair) quick(b *rdma.Batch, i int, w *rdma.WR) bool {
+	out := q.tail - q.head
+	if out == 0 {
+		q.origin = q.tail // the slots that were used last are in the cache
+	}
+	if out >= uint32(len(q.slots)) || q.dead != rdma.StatusOK || w.Key == 0 || q.readOnly {
+		return false
+	}
+	off := w.Off
+	at := (q.tail - q.origin) & uint32(len(q.slots)-1)
+	r, s := &q.requests[at], &q.slots[at]
+	switch w.Op {
+	case rdma.OpRead, rdma.OpWrite:
+		n := w.Len
+		if n-1 >= q.p.longest || uint64(w.Local)+uint64(n) > uint64(len(q.p.arena)) || off > q.size ||
+			uint64(n) > q.size-off {
+			return false
+		}
+		s.atomic = false
+		r.second = uint64(uint32(w.Key ^ q.mask))
+		r.element.address, r.element.length = q.p.memory+uint64(w.Local), n
+		r.opcode, r.flags = opcodeRead, uint32(w.Flags&rdma.FlagFence) // the same bit
+		if w.Op == rdma.OpWrite {
+			if r.opcode = opcodeWrite; n <= q.inline {
+				r.flags |= flagInline
+			}
+		}
+	case rdma.OpCAS, rdma.OpFAA:
+		if off&7 != 0 || off > q.size || q.size-off < 8 {
+			return false
+		}
+		s.atomic = true
+		r.key = uint32(w.Key ^ q.mask)
+		r.element.address, r.element.length = q.p.words+uint64(8*(q.results+at)), 8
+		r.opcode, r.flags, r.second, r.swap = opcodeCAS, uint32(w.Flags&rdma.FlagFence), w.Cmp, w.Swap
+		if w.Op == rdma.OpFAA {
+			r.opcode, r.second, r.swap = opcodeFAA, w.Swap, 0
+		}
+	default:
+		return false
+	}
+	s.b, s.i, s.refused = b, int32(i), rdma.StatusOK
+	r.id = q.id | uint64(q.tail)
+	r.address = q.base + off
+	q.link(r)
+	return true
+}
+
+// link adds an encoded request to the chain.
+func (q *queuePair) link(r *request) {
+	if q.first == nil {
+		q.first = r
+		q.p.ringing = append(q.p.ringing, q)
+	} else {
+		q.last.next = unsafe.Pointer(r)
+	}
+	q.last = r
+	q.tail++
+	q.p.out++
 }
 
 // check finds what can be found here. The device checks again.
@@ -162,6 +233,9 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 	return rdma.StatusOK
 }
 
+// at is the slot of a number.
+func (q *queuePair) at(n uint32) uint32 { return (n - q.origin) & uint32(len(q.slots)-1) }
+
 // refuse fails a request that is not posted, behind those that are outstanding.
 func (q *queuePair) refuse(b *rdma.Batch, i int, s rdma.Status) {
 	if q.head == q.tail {
@@ -177,7 +251,7 @@ func (q *queuePair) refuse(b *rdma.Batch, i int, s rdma.Status) {
 			return
 		}
 	}
-	q.slots[q.tail&uint32(len(q.slots)-1)] = slot{b: b, i: int32(i), refused: s}
+	q.slots[q.at(q.tail)] = slot{b: b, i: int32(i), refused: s}
 	q.tail++
 	q.p.out++
 }
@@ -215,32 +289,31 @@ func (q *queuePair) take(b *rdma.Batch, i int, w *rdma.WR) bool {
 			return false
 		}
 	}
-	at := q.tail & uint32(len(q.slots)-1)
+	at := q.at(q.tail)
 	s := &q.slots[at]
 	s.b, s.i, s.refused, s.atomic = b, int32(i), rdma.StatusOK, false
 	r := &q.requests[at]
 	r.id = q.id | uint64(q.tail)
-	r.elements = 1
 	r.flags = uint32(w.Flags & rdma.FlagFence) // the same bit
 	key := uint32(w.Key ^ q.mask)
 	switch {
 	case w.Op == rdma.OpRead && w.Len > 0:
 		r.opcode, r.address, r.second = opcodeRead, q.base+w.Off, uint64(key)
-		r.element.address, r.element.length = address(q.p.mem)+uint64(w.Local), w.Len
+		r.element.address, r.element.length = q.p.memory+uint64(w.Local), w.Len
 	case w.Op == rdma.OpWrite && w.Len > 0:
 		r.opcode, r.address, r.second = opcodeWrite, q.base+w.Off, uint64(key)
-		r.element.address, r.element.length = address(q.p.mem)+uint64(w.Local), w.Len
+		r.element.address, r.element.length = q.p.memory+uint64(w.Local), w.Len
 		if w.Len <= q.inline {
 			r.flags |= flagInline
 		}
 	case w.Op == rdma.OpCAS:
 		s.atomic = true
 		r.opcode, r.address, r.second, r.swap, r.key = opcodeCAS, q.base+w.Off, w.Cmp, w.Swap, key
-		r.element.address, r.element.length = uint64(uintptr(unsafe.Pointer(&q.results[at]))), 8
+		r.element.address, r.element.length = q.p.words+uint64(8*(q.results+at)), 8
 	case w.Op == rdma.OpFAA:
 		s.atomic = true
 		r.opcode, r.address, r.second, r.swap, r.key = opcodeFAA, q.base+w.Off, w.Swap, 0, key
-		r.element.address, r.element.length = uint64(uintptr(unsafe.Pointer(&q.results[at]))), 8
+		r.element.address, r.element.length = q.p.words+uint64(8*(q.results+at)), 8
 	case w.Op == rdma.OpFlush && w.Len > 0 && q.flushes:
 		r.opcode, r.address, r.second, r.swap = opcodeFlush, q.base+w.Off, uint64(key), uint64(w.Len)
 		q.built = true
@@ -254,15 +327,7 @@ func (q *queuePair) take(b *rdma.Batch, i int, w *rdma.WR) bool {
 		r.opcode, r.address, r.second = opcodeRead, q.base+min(last&^7, q.size-8), uint64(key)
 		r.element.address, r.element.length = q.p.scratch, 8
 	}
-	if q.first == nil {
-		q.first = r
-		q.p.ringing = append(q.p.ringing, q)
-	} else {
-		q.last.next = unsafe.Pointer(r)
-	}
-	q.last = r
-	q.tail++
-	q.p.out++
+	q.link(r)
 	return true
 }
 
@@ -364,10 +429,12 @@ func (q *queuePair) completed(c *completion) {
 // finish completes the requests before one, which the device had, with a status. Those that were
 // refused here have their own, also right behind.
 func (q *queuePair) finish(to uint32, status rdma.Status) {
-	mask := uint32(len(q.slots) - 1)
 	n := q.head
 	for ; q.head != q.tail; q.head++ {
-		s := &q.slots[q.head&mask]
+		if status == rdma.StatusOK && !q.begun && q.whole == rdma.StatusOK && q.run(to) && q.head == q.tail {
+			break
+		}
+		s := &q.slots[q.at(q.head)]
 		end := status
 		switch {
 		case s.refused != rdma.StatusOK:
@@ -387,11 +454,44 @@ func (q *queuePair) finish(to uint32, status rdma.Status) {
 			end = q.together(end)
 		}
 		if s.atomic && end == rdma.StatusOK {
-			s.b.WR(int(s.i)).Result = atomic.LoadUint64(&q.results[q.head&mask])
+			s.b.WR(int(s.i)).Result = q.result(q.at(q.head))
 		}
 		s.b.Complete(int(s.i), end)
 	}
 	q.p.finished(q, q.head-n)
+}
+
+// run completes requests of one batch before number to, from the head on, which have succeeded; false:
+// there is none at the head.
+func (q *queuePair) run(to uint32) bool {
+	at := q.at(q.head)
+	first := q.slots[at]
+	if first.b == nil || first.refused != rdma.StatusOK || int32(to-q.head) <= 0 {
+		return false
+	}
+	last, n := first.i, 0
+	for {
+		s := &q.slots[at]
+		if s.b != first.b || s.refused != rdma.StatusOK {
+			break
+		}
+		if last = s.i; s.atomic {
+			first.b.WR(int(s.i)).Result = q.result(at)
+		}
+		n++
+		q.head++
+		if q.head == to || q.head == q.tail {
+			break
+		}
+		at = (at + 1) & uint32(len(q.slots)-1)
+	}
+	first.b.CompleteRun(int(first.i), int(last), n)
+	return true
+}
+
+// result is the word that the device has written for the atomic of a slot.
+func (q *queuePair) result(at uint32) uint64 {
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&q.p.mem[q.p.wordsAt+8*int(q.results+at)])))
 }
 
 // together is how a request in parts ends, whose last part has ended so. If a part had effect, and

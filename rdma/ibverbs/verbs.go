@@ -115,12 +115,13 @@ type chain struct {
 	built uintptr        // 1: a FLUSH is among them, which ibv_post_send does not know
 }
 
-// request is struct ibv_send_wr with its scatter element: device_linux.go compares the layouts. It
-// lies outside the Go heap, and so does what it points to.
+// request is struct ibv_send_wr, with its scatter element where requests to bind memory windows have
+// something: device_linux.go compares the layouts. It lies outside the Go heap, and so does what it
+// points to.
 //
 //	 0  id        24  elements   40  remote address   64  rkey of an atomic
-//	 8  next      28  opcode     48  rkey; compare
-//	16  element   32  flags      56  swap             128  element
+//	 8  next      28  opcode     48  rkey; compare    80  element
+//	16  element   32  flags      56  swap
 type request struct {
 	id       uint64
 	next     unsafe.Pointer
@@ -134,9 +135,9 @@ type request struct {
 	second  uint64
 	swap    uint64 // of a FLUSH: how many bytes
 	key     uint32 // of an atomic
-	_       [60]byte
+	_       [12]byte
 	element element
-	_       [48]byte
+	_       [32]byte
 }
 
 // element is struct ibv_sge.
@@ -146,13 +147,13 @@ type element struct {
 	key     uint32
 }
 
-const requestSize = 192
+const requestSize = 128
 
 var (
 	_ [requestSize - unsafe.Sizeof(request{})]byte
 	_ [unsafe.Sizeof(request{}) - requestSize]byte
-	_ [unsafe.Offsetof(request{}.element) - 128]byte
-	_ [128 - unsafe.Offsetof(request{}.element)]byte
+	_ [unsafe.Offsetof(request{}.element) - 80]byte
+	_ [80 - unsafe.Offsetof(request{}.element)]byte
 )
 
 // Opcodes and flags of request.

@@ -24,6 +24,8 @@ _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.remote_addr) == 40, "atomi
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.compare_add) == 48, "compare_add");
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.swap) == 56, "swap");
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.rkey) == 64, "rkey of an atomic");
+_Static_assert(offsetof(struct ibv_send_wr, qp_type) + sizeof(((struct ibv_send_wr *)0)->qp_type) <= 80 &&
+	offsetof(struct ibv_send_wr, bind_mw) <= 80, "where the element is");
 _Static_assert(sizeof(struct ibv_sge) == 16 && offsetof(struct ibv_sge, length) == 8 &&
 	offsetof(struct ibv_sge, lkey) == 12, "ibv_sge");
 _Static_assert(sizeof(struct ibv_wc) == 48 && offsetof(struct ibv_wc, status) == 8, "ibv_wc");

@@ -6,7 +6,7 @@
 set -eu
 export TXNODE_RDMA=rxe1/1/1 TXNODE_HISTORY=/tmp/history.db NO_COLOR=1
 export TXNODE_TLS_CERT=guest.crt TXNODE_TLS_KEY=guest.key TXNODE_TLS_CA=ca.crt
-with="--lease 10s --tls-cert guest.crt --tls-key guest.key --tls-ca ca.crt"
+with="--rdma $TXNODE_RDMA --lease 10s --tls-cert guest.crt --tls-key guest.key --tls-ca ca.crt"
 catalog=tcp:10.1.0.1:7100
 
 up() { # LOG, until its daemon serves
@@ -31,7 +31,7 @@ init() { # ADDRESS..., once all blades are there
 	i=0
 	until ./txnode cluster init --catalog $catalog --segment-size 2MiB --log-area 256KiB $with "$@" >/tmp/init 2>&1; do
 		i=$((i + 1))
-		[ $i -lt 60 ] || { cat /tmp/init; exit 1; }
+		grep -q 'does not answer\|refused\|timed out\|no route' /tmp/init && [ $i -lt 60 ] || { cat /tmp/init; exit 1; }
 		sleep 1
 	done
 	cat /tmp/init
