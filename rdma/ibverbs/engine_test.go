@@ -65,8 +65,12 @@ func isolate(t *testing.T, devices func(tb testing.TB) (server, client, second d
 	})
 }
 
-func TestIsolation(t *testing.T)       { isolate(t, fakes) }
-func TestDeviceIsolation(t *testing.T) { isolate(t, real3) }
+func TestIsolation(t *testing.T) { isolate(t, fakes) }
+
+func TestDeviceIsolation(t *testing.T) {
+	defer storetest.SetRounds(20)()
+	isolate(t, real3)
+}
 
 // play runs a workload, several transactions a thread at a time. Then its books must be in order, and
 // some serial order must explain what its transactions have read and written.

@@ -83,7 +83,7 @@ step_torn() {
 	build
 	torn() {
 		local rc=0
-		RXE_ACCEL=tcg bash $guest -c 2 -t 200 "${one[@]}" "$work/ibverbs.test" -test.short \
+		RXE_ACCEL=tcg bash $guest -c 2 -t 200 "${one[@]}" "$work/ibverbs.test" -test.short -test.count 10 -test.failfast \
 			-test.run 'TestDevice$/1-words-of-pages-are-not-torn' >"$work/torn" 2>&1 || rc=$?
 		grep -q 'FAIL: TestDevice/1-words-of-pages' "$work/torn" && [ $rc = 1 ] && return
 		cat "$work/torn"
