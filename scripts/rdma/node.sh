@@ -66,7 +66,7 @@ blade-first)
 	$bank --txns 200
 	echo "--- smallbank, a blade loses power"
 	touch /out/ready
-	$bank --duration "${SECONDS_OF_BANK:-40}s" --txns 0
+	$bank --duration "${SECONDS_OF_BANK:-30}s" --txns 0
 	[ -e /out/killed ] || { echo "the other guest was not killed in time"; exit 1; }
 	echo "--- status"
 	./txnode cluster status $catalog $with | tee /tmp/status || true # it is not whole: a blade is away
