@@ -147,7 +147,7 @@ func newStory(t *testing.T, options []string) *story {
 		case "reclaim":
 			o.ReclaimAfter = n
 		case "policy":
-			must(t, set.policy.Set(arg))
+			set.policy = map[string]occ.Policy{"default": occ.PolicyDefault, "ford": occ.PolicyFORD}[arg]
 		case "ordered":
 			ordered = true
 		default:
