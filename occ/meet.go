@@ -115,7 +115,7 @@ type meeting struct {
 	addr  layout.Addr
 	guard record.Guard
 	table *Table // of the key, if it is a block that is free
-	key   []byte
+	key   []byte // empty: a range met it
 
 	stalled bool // it was a dead one's commit, for which a checkpoint waits
 }

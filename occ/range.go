@@ -205,7 +205,7 @@ func (s *Scan) leaves() (more bool, err error) {
 			}
 		}
 		if tries == scanLooks {
-			return false, s.tx.conflict(AbortStale, &item{table: s.table})
+			return false, s.tx.giveUp(&item{table: s.table}) // the block may be damaged
 		}
 		if tries > 2 {
 			s.tx.c.Yield()

@@ -48,7 +48,10 @@ func (s *Scan) accept(x index.Candidate, img record.Image) (dangling bool, err e
 	tx, m, g := s.tx, img.Meta(), img.Guard()
 	e := evidence{addr: x.Addr, guard: g, own: g.Held()}
 	switch {
-	case m.State() == record.Free, m.Table() != s.table.ID:
+	case m.State() == record.Free:
+		tx.dangling = x.Addr
+		return true, nil
+	case m.Table() != s.table.ID:
 		return true, nil
 	}
 	e.row = m.State() == record.Live && !e.own

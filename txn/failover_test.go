@@ -265,10 +265,12 @@ func TestRestartIsNoticed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		put := func(v int64) {
+		put := func(v int64) { // splits place leaves on all blades, and records beside them
 			t.Helper()
-			if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, 7, v) }); err != nil {
-				t.Fatal(err)
+			for k := range uint64(100) {
+				if err := db.Update(ctx, func(tx *txn.Tx) error { return table.Put(tx, k, v) }); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		put(1)
