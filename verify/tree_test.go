@@ -325,7 +325,7 @@ var treeDamages = []treeDamage{
 		m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: block, Class: class + 1})
 		return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
 	}},
-	{"an entry that is lost", false, false, "no leaf leads to the block", func(m *arbor) []want {
+	{"an entry that is lost", false, true, "no leaf leads to the block", func(m *arbor) []want {
 		leaf, key, block, _ := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Delete, Key: key})
 		return []want{{verify.KindLink, block, 0}}
