@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"txnode/internal/outwait"
 	"txnode/memory"
 	"txnode/memory/embedded"
@@ -36,6 +38,10 @@ type Options struct {
 	// RDMA is the device of this host for blades behind devices. The zero value is the first one
 	// with an active port.
 	RDMA ibverbs.Device
+	// RDMAReport is told of events of that device, and of requests that failed for another reason
+	// than their key: ibverbs.Options.Report. It must not block. nil: in Open txn.Options.Logger is
+	// told, in Connect nothing is.
+	RDMAReport func(error)
 	// Post is how often Open has the process tell a daemon of the cluster its metrics, for txnode
 	// top: the daemon of the catalog, or one of blades on sockets. It costs the reading of
 	// counters, a few KiB and one connection. 0: DefaultPost; negative: never.
@@ -95,6 +101,9 @@ func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.
 	if o.Term == 0 {
 		o.Term = to.LeaseTerm
 	}
+	if o.RDMAReport == nil {
+		o.RDMAReport = toLogger(to.Logger)
+	}
 	h, err := Connect(ctx, address, o)
 	if err != nil {
 		return nil, err
@@ -106,6 +115,14 @@ func Open(ctx context.Context, address string, to txn.Options, o Options) (*txn.
 	}
 	h.publish(db, o)
 	return db, nil
+}
+
+// toLogger tells a logger of events of the RDMA device; nil: there is no logger.
+func toLogger(log *zap.Logger) func(error) {
+	if log == nil {
+		return nil
+	}
+	return func(err error) { log.Warn("the RDMA device", zap.String("event", oneLine(err).Error())) }
 }
 
 // Geometry is how a new database is laid out. It belongs to the database. The zero value has
@@ -288,7 +305,7 @@ func fabricOf(ctx context.Context, servers []Server, o Options) (rdma.Fabric, er
 		return f, nil
 	}
 	if slices.ContainsFunc(servers, func(s Server) bool { return s.Address.device() }) {
-		f, err := ibverbs.Dial(ctx, names, ibverbs.Options{TCP: o.tcp(), Device: o.RDMA})
+		f, err := ibverbs.Dial(ctx, names, ibverbs.Options{TCP: o.tcp(), Device: o.RDMA, Report: o.RDMAReport})
 		if err != nil {
 			return nil, oneLine(err)
 		}

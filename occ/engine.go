@@ -245,6 +245,10 @@ func (s *Session) init() (err error) {
 		s.coord.ID = s.eng.readers.Add(1)
 		return nil
 	}
+	// Not when it is needed first: it would have some of the spare arena for good.
+	if s.keeper, err = s.NewTx(t.Plain()); err != nil {
+		return err
+	}
 	if s.alloc, err = space.NewAllocator(t); err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	switch {
 	case bad != nil:
 		if n.tries++; n.tries > maxRereads {
-			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
+			return false, false, tx.meetTorn(n.table, n.addr, g)
 		}
 		if n.tries > 2 {
 			tx.c.Yield()
@@ -148,6 +148,15 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	n.guard, n.version = img.Guard(), img.Version()
 	n.state = nodeRead
 	return true, false, nil
+}
+
+// meetTorn is the conflict over a node that stays unreadable. If its guard is free no writer is at
+// work, so the node is probably damaged: see [Tx.Served].
+func (tx *Tx) meetTorn(t *Table, a layout.Addr, g record.Guard) error {
+	if !g.Held() {
+		tx.serve(a)
+	}
+	return tx.meet(AbortReadLocked, &item{table: t, addr: a}, g)
 }
 
 // free reports whether nobody but the transaction has the node locked, as it was read.

@@ -40,13 +40,6 @@ func (tx *Tx) NewNodes(t *Table, class layout.Class,
 // unlink is what reclaiming a deleted record is: a transaction that takes its
 // entry out of its node and makes its block free.
 func (s *Session) unlink(c *rdma.Coro, t *tombstone) (reclaimResult, error) {
-	if s.keeper == nil {
-		tx, err := s.NewTx(c)
-		if err != nil {
-			return reclaimLater, nil //nolint:nilerr // there is no arena for it now
-		}
-		s.keeper = tx
-	}
 	tx := s.keeper
 	tx.c = c
 	result, err := tx.unlink(t)

@@ -73,7 +73,9 @@ func (s *Scan) readLeaves() error {
 		switch {
 		// it is being written, locked, or its guard is damaged
 		case bad != nil || !img.Stable() && g != record.HeldBy(tx.id):
-			if tries++; tries > heldLooks {
+			if tries++; tries > heldLooks && bad != nil {
+				return tx.meetTorn(s.table, at, g)
+			} else if tries > heldLooks {
 				return tx.meet(AbortReadLocked, &item{table: s.table, addr: at}, g)
 			}
 			if tries > 2 {

@@ -40,8 +40,8 @@ type Repaired struct {
 // HasServed reports whether Served returns a block.
 func (tx *Tx) HasServed() bool { return len(tx.served) > 0 }
 
-// Served returns a block that has served a transaction though a copy of it is damaged, and forgets
-// it; 0: there is none.
+// Served returns a block that has served a transaction though a copy of it is damaged, or a node
+// that could not be read though its guard is free, and forgets it; 0: there is none.
 func (tx *Tx) Served() layout.Addr {
 	n := len(tx.served)
 	if n == 0 {
@@ -97,16 +97,22 @@ func (tx *Tx) Repair(a layout.Addr) (m Repaired, whole bool, err error) {
 }
 
 // BadGuard returns the guard of a block if it is damaged: the intact copies say with one voice that
-// it is another one. agree: they say so, or that it is right. The transaction is not open.
+// it is another one. agree: they say so, or that it is right. While something may be left of a dead
+// coordinator, a guard that is another one may be its lock: they do not agree then. The transaction
+// is not open.
 func (tx *Tx) BadGuard(a layout.Addr) (guard record.Guard, bad, agree bool, err error) {
-	if !tx.mayRepair() || !tx.s.eng.space.Tidy() {
+	if !tx.mayRepair() {
 		return 0, false, false, nil
 	}
 	x, err := tx.survey(a)
 	if err != nil || x.good == nil {
 		return 0, false, false, err
 	}
-	return x.guard, x.guard != x.good.Guard(), true, nil
+	bad = x.guard != x.good.Guard()
+	if bad && !tx.s.eng.space.Tidy() {
+		return 0, false, false, nil
+	}
+	return x.guard, bad, true, nil
 }
 
 // RepairGuard sets a guard that BadGuard has returned free at the version that the intact copies

@@ -169,6 +169,9 @@ func (s *Session) NewTx(c *rdma.Coro) (*Tx, error) {
 	for i := range tx.flights {
 		at, err := s.thread.Alloc(slabSize)
 		if err != nil {
+			for _, f := range tx.flights[:i] {
+				s.thread.Free(f.slab, slabSize)
+			}
 			return nil, fmt.Errorf("txn: buffers of a transaction: %w; raise Arena, or run fewer "+
 				"Coroutines on a thread", err)
 		}

@@ -334,6 +334,15 @@ func (b *Batch) CompleteAll(n int) {
 	b.pending -= n // no coroutine waits: an untracked thread's fabric is synchronous
 }
 
+// CompleteRun is Complete with StatusOK, their Results set, for the n requests from first to last that
+// are for the same blade. For fabrics whose devices say at once that several have completed.
+func (b *Batch) CompleteRun(first, last, n int) {
+	if b.tracked {
+		b.c.t.completedRun(b.wrs[first:last+1], n)
+	}
+	b.completed(n)
+}
+
 func (b *Batch) completeTracked(n int) {
 	for i := b.first; i < b.posted; i++ {
 		if b.wrs[i].Status == StatusOK {

@@ -64,6 +64,34 @@ func (f *fences) completed(t *Thread, w *WR) {
 	if w.Status == StatusOK && w.Op != OpWrite && w.Op != OpFlush {
 		q.placed = q.completed
 	}
+	f.wake(t)
+}
+
+// completedRun is completed for the n requests of wrs that are for the blade of the first, and that
+// have succeeded.
+func (f *fences) completedRun(t *Thread, wrs []WR, n int) {
+	blade := wrs[0].Blade
+	if int(blade) >= len(f.qp) {
+		return
+	}
+	q := &f.qp[blade]
+	q.completed += uint64(n)
+	at := q.completed
+	for i := len(wrs) - 1; i >= 0; i-- { // the last one that has WRITEs placed
+		if wrs[i].Blade != blade {
+			continue
+		}
+		if wrs[i].Op != OpWrite && wrs[i].Op != OpFlush {
+			q.placed = at
+			break
+		}
+		at--
+	}
+	f.wake(t)
+}
+
+// wake has the coroutines go on that wait for any completion.
+func (f *fences) wake(t *Thread) {
 	for f.queue.size > 0 {
 		t.ready.push(f.queue.pop())
 	}

@@ -262,6 +262,19 @@ func (t *Thread) completed(w *WR) {
 	}
 }
 
+// completedRun is completed for the n requests of wrs that are for the blade of the first, and that
+// have succeeded.
+func (t *Thread) completedRun(wrs []WR, n int) {
+	if t.fences.on {
+		t.fences.completedRun(t, wrs, n)
+	}
+	if t.throttle.on {
+		for range n {
+			t.throttle.release(t)
+		}
+	}
+}
+
 // wait drives the transport until a completion was reaped or the time has come.
 func (t *Thread) wait(until int64) {
 	t.port.Wait(until)

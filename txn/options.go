@@ -128,7 +128,7 @@ type Options struct {
 	// only.
 	SingleAttempt bool
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. The records of a
-	// transaction, as read and as written, must fit, beside 288 KiB and 64 KiB for each coroutine
+	// transaction, as read and as written, must fit, beside 352 KiB and 64 KiB for each coroutine
 	// of the thread. DB.Run refuses more coroutines than fit.
 	//
 	// Pieces are rounded up to powers of two: a value of 1 MiB takes two, and an absent key takes 2

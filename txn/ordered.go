@@ -373,7 +373,11 @@ func upper(kind boundKind, key []byte) index.Bound {
 // post adds what the index of a table owes. That it cannot now is no fault of the
 // transaction that has ended.
 func (w *Worker) post(t *occ.Table) {
-	if err := w.o.Posts(t); err != nil && w.session.Broken() == nil {
+	err := w.o.Posts(t)
+	if err == nil && t.Index.Owes() && w.o.Met() != 0 {
+		err = w.unblock(ErrConflict) // that lock may be nobody's, or a damaged guard
+	}
+	if err != nil && w.session.Broken() == nil {
 		w.repairDamage(err)
 	}
 }

@@ -54,11 +54,11 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 // join is another process. Its threads are numbered from thread on.
 func (w *world) join(s setting, o occ.Options, thread int) *world {
 	w.t.Helper()
-	x := &world{t: w.t, f: w.f, cat: w.cat, thread: thread, stop: stop{left: -1}, until: w.until}
+	x := &world{t: w.t, f: w.f, via: w.via, cat: w.cat, thread: thread, stop: stop{left: -1}, until: w.until}
 	x.ctl = x.newThread()
 	l := w.space.Layout()
 	var err error
-	x.space, err = memory.Open(x.ctl.Plain(), x.f, x.cat, memory.Options{
+	x.space, err = memory.Open(x.ctl.Plain(), x.via, x.cat, memory.Options{
 		Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: x.until,
 	})
 	must(w.t, err)

@@ -85,6 +85,7 @@ func replicated(t testing.TB) []setting {
 type world struct {
 	t      testing.TB
 	f      *rdmatest.Fabric
+	via    rdma.Fabric // f as the space and the threads see it
 	stop   stop
 	ctl    *rdma.Thread
 	cat    *catalog.Mem
@@ -170,6 +171,13 @@ func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs
 // newWorldWith is newWorldIn with options of the memory.
 func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo memory.Options) *world {
 	t.Helper()
+	return newWorldVia(t, f, func(f *rdmatest.Fabric) rdma.Fabric { return f }, s, o, mo)
+}
+
+// newWorldVia is newWorldWith, and the space and the threads see the fabric as via returns it.
+func newWorldVia(t testing.TB, f rdmatest.Options, via func(*rdmatest.Fabric) rdma.Fabric, s setting,
+	o occ.Options, mo memory.Options) *world {
+	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}, cat: &catalog.Mem{}}
 	w.others = &[]*world{w}
 	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status {
@@ -186,10 +194,11 @@ func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo
 		}
 	}
 	w.f = rdmatest.New(f)
+	w.via = via(w.f)
 	w.ctl = w.newThread()
 	var err error
 	mo.Backups = s.backups
-	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, mo)
+	w.space, err = memory.Open(w.ctl.Plain(), w.via, w.cat, mo)
 	must(t, err)
 	must(t, w.space.EndAlone())
 	o.Policy, o.CacheBytes = s.policy, 64<<10
@@ -244,7 +253,7 @@ func must(t testing.TB, err error) {
 func (w *world) newThread() *rdma.Thread { return w.newThreadOf(1 << 20) }
 
 func (w *world) newThreadOf(arena int) *rdma.Thread {
-	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
+	th, err := rdma.NewThread(w.via, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
 	must(w.t, err)
 	w.thread++
 	return th

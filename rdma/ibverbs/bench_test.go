@@ -55,6 +55,61 @@ func processor() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
+// BenchmarkParts is what parts of that cost in batches of 16: appending requests, all that Thread does,
+// on a port that takes no time, and the calls of the device.
+func BenchmarkParts(b *testing.B) {
+	const n = 16
+	t, at := idle(b)
+	var batch rdma.Batch
+	measure := func(name string, fn func()) {
+		b.Run(name, func(b *testing.B) {
+			began := processor()
+			for b.Loop() {
+				fn()
+			}
+			b.ReportMetric(float64(processor()-began)/float64(b.N)/n, "cpu-ns/request")
+		})
+	}
+	measure("append", func() { mixed(&batch, at, n) })
+	z, err := rdma.NewThread(instant{t.Fabric()}, rdma.ThreadOptions{Arena: 1 << 16})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := z.Plain()
+	measure("thread", func() {
+		mixed(&batch, at, n)
+		if err := c.Do(&batch); err != nil {
+			b.Fatal(err)
+		}
+	})
+	measure("all", func() {
+		mixed(&batch, at, n)
+		if err := t.Plain().Do(&batch); err != nil {
+			b.Fatal(err)
+		}
+	})
+	if err := z.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// instant is a fabric whose ports complete everything at once, and do nothing.
+type instant struct{ rdma.Fabric }
+
+func (instant) NewPort(c rdma.PortConfig) (rdma.Port, error) {
+	return instantPort(make([]byte, c.Arena)), nil
+}
+
+type instantPort []byte
+
+func (p instantPort) Arena() []byte                 { return p }
+func (p instantPort) Post(b *rdma.Batch, first int) { b.CompleteRun(first, b.Len()-1, b.Len()-first) }
+func (p instantPort) Poll()                         {}
+func (p instantPort) Wait(int64)                    {}
+func (p instantPort) Now() int64                    { return 0 }
+func (p instantPort) Reset(rdma.BladeID) error      { return nil }
+func (p instantPort) Close() error                  { return nil }
+
 // BenchmarkPost is what a request costs here: appended, encoded, posted in a batch and completed.
 // The device takes no time, and is no call of C.
 func BenchmarkPost(b *testing.B) {

@@ -121,10 +121,13 @@ func (d *ibDevice) events() (e event, err error) {
 		failed = syscall.Errno(C.tx_event(d.context, &kind))
 		return failed != syscall.EAGAIN && failed != syscall.EINTR
 	})
-	if err == nil && failed != 0 {
-		err = failed
+	if err != nil { // it has no deadline, so it was closed
+		return event{}, os.ErrClosed
 	}
-	return event{uint32(kind)}, err
+	if failed != 0 {
+		return event{}, failed
+	}
+	return event{uint32(kind)}, nil
 }
 
 // close ends the reading of events first: what it reads from is the library's.
@@ -234,24 +237,27 @@ type ibPair struct {
 	q            *ibQueue
 	qp           unsafe.Pointer
 	num, inlined uint32
+	flush        bool
 }
 
-func (q *ibQueue) newPair(depth int) (pair, error) {
+func (q *ibQueue) newPair(depth int, flush bool) (pair, error) {
 	p := &ibPair{q: q}
 	pd := q.owned
 	if pd == nil {
 		pd = q.d.pd
 	}
 	var num, inlined C.uint32_t
-	if e := C.tx_pair(pd, q.cq, C.int(depth), &p.qp, &num, &inlined); e != 0 {
+	flushes := truth(flush)
+	if e := C.tx_pair(q.d.context, pd, q.cq, C.int(depth), &flushes, &p.qp, &num, &inlined); e != 0 {
 		return nil, errnoOf(fmt.Sprintf("a queue pair of %d requests", depth), e)
 	}
-	p.num, p.inlined = uint32(num), uint32(inlined)
+	p.num, p.inlined, p.flush = uint32(num), uint32(inlined), flushes != 0
 	return p, nil
 }
 
 func (p *ibPair) number() uint32         { return p.num }
 func (p *ibPair) inline() uint32         { return p.inlined }
+func (p *ibPair) flushes() bool          { return p.flush }
 func (p *ibPair) handle() unsafe.Pointer { return p.qp }
 func (p *ibPair) fail() error            { return errnoOf("ending a queue pair", C.tx_fail(p.qp)) }
 func (p *ibPair) close() error           { return errnoOf("closing a queue pair", C.tx_pair_close(p.qp)) }
@@ -262,7 +268,7 @@ func (p *ibPair) connect(to path) error {
 		number: C.uint32_t(to.number), from: C.uint32_t(to.from), to: C.uint32_t(to.to), lid: C.uint16_t(to.lid),
 		mtu: C.uint8_t(to.mtu), readers: C.uint8_t(to.readers), starts: C.uint8_t(to.starts),
 		timeout: C.uint8_t(to.timeout), retry: C.uint8_t(to.retry), port: C.uint8_t(a.port),
-		gid_index: C.uint8_t(a.gidIndex),
+		gid_index: C.uint8_t(a.gidIndex), flush: C.uint8_t(truth(to.flush)),
 	}
 	if a.ethernet {
 		x.ethernet = 1

@@ -29,8 +29,9 @@
 //     specification does not say so; all published systems rely on it. Caps.OrderedLine is false.
 //   - Order (2) is that of a reliable connection; FlagFence is the device's.
 //   - Placement (3): a WRITE that was acknowledged has reached the card. A later READ or atomic has it
-//     placed; so does FLUSH, which is a READ here. Requests of no bytes become READs of 8 bytes,
-//     because a device looks at neither memory nor key for none.
+//     placed; so does FLUSH, which is a READ where one of the two devices does not know FLUSH.
+//     Requests of no bytes become READs of 8 bytes, because a device looks at neither memory nor key
+//     for none.
 //   - Atomics (4) are exact among those of one device. So a blade is reached through one device
 //     only, by clients of its own host, too, and the process of the server never writes to it.
 //   - Errors (5): what the blade's device refuses (NAK) has no effect, nor has what is behind:
@@ -49,6 +50,6 @@
 // # Left out
 //
 // Masked compare-and-swap, which libibverbs does not have (Caps.MaskedCAS is false: it costs a round
-// trip a lock); the FLUSH of newer devices; queue pairs that threads share; rdma_cm; memory windows;
+// trip a lock); FLUSH into persistent memory; queue pairs that threads share; rdma_cm; memory windows;
 // on-demand paging; files as memory of blades.
 package ibverbs

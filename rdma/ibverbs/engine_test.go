@@ -7,8 +7,11 @@ import (
 
 	"txnode/benchmarks/engine"
 	"txnode/benchmarks/smallbank"
+	"txnode/benchmarks/tatp"
 	"txnode/benchmarks/workload"
 	"txnode/benchmarks/workload/storetest"
+	"txnode/check"
+	"txnode/history"
 	"txnode/memory/catalog"
 	"txnode/rdma"
 	"txnode/txn"
@@ -62,20 +65,26 @@ func isolate(t *testing.T, devices func(tb testing.TB) (server, client, second d
 	})
 }
 
-func TestIsolation(t *testing.T)       { isolate(t, fakes) }
-func TestDeviceIsolation(t *testing.T) { isolate(t, real3) }
+func TestIsolation(t *testing.T) { isolate(t, fakes) }
 
-// bank runs SmallBank, several transactions a thread at a time, and checks its books.
-func bank(t *testing.T, f *Fabric, rounds int) {
-	o := smallbank.DefaultOptions()
-	o.Accounts, o.HotAccounts, o.InitialBalance = 300, 20, "12.34" // conflicts and overdrafts are frequent
-	d, err := smallbank.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestDeviceIsolation(t *testing.T) {
+	defer storetest.SetRounds(20)()
+	isolate(t, real3)
+}
+
+// play runs a workload, several transactions a thread at a time. Then its books must be in order, and
+// some serial order must explain what its transactions have read and written.
+func play(t *testing.T, d workload.Driver, f *Fabric, rounds int) {
+	t.Helper()
 	store := open(t, f)
 	storetest.Load(t, d, store)
+	var seen history.Recorder
+	store.Record(&seen)
 	storetest.Play(t, d, store, rounds)
+	store.Record(nil)
+	if err := check.Check(append(seen.Txns(), seen.Failed()...), check.Options{}).Err(); err != nil {
+		t.Error(err)
+	}
 	ctx := context.WithoutCancel(t.Context())
 	if _, err := d.Verify(ctx, store); err != nil {
 		t.Error(err)
@@ -88,12 +97,44 @@ func bank(t *testing.T, f *Fabric, rounds int) {
 	}
 }
 
+func smallBank(t *testing.T) workload.Driver {
+	t.Helper()
+	o := smallbank.DefaultOptions()
+	o.Accounts, o.HotAccounts, o.InitialBalance = 300, 20, "12.34" // conflicts and overdrafts are frequent
+	d, err := smallbank.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func phones(t *testing.T) workload.Driver {
+	t.Helper()
+	o := tatp.DefaultOptions()
+	o.Subscribers = 100
+	d, err := tatp.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 func TestSmallBank(t *testing.T) {
 	server, client, second := fakes(t)
-	bank(t, fabricOf(t, server, client, second), 200)
+	play(t, smallBank(t), fabricOf(t, server, client, second), 200)
+}
+
+func TestTATP(t *testing.T) {
+	server, client, second := fakes(t)
+	play(t, phones(t), fabricOf(t, server, client, second), 200)
 }
 
 func TestDeviceSmallBank(t *testing.T) {
 	server, client, second := real3(t)
-	bank(t, fabricOf(t, server, client, second), 500)
+	play(t, smallBank(t), fabricOf(t, server, client, second), 500)
+}
+
+func TestDeviceTATP(t *testing.T) {
+	server, client, second := real3(t)
+	play(t, phones(t), fabricOf(t, server, client, second), 500)
 }

@@ -24,6 +24,7 @@ type Fabric struct {
 	caps        rdma.Caps
 	ends        ends
 	spin        int64
+	flush       bool        // the device has FLUSH
 	gone        atomic.Bool // the device
 	events      sync.WaitGroup
 
@@ -100,6 +101,7 @@ func dial(ctx context.Context, dev device, addresses []string, o Options) (*Fabr
 		f.o.TCP.Control = tcp.DefaultControl
 	}
 	a := dev.attributes()
+	f.flush = a.flush
 	switch {
 	case o.Spin > 0:
 		f.spin = int64(o.Spin)

@@ -28,6 +28,7 @@ type network struct {
 	done    int
 	muted   bool // requests take effect, and nobody hears of it
 	atomics bool
+	flushed int // FLUSHes that devices have had
 }
 
 func newNetwork() *network {
@@ -50,6 +51,7 @@ type fakeDevice struct {
 	dead    bool // under net.mu: it was removed
 	idle    bool // it executes nothing, and says that all has succeeded: for figures
 	longest uint32
+	flush   bool // it knows FLUSH
 }
 
 func (d *fakeDevice) attributes() attributes {
@@ -60,7 +62,7 @@ func (d *fakeDevice) attributes() attributes {
 	return attributes{
 		name: d.name, port: 1, gidIndex: 1, gid: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}, ethernet: true, mtu: 5,
 		readers: 16, starts: 16, depth: 1 << 14, entries: 1 << 15, message: longest, atomics: d.net.atomics,
-		software: true, active: true, state: "active",
+		software: true, active: true, state: "active", flush: d.flush,
 	}
 }
 
@@ -165,7 +167,7 @@ func (q *fakeQueue) ring(chains []chain, out []completion) int {
 			q.done = append(q.done, completion{id: r.id})
 			continue
 		}
-		chains[i].errno = p.post((*request)(chains[i].first))
+		chains[i].errno = p.post((*request)(chains[i].first), chains[i].built != 0)
 	}
 	return q.poll(out)
 }
@@ -221,13 +223,14 @@ type fakePair struct {
 	to    path
 	ready bool // under net.mu
 	bad   bool // in the error state
+	flush bool // it takes FLUSHes
 
 	mu   sync.Mutex
 	list []sent
 	busy bool
 }
 
-func (q *fakeQueue) newPair(int) (pair, error) {
+func (q *fakeQueue) newPair(_ int, flush bool) (pair, error) {
 	n := q.dev.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,13 +238,14 @@ func (q *fakeQueue) newPair(int) (pair, error) {
 		return nil, syscall.EIO
 	}
 	n.next++
-	p := &fakePair{queue: q, num: n.next}
+	p := &fakePair{queue: q, num: n.next, flush: flush && q.dev.flush}
 	n.pairs[p.num] = p
 	return p, nil
 }
 
 func (p *fakePair) number() uint32         { return p.num }
 func (p *fakePair) inline() uint32         { return 32 }
+func (p *fakePair) flushes() bool          { return p.flush }
 func (p *fakePair) handle() unsafe.Pointer { return unsafe.Pointer(p) }
 
 func (p *fakePair) connect(to path) error {
@@ -279,10 +283,13 @@ func (p *fakePair) close() error {
 	return nil
 }
 
-func (p *fakePair) post(r *request) uintptr {
+func (p *fakePair) post(r *request, built bool) uintptr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for ; r != nil; r = (*request)(r.next) {
+		if r.opcode == opcodeFlush && !(built && p.flush) {
+			panic("a FLUSH that the queue pair does not take")
+		}
 		s := sent{request: *r}
 		if r.flags&flagInline != 0 {
 			s.payload = append(s.payload, bytesAt(r.element.address, r.element.length)...)
@@ -373,8 +380,25 @@ func (n *network) execute(p *fakePair, s *sent) (status uint32, answered bool) {
 	return status, true
 }
 
+// flushes is what a FLUSH does: memory has everything already. n.mu is held.
+func (n *network) flushes(s *sent) uint32 {
+	n.flushed++
+	r := n.regs[uint32(s.second)]
+	if r == nil || r.rights&accessFlush == 0 {
+		return wcRemoteAccess
+	}
+	base := address(r.mem)
+	if s.address < base || s.address-base > uint64(len(r.mem)) || s.swap > uint64(len(r.mem))-(s.address-base) {
+		return wcRemoteAccess
+	}
+	return wcSuccess
+}
+
 // effect is what a request does. n.mu is held.
 func (n *network) effect(s *sent) uint32 {
+	if s.opcode == opcodeFlush {
+		return n.flushes(s)
+	}
 	if s.elements == 0 || s.element.length == 0 {
 		return wcSuccess // of no bytes: neither memory nor key is looked at
 	}

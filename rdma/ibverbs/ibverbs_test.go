@@ -23,17 +23,24 @@ type host struct {
 // serve serves blades on a device until the test ends.
 func serve(tb testing.TB, dev device, o ServerOptions) *host {
 	tb.Helper()
+	return serveAt(tb, "127.0.0.1:0", dev, o)
+}
+
+func serveAt(tb testing.TB, at string, dev device, o ServerOptions) *host {
+	tb.Helper()
 	s, err := newServer(dev, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	control, err := tcp.NewServer(nil, tcp.ServerOptions{
-		Elsewhere: s, Services: map[string]tcp.Service{ServiceName: s.Answer},
-	})
+	so := tcp.ServerOptions{Elsewhere: s, Services: map[string]tcp.Service{ServiceName: s.Answer}}
+	if f := EnvFiles(tb); f != nil {
+		so.Credentials = f.Server
+	}
+	control, err := tcp.NewServer(nil, so)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -84,7 +91,9 @@ func (d drilled) RestartBlade(b rdma.BladeID, mem bool) error { return d.s.Resta
 func TestConformance(t *testing.T) {
 	conform(t, func(testing.TB) (server, client device) {
 		n := newNetwork()
-		return n.device("fake0"), n.device("fake1")
+		a, b := n.device("fake0"), n.device("fake1")
+		a.flush, b.flush = true, true
+		return a, b
 	})
 }
 

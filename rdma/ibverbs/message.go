@@ -15,7 +15,7 @@ const ServiceName = "ibverbs"
 //	 0  version    0  blade     0  result   row of the reply; not 0: there is no partner
 //	 2  rows       2  -         4  number   of the partner
 //	 4  mtu        4  number    8  first packet number
-//	 5  readers    8  first    12  flags    1: read-only
+//	 5  readers    8  first    12  flags    1: read-only; 2: FLUSHes are answered
 //	 6  starts        packet   16  address  of the region's first byte
 //	 7  link          number   24  size     of the region
 //	 8  lid       12  -        32  mask     of keys
@@ -49,6 +49,7 @@ type answer struct {
 	number   uint32
 	first    uint32
 	readOnly bool
+	flush    bool
 	address  uint64
 	size     uint64
 	mask     uint32
@@ -117,6 +118,9 @@ func (a *answer) append(p []byte) []byte {
 	if a.readOnly {
 		flags = 1
 	}
+	if a.flush {
+		flags |= 2
+	}
 	p = wire.AppendUint32(p, flags)
 	p = wire.AppendUint64(p, a.address)
 	p = wire.AppendUint64(p, a.size)
@@ -125,8 +129,8 @@ func (a *answer) append(p []byte) []byte {
 
 func (a *answer) get(p []byte) {
 	*a = answer{
-		result: wire.Uint32(p), number: wire.Uint32(p[4:]), first: wire.Uint32(p[8:]), readOnly: p[12]&1 == 1,
-		address: wire.Uint64(p[16:]), size: wire.Uint64(p[24:]), mask: wire.Uint32(p[32:]),
+		result: wire.Uint32(p), number: wire.Uint32(p[4:]), first: wire.Uint32(p[8:]), readOnly: p[12]&1 != 0,
+		flush: p[12]&2 != 0, address: wire.Uint64(p[16:]), size: wire.Uint64(p[24:]), mask: wire.Uint32(p[32:]),
 	}
 }
 

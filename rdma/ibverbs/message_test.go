@@ -24,7 +24,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	a := answer{
-		result: 1, number: 2, first: 3, readOnly: true, address: 1 << 47, size: 1 << 40, mask: 0x89abcdef,
+		result: 1, number: 2, first: 3, readOnly: true, flush: true, address: 1 << 47, size: 1 << 40, mask: 0x89abcdef,
 	}
 	var b answer
 	if b.get(a.append(nil)); !reflect.DeepEqual(a, b) {

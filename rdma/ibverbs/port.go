@@ -27,7 +27,10 @@ type port struct {
 	sleeper  *sleeper
 	pairs    []queuePair
 	links    []*link // by server
+	memory   uint64  // address of mem
 	scratch  uint64  // address of 64 bytes
+	words    uint64  // address of the results of atomics, in mem at wordsAt
+	wordsAt  int
 	lkey     uint32
 	longest  uint32 // bytes of a request
 	chains   []chain
@@ -66,7 +69,8 @@ func newPort(f *Fabric, cfg rdma.PortConfig) (p *port, err error) {
 	if p.reg, err = f.dev.register(p.mem, accessLocalWrite); err != nil {
 		return p, fmt.Errorf("an arena of %d bytes: %w", cfg.Arena, err)
 	}
-	p.lkey, p.scratch = p.reg.local(), address(p.mem[size:])
+	p.lkey, p.memory, p.wordsAt = p.reg.local(), address(p.mem), size+scratchSize
+	p.scratch, p.words = p.memory+uint64(size), p.memory+uint64(p.wordsAt)
 	alone := cfg.Policy == rdma.PerThreadDoorbell
 	if p.queue, err = f.dev.newQueue(depth*len(known), true, alone); err != nil {
 		return p, err
@@ -76,9 +80,8 @@ func newPort(f *Fabric, cfg rdma.PortConfig) (p *port, err error) {
 	}
 	p.pairs = make([]queuePair, len(known))
 	for i := range p.pairs {
-		words := p.mem[size+scratchSize+8*depth*i:][: 8*depth : 8*depth]
 		requests := p.requests[requestSize*depth*i:][:requestSize*depth]
-		p.pairs[i].init(p, rdma.BladeID(i), depth, words, requests)
+		p.pairs[i].init(p, rdma.BladeID(i), depth, requests)
 	}
 	for i := range f.Servers() {
 		p.links = append(p.links, &link{f: f, server: i})

@@ -12,7 +12,8 @@ import (
 
 // queuePair is a queue pair to one blade. Its slots are a ring: those from head to tail have not
 // completed, in the order in which they were posted. A slot is a request of the device, or one that
-// was refused here, which waits for those before it.
+// was refused here, which waits for those before it. The slots of requests that follow each other in a
+// batch are a burst, of which the first alone says what they are.
 //
 // Only the last request of a chain is signalled: its completion says that all before it have
 // succeeded. After a failure the device reports every request that is left.
@@ -28,6 +29,8 @@ type queuePair struct {
 	size     uint64
 	mask     rdma.Key
 	readOnly bool
+	flushes  bool // both sides know FLUSH
+	built    bool // the chain has one
 	inline   uint32
 
 	// dead is with what requests end that are posted now; StatusOK: it is in order.
@@ -39,13 +42,15 @@ type queuePair struct {
 	flushed rdma.Status // this is how those behind it end
 
 	head, tail uint32
+	origin     uint32 // of the numbers: number n has slot (n - origin) mod the number of slots
 	slots      []slot
 	requests   []request
-	results    []uint64
+	results    uint32 // of the words of the port: where those of this one begin
 	id         uint64 // blade and generation, of completions
 	first      *request
 	last       *request
-	since      int64 // when it was first seen that nothing completes; 0: it was not
+	following  unsafe.Pointer // last.next, while the device has the chain
+	since      int64          // when it was first seen that nothing completes; 0: it was not
 
 	// Of a request in parts whose last part has not completed: a part had effect, and with what the
 	// first one ended that failed.
@@ -53,23 +58,25 @@ type queuePair struct {
 	whole rdma.Status
 }
 
-// slot is a request that has not completed.
+// slot is the first of n requests, i and those behind it, that have not completed.
 type slot struct {
 	b       *rdma.Batch // nil: a part of the next one
 	i       int32
-	refused rdma.Status // StatusOK: the device has it
-	atomic  bool
+	n       uint16
+	refused rdma.Status // StatusOK: the device has it; else n is 1
 }
 
-func (q *queuePair) init(p *port, b rdma.BladeID, depth int, words, requests []byte) {
+func (q *queuePair) init(p *port, b rdma.BladeID, depth int, requests []byte) {
 	*q = queuePair{p: p, blade: b, dead: rdma.StatusNoBlade, broken: true, slots: make([]slot, depth)}
-	q.results = unsafe.Slice((*uint64)(unsafe.Pointer(&words[0])), depth)
+	q.results = uint32(depth) * uint32(b)
 	q.requests = unsafe.Slice((*request)(unsafe.Pointer(&requests[0])), depth)
 	q.id = uint64(b) << 48
 	for i := range q.requests {
 		r := &q.requests[i]
+		r.elements = 1
 		r.list = unsafe.Pointer(&r.element)
 		r.element.key = p.lkey
+		r.next = unsafe.Pointer(&q.requests[(i+1)%depth])
 	}
 }
 
@@ -86,7 +93,7 @@ func (q *queuePair) renew() (err error) {
 		_ = q.pair.close() // the next one is made all the same
 		q.pair = nil
 	}
-	if q.pair, err = q.p.queue.newPair(len(q.slots)); err != nil {
+	if q.pair, err = q.p.queue.newPair(len(q.slots), q.p.f.flush); err != nil {
 		return err
 	}
 	q.handle, q.inline = q.pair.handle(), q.pair.inline()
@@ -102,6 +109,7 @@ func (q *queuePair) attach(theirs *ends, r *row, a *answer) error {
 		return err
 	}
 	q.base, q.size, q.mask, q.readOnly = a.address, a.size, rdma.Key(a.mask), a.readOnly
+	q.flushes = a.flush && q.pair.flushes()
 	q.dead, q.broken, q.failed, q.since = rdma.StatusOK, false, false, 0
 	return nil
 }
@@ -109,24 +117,112 @@ func (q *queuePair) attach(theirs *ends, r *row, a *answer) error {
 // Post hands requests to the device, one doorbell for each blade.
 func (p *port) Post(b *rdma.Batch, first int) {
 	wrs := b.WRs()
-	for i := first; i < len(wrs); i++ {
+	for i := first; i < len(wrs); {
 		w := &wrs[i]
 		if int(w.Blade) >= len(p.pairs) {
 			b.Complete(i, rdma.StatusNoBlade)
+			i++
 			continue
 		}
 		q := &p.pairs[w.Blade]
-		s := q.dead
-		if s == rdma.StatusOK {
-			if s = q.check(w); s == rdma.StatusOK {
-				q.append(b, i, w)
-				continue
-			}
-			q.dead = rdma.StatusFlushed
+		n := q.burst(b, wrs, i)
+		if i += n; n == 0 {
+			q.post(b, i, w)
+			i++
 		}
-		q.refuse(b, i, s)
 	}
 	p.ring()
+}
+
+// post hands over one request of any kind.
+func (q *queuePair) post(b *rdma.Batch, i int, w *rdma.WR) {
+	s := q.dead
+	if s == rdma.StatusOK {
+		if s = q.check(w); s == rdma.StatusOK {
+			q.append(b, i, w)
+			return
+		}
+		q.dead = rdma.StatusFlushed
+	}
+	q.refuse(b, i, s)
+}
+
+// burst encodes wrs[i:] for as long as they are for this queue pair, in order, and such as the engine
+// has them, and returns how many these were. Everything that post does for them is in one loop,
+// because what it does costs less than the calls would.
+func (q *queuePair) burst(b *rdma.Batch, wrs []rdma.WR, i int) int {
+	out := q.tail - q.head
+	if out == 0 {
+		q.origin = q.tail // the slots that were used last are in the cache
+	}
+	if q.dead != rdma.StatusOK || q.readOnly {
+		return 0
+	}
+	requests := q.requests
+	slots := uint32(len(requests))
+	wrs = wrs[i:min(len(wrs), i+int(slots-out))]
+	first := (q.tail - q.origin) & (slots - 1)
+	at, tail := first, q.tail
+	size, base, mask := q.size, q.base, q.mask
+	arena, memory, longest := uint64(len(q.p.arena)), q.p.memory, q.p.longest
+	var n int
+	for n = range wrs {
+		w := &wrs[n]
+		off, key := w.Off, uint32(w.Key^mask)
+		if w.Blade != q.blade || w.Key == 0 || off > size {
+			goto done
+		}
+		r := &requests[at&uint32(len(requests)-1)]
+		switch w.Op {
+		case rdma.OpRead, rdma.OpWrite:
+			if w.Len-1 >= longest || uint64(w.Local)+uint64(w.Len) > arena || uint64(w.Len) > size-off {
+				goto done
+			}
+			r.opcode, r.flags = opcodeRead, uint32(w.Flags&rdma.FlagFence) // the same bit
+			if w.Op == rdma.OpWrite {
+				if r.opcode = opcodeWrite; w.Len <= q.inline {
+					r.flags |= flagInline
+				}
+			}
+			r.second = uint64(key)
+			r.element.address, r.element.length = memory+uint64(w.Local), w.Len
+		case rdma.OpCAS, rdma.OpFAA:
+			if off&7 != 0 || size-off < 8 {
+				goto done
+			}
+			r.opcode, r.flags, r.second, r.swap = opcodeCAS, uint32(w.Flags&rdma.FlagFence), w.Cmp, w.Swap
+			if w.Op == rdma.OpFAA {
+				r.opcode, r.second, r.swap = opcodeFAA, w.Swap, 0
+			}
+			r.key = key
+			r.element.address, r.element.length = q.p.words+uint64(8*(q.results+at)), 8
+		default:
+			goto done
+		}
+		r.id = q.id | uint64(tail+uint32(n))
+		r.address = base + off
+		at = (at + 1) & (slots - 1)
+	}
+	n = len(wrs)
+done:
+	if n == 0 {
+		return 0
+	}
+	q.slots[first] = slot{b: b, i: int32(i), n: uint16(n)}
+	q.chain(first, (at-1)&(slots-1), uint32(n))
+	return n
+}
+
+// chain adds n encoded requests, which are in slots from first to last, to what ring posts. Requests are
+// linked as they follow each other, and those of a chain do.
+func (q *queuePair) chain(first, last, n uint32) {
+	if q.first == nil {
+		q.first = &q.requests[first]
+		q.p.ringing = append(q.p.ringing, q)
+	}
+	q.last = &q.requests[last]
+	q.tail += n
+	q.p.out += int(n)
 }
 
 // check finds what can be found here. The device checks again.
@@ -159,6 +255,9 @@ func (q *queuePair) check(w *rdma.WR) rdma.Status {
 	return rdma.StatusOK
 }
 
+// at is the slot of a number.
+func (q *queuePair) at(n uint32) uint32 { return (n - q.origin) & uint32(len(q.slots)-1) }
+
 // refuse fails a request that is not posted, behind those that are outstanding.
 func (q *queuePair) refuse(b *rdma.Batch, i int, s rdma.Status) {
 	if q.head == q.tail {
@@ -174,7 +273,7 @@ func (q *queuePair) refuse(b *rdma.Batch, i int, s rdma.Status) {
 			return
 		}
 	}
-	q.slots[q.tail&uint32(len(q.slots)-1)] = slot{b: b, i: int32(i), refused: s}
+	q.slots[q.at(q.tail)] = slot{b: b, i: int32(i), n: 1, refused: s}
 	q.tail++
 	q.p.out++
 }
@@ -212,35 +311,34 @@ func (q *queuePair) take(b *rdma.Batch, i int, w *rdma.WR) bool {
 			return false
 		}
 	}
-	at := q.tail & uint32(len(q.slots)-1)
-	s := &q.slots[at]
-	s.b, s.i, s.refused, s.atomic = b, int32(i), rdma.StatusOK, false
+	at := q.at(q.tail)
+	q.slots[at] = slot{b: b, i: int32(i), n: 1}
 	r := &q.requests[at]
 	r.id = q.id | uint64(q.tail)
-	r.elements = 1
 	r.flags = uint32(w.Flags & rdma.FlagFence) // the same bit
 	key := uint32(w.Key ^ q.mask)
 	switch {
 	case w.Op == rdma.OpRead && w.Len > 0:
 		r.opcode, r.address, r.second = opcodeRead, q.base+w.Off, uint64(key)
-		r.element.address, r.element.length = address(q.p.mem)+uint64(w.Local), w.Len
+		r.element.address, r.element.length = q.p.memory+uint64(w.Local), w.Len
 	case w.Op == rdma.OpWrite && w.Len > 0:
 		r.opcode, r.address, r.second = opcodeWrite, q.base+w.Off, uint64(key)
-		r.element.address, r.element.length = address(q.p.mem)+uint64(w.Local), w.Len
+		r.element.address, r.element.length = q.p.memory+uint64(w.Local), w.Len
 		if w.Len <= q.inline {
 			r.flags |= flagInline
 		}
 	case w.Op == rdma.OpCAS:
-		s.atomic = true
 		r.opcode, r.address, r.second, r.swap, r.key = opcodeCAS, q.base+w.Off, w.Cmp, w.Swap, key
-		r.element.address, r.element.length = uint64(uintptr(unsafe.Pointer(&q.results[at]))), 8
+		r.element.address, r.element.length = q.p.words+uint64(8*(q.results+at)), 8
 	case w.Op == rdma.OpFAA:
-		s.atomic = true
 		r.opcode, r.address, r.second, r.swap, r.key = opcodeFAA, q.base+w.Off, w.Swap, 0, key
-		r.element.address, r.element.length = uint64(uintptr(unsafe.Pointer(&q.results[at]))), 8
+		r.element.address, r.element.length = q.p.words+uint64(8*(q.results+at)), 8
+	case w.Op == rdma.OpFlush && w.Len > 0 && q.flushes:
+		r.opcode, r.address, r.second, r.swap = opcodeFlush, q.base+w.Off, uint64(key), uint64(w.Len)
+		q.built = true
 	default:
 		// A request of no bytes, of which a device would look at neither memory nor key, or a
-		// FLUSH: a READ behind the WRITEs has them placed.
+		// FLUSH that it does not know: a READ behind the WRITEs has them placed.
 		last := w.Off
 		if w.Len > 0 {
 			last += uint64(w.Len) - 1
@@ -248,15 +346,7 @@ func (q *queuePair) take(b *rdma.Batch, i int, w *rdma.WR) bool {
 		r.opcode, r.address, r.second = opcodeRead, q.base+min(last&^7, q.size-8), uint64(key)
 		r.element.address, r.element.length = q.p.scratch, 8
 	}
-	if q.first == nil {
-		q.first = r
-		q.p.ringing = append(q.p.ringing, q)
-	} else {
-		q.last.next = unsafe.Pointer(r)
-	}
-	q.last = r
-	q.tail++
-	q.p.out++
+	q.chain(at, at, 1)
 	return true
 }
 
@@ -268,11 +358,18 @@ func (p *port) ring() {
 	p.chains = p.chains[:0]
 	for _, q := range p.ringing {
 		q.last.flags |= flagSignaled
-		q.last.next = nil
-		p.chains = append(p.chains, chain{pair: q.handle, first: unsafe.Pointer(q.first)})
-		q.first, q.last = nil, nil
+		q.following, q.last.next = q.last.next, nil
+		c := chain{pair: q.handle, first: unsafe.Pointer(q.first)}
+		if q.built {
+			c.built, q.built = 1, false
+		}
+		p.chains = append(p.chains, c)
 	}
 	n := p.queue.ring(p.chains, p.reaped)
+	for _, q := range p.ringing {
+		q.last.next = q.following
+		q.first = nil
+	}
 	var bad *queuePair
 	for i := range p.chains {
 		if p.chains[i].errno != 0 {
@@ -354,17 +451,25 @@ func (q *queuePair) completed(c *completion) {
 // finish completes the requests before one, which the device had, with a status. Those that were
 // refused here have their own, also right behind.
 func (q *queuePair) finish(to uint32, status rdma.Status) {
-	mask := uint32(len(q.slots) - 1)
 	n := q.head
-	for ; q.head != q.tail; q.head++ {
-		s := &q.slots[q.head&mask]
+	for q.head != q.tail {
+		at := q.at(q.head)
+		s := q.slots[at]
+		left := int32(to - q.head)
+		if s.refused == rdma.StatusOK && left <= 0 {
+			break
+		}
+		if status == rdma.StatusOK && s.refused == rdma.StatusOK && s.b != nil && !q.begun && q.whole == rdma.StatusOK {
+			k := min(int(s.n), int(left))
+			q.consume(&s, k)
+			q.resultsOf(s.b, int(s.i), k, at)
+			s.b.CompleteRun(int(s.i), int(s.i)+k-1, k)
+			continue
+		}
+		q.consume(&s, 1)
 		end := status
-		switch {
-		case s.refused != rdma.StatusOK:
+		if s.refused != rdma.StatusOK {
 			end = s.refused
-		case int32(to-q.head) <= 0:
-			q.p.finished(q, q.head-n)
-			return
 		}
 		if s.b == nil {
 			q.begun = q.begun || end == rdma.StatusOK
@@ -376,12 +481,35 @@ func (q *queuePair) finish(to uint32, status rdma.Status) {
 		if q.begun || q.whole != rdma.StatusOK {
 			end = q.together(end)
 		}
-		if s.atomic && end == rdma.StatusOK {
-			s.b.WR(int(s.i)).Result = atomic.LoadUint64(&q.results[q.head&mask])
+		if end == rdma.StatusOK {
+			q.resultsOf(s.b, int(s.i), 1, at)
 		}
 		s.b.Complete(int(s.i), end)
 	}
 	q.p.finished(q, q.head-n)
+}
+
+// consume takes k requests of a burst from the head.
+func (q *queuePair) consume(s *slot, k int) {
+	q.head += uint32(k)
+	if int(s.n) > k {
+		q.slots[q.at(q.head)] = slot{b: s.b, i: s.i + int32(k), n: s.n - uint16(k)}
+	}
+}
+
+// resultsOf gives n requests from i on, which have slots from at on, what atomics have found.
+func (q *queuePair) resultsOf(b *rdma.Batch, i, n int, at uint32) {
+	wrs := b.WRs()[i : i+n]
+	for k := range wrs {
+		if w := &wrs[k]; w.Op == rdma.OpCAS || w.Op == rdma.OpFAA {
+			w.Result = q.result((at + uint32(k)) & uint32(len(q.slots)-1))
+		}
+	}
+}
+
+// result is the word that the device has written for the atomic of a slot.
+func (q *queuePair) result(at uint32) uint64 {
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&q.p.mem[q.p.wordsAt+8*int(q.results+at)])))
 }
 
 // together is how a request in parts ends, whose last part has ended so. If a part had effect, and

@@ -147,6 +147,9 @@ func (s *Server) begin(b *blade) (err error) {
 	if !s.o.ReadOnly {
 		rights |= accessLocalWrite | accessRemoteWrite | accessRemoteAtomic
 	}
+	if s.dev.attributes().flush {
+		rights |= accessFlush
+	}
 	b.keys, err = newKeyring(s.dev, b.mem, rights, random32())
 	return err
 }
@@ -315,13 +318,15 @@ func (s *Server) partner(c *client, theirs *ends, r *row) (a answer) {
 		return answer{result: resultStopped}
 	}
 	b := s.blades[r.blade]
-	q, err := s.queue.newPair(1)
+	q, err := s.queue.newPair(1, false)
 	if err == nil {
 		a = answer{
-			number: q.number(), first: random32() & packetMask, readOnly: s.o.ReadOnly,
+			number: q.number(), first: random32() & packetMask, readOnly: s.o.ReadOnly, flush: s.dev.attributes().flush,
 			address: address(b.mem), size: uint64(len(b.mem)), mask: b.keys.mask,
 		}
-		if err = q.connect(meet(&s.ends, theirs, r.number, a.first, r.first)); err != nil {
+		to := meet(&s.ends, theirs, r.number, a.first, r.first)
+		to.flush = a.flush
+		if err = q.connect(to); err != nil {
 			_ = q.close() // it was never used
 		}
 	}

@@ -49,6 +49,8 @@ const (
 	accessRemoteWrite  access = 1 << 1
 	accessRemoteRead   access = 1 << 2
 	accessRemoteAtomic access = 1 << 3
+	// accessFlush is for devices with attributes.flush only.
+	accessFlush access = 1 << 8
 )
 
 // registration is memory that the device knows.
@@ -61,8 +63,9 @@ type registration interface {
 
 // queue is a completion queue. It belongs to one thread.
 type queue interface {
-	// newPair makes a queue pair, of so many requests.
-	newPair(depth int) (pair, error)
+	// newPair makes a queue pair, of so many requests. flush asks for one that takes FLUSHes, but one
+	// that does not is no error.
+	newPair(depth int, flush bool) (pair, error)
 	// ring posts chains, and then reaps completions into out.
 	ring(chains []chain, out []completion) (n int)
 	poll(out []completion) (n int)
@@ -81,6 +84,7 @@ type queue interface {
 type pair interface {
 	number() uint32
 	inline() uint32 // bytes of a WRITE that may be posted inline
+	flushes() bool  // it takes FLUSHes
 	handle() unsafe.Pointer
 	// connect takes a pair that is new to where it receives and sends.
 	connect(to path) error
@@ -99,6 +103,7 @@ type path struct {
 	readers        uint8 // that this side answers
 	starts         uint8 // that this side has under way
 	timeout, retry uint8
+	flush          bool // this side answers FLUSHes
 }
 
 // chain is a list of requests for one queue pair: one doorbell.
@@ -107,14 +112,16 @@ type chain struct {
 	first unsafe.Pointer // *request
 	_     unsafe.Pointer // the first request that was not posted
 	errno uintptr        // why not; 0: all were
+	built uintptr        // 1: a FLUSH is among them, which ibv_post_send does not know
 }
 
-// request is struct ibv_send_wr with its scatter element: device_linux.go compares the layouts. It
-// lies outside the Go heap, and so does what it points to.
+// request is struct ibv_send_wr, with its scatter element where requests to bind memory windows have
+// something: device_linux.go compares the layouts. It lies outside the Go heap, and so does what it
+// points to.
 //
 //	 0  id        24  elements   40  remote address   64  rkey of an atomic
-//	 8  next      28  opcode     48  rkey; compare
-//	16  element   32  flags      56  swap             128  element
+//	 8  next      28  opcode     48  rkey; compare    80  element
+//	16  element   32  flags      56  swap
 type request struct {
 	id       uint64
 	next     unsafe.Pointer
@@ -126,11 +133,11 @@ type request struct {
 	address  uint64
 	// rkey of a READ or WRITE, in the low half; compare of an atomic
 	second  uint64
-	swap    uint64
+	swap    uint64 // of a FLUSH: how many bytes
 	key     uint32 // of an atomic
-	_       [60]byte
+	_       [12]byte
 	element element
-	_       [48]byte
+	_       [32]byte
 }
 
 // element is struct ibv_sge.
@@ -140,13 +147,13 @@ type element struct {
 	key     uint32
 }
 
-const requestSize = 192
+const requestSize = 128
 
 var (
 	_ [requestSize - unsafe.Sizeof(request{})]byte
 	_ [unsafe.Sizeof(request{}) - requestSize]byte
-	_ [unsafe.Offsetof(request{}.element) - 128]byte
-	_ [128 - unsafe.Offsetof(request{}.element)]byte
+	_ [unsafe.Offsetof(request{}.element) - 80]byte
+	_ [80 - unsafe.Offsetof(request{}.element)]byte
 )
 
 // Opcodes and flags of request.
@@ -155,6 +162,7 @@ const (
 	opcodeRead  = 4
 	opcodeCAS   = 5
 	opcodeFAA   = 6
+	opcodeFlush = 14
 
 	flagFence    = 1 << 0
 	flagSignaled = 1 << 1

@@ -24,14 +24,16 @@ _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.remote_addr) == 40, "atomi
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.compare_add) == 48, "compare_add");
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.swap) == 56, "swap");
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.rkey) == 64, "rkey of an atomic");
+_Static_assert(offsetof(struct ibv_send_wr, qp_type) + sizeof(((struct ibv_send_wr *)0)->qp_type) <= 80 &&
+	offsetof(struct ibv_send_wr, bind_mw) <= 80, "where the element is");
 _Static_assert(sizeof(struct ibv_sge) == 16 && offsetof(struct ibv_sge, length) == 8 &&
 	offsetof(struct ibv_sge, lkey) == 12, "ibv_sge");
 _Static_assert(sizeof(struct ibv_wc) == 48 && offsetof(struct ibv_wc, status) == 8, "ibv_wc");
 _Static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_READ == 4 && IBV_WR_ATOMIC_CMP_AND_SWP == 5 &&
-	IBV_WR_ATOMIC_FETCH_AND_ADD == 6, "opcodes");
+	IBV_WR_ATOMIC_FETCH_AND_ADD == 6 && IBV_WR_FLUSH == 14, "opcodes");
 _Static_assert(IBV_SEND_FENCE == 1 && IBV_SEND_SIGNALED == 2 && IBV_SEND_INLINE == 8, "flags");
 _Static_assert(IBV_ACCESS_LOCAL_WRITE == 1 && IBV_ACCESS_REMOTE_WRITE == 2 && IBV_ACCESS_REMOTE_READ == 4 &&
-	IBV_ACCESS_REMOTE_ATOMIC == 8, "rights");
+	IBV_ACCESS_REMOTE_ATOMIC == 8 && IBV_ACCESS_FLUSH_GLOBAL == 256, "rights");
 _Static_assert(IBV_WC_WR_FLUSH_ERR == 5 && IBV_WC_REM_INV_REQ_ERR == 9 && IBV_WC_REM_ACCESS_ERR == 10 &&
 	IBV_WC_REM_OP_ERR == 11 && IBV_WC_RETRY_EXC_ERR == 12 && IBV_WC_RNR_RETRY_EXC_ERR == 13, "statuses");
 _Static_assert(IBV_EVENT_DEVICE_FATAL == 8 && IBV_EVENT_PORT_ACTIVE == 9 && IBV_EVENT_PORT_ERR == 10, "events");
@@ -65,6 +67,7 @@ static struct {
 	struct ibv_qp *(*create_qp)(struct ibv_pd *, struct ibv_qp_init_attr *);
 	int (*modify_qp)(struct ibv_qp *, struct ibv_qp_attr *, int);
 	int (*destroy_qp)(struct ibv_qp *);
+	struct ibv_qp_ex *(*qp_to_qp_ex)(struct ibv_qp *); // NULL in old ones
 } lib;
 
 static const char *failure;
@@ -108,6 +111,7 @@ static void load(void)
 	GET(modify_qp);
 	GET(destroy_qp);
 #undef GET
+	*(void **)&lib.qp_to_qp_ex = dlsym(so, "ibv_qp_to_qp_ex");
 }
 
 const char *tx_load(void)
@@ -355,20 +359,31 @@ uint32_t tx_drain(void *channel)
 
 int tx_arm(void *cq) { return ibv_req_notify_cq(cq, 0); }
 
-int tx_pair(void *pd, void *cq, int depth, void **qp, uint32_t *number, uint32_t *inline_most)
+int tx_pair(void *context, void *pd, void *cq, int depth, int *flush, void **qp, uint32_t *number, uint32_t *inline_most)
 {
+	*flush = *flush && lib.qp_to_qp_ex;
 	for (uint32_t most = 128;; most /= 2) { // as much inline as the device has room for
-		struct ibv_qp_init_attr a = {
+		struct ibv_qp_init_attr_ex a = {
 			.send_cq = cq,
 			.recv_cq = cq,
 			.qp_type = IBV_QPT_RC,
 			.cap = {.max_send_wr = depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
 				.max_inline_data = most},
+			.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+			.pd = pd,
+			.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+				IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_FLUSH,
 		};
 		errno = 0;
-		struct ibv_qp *q = lib.create_qp(pd, &a);
+		struct ibv_qp *q = *flush ? ibv_create_qp_ex(context, &a)
+					  : lib.create_qp(pd, (struct ibv_qp_init_attr *)&a); // its first members
 		if (!q && most > 8)
 			continue;
+		if (!q && *flush) {
+			*flush = 0;
+			most = 256;
+			continue;
+		}
 		if (!q)
 			return failed(ENOMEM);
 		*qp = q;
@@ -391,7 +406,8 @@ int tx_connect(void *qp, const struct tx_path *to)
 	struct ibv_qp_attr init = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = to->port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
+			(to->flush ? IBV_ACCESS_FLUSH_GLOBAL : 0),
 	};
 	int err = lib.modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (err)
@@ -427,11 +443,45 @@ int tx_connect(void *qp, const struct tx_path *to)
 		IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+// build posts a chain request by request, for those that ibv_post_send does not know.
+static int build(struct ibv_qp *qp, struct ibv_send_wr *w)
+{
+	struct ibv_qp_ex *x = lib.qp_to_qp_ex(qp);
+	ibv_wr_start(x);
+	for (; w; w = w->next) {
+		x->wr_id = w->wr_id;
+		x->wr_flags = w->send_flags & ~IBV_SEND_INLINE;
+		switch ((int)w->opcode) {
+		case IBV_WR_RDMA_WRITE:
+			ibv_wr_rdma_write(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr);
+			break;
+		case IBV_WR_RDMA_READ:
+			ibv_wr_rdma_read(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr);
+			break;
+		case IBV_WR_ATOMIC_CMP_AND_SWP:
+			ibv_wr_atomic_cmp_swp(x, w->wr.atomic.rkey, w->wr.atomic.remote_addr, w->wr.atomic.compare_add,
+				w->wr.atomic.swap);
+			break;
+		case IBV_WR_ATOMIC_FETCH_AND_ADD:
+			ibv_wr_atomic_fetch_add(x, w->wr.atomic.rkey, w->wr.atomic.remote_addr, w->wr.atomic.compare_add);
+			break;
+		case IBV_WR_FLUSH:
+			ibv_wr_flush(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr, w->wr.atomic.swap, IBV_FLUSH_GLOBAL,
+				IBV_FLUSH_RANGE);
+			continue; // it has no buffer
+		}
+		// Nothing is inline: librxe 56 then forgets to tell the kernel that it is.
+		ibv_wr_set_sge(x, w->sg_list->lkey, w->sg_list->addr, w->sg_list->length);
+	}
+	return ibv_wr_complete(x);
+}
+
 int tx_ring(struct tx_chain *chains, int count, void *cq, void *completions, int n)
 {
 	for (int i = 0; i < count; i++) {
 		struct ibv_send_wr *bad = NULL;
-		int err = ibv_post_send(chains[i].pair, chains[i].first, &bad);
+		int err = chains[i].built ? build(chains[i].pair, chains[i].first)
+					  : ibv_post_send(chains[i].pair, chains[i].first, &bad);
 		if (err) {
 			chains[i].error = err > 0 ? err : -err;
 			chains[i].bad = bad;

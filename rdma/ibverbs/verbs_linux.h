@@ -20,13 +20,13 @@ struct tx_path {
 	uint32_t number, from, to;
 	uint16_t lid;
 	uint8_t ethernet, mtu, readers, starts, timeout, retry;
-	uint8_t port, gid_index;
+	uint8_t port, gid_index, flush;
 };
 
 // struct chain of verbs.go
 struct tx_chain {
 	void *pair, *first, *bad;
-	uint64_t error;
+	uint64_t error, built;
 };
 
 // All return 0 or an errno, if they return an int.
@@ -43,7 +43,8 @@ int tx_queue_close(void *cq, void *channel, void *domain, void *own, uint32_t ta
 int tx_channel_fd(void *channel);
 uint32_t tx_drain(void *channel);
 int tx_arm(void *cq);
-int tx_pair(void *pd, void *cq, int depth, void **qp, uint32_t *number, uint32_t *inline_most);
+// flush: whether it is to take FLUSHes; then, whether it does
+int tx_pair(void *context, void *pd, void *cq, int depth, int *flush, void **qp, uint32_t *number, uint32_t *inline_most);
 int tx_pair_close(void *qp);
 int tx_connect(void *qp, const struct tx_path *to);
 int tx_fail(void *qp);

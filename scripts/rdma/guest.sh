@@ -17,6 +17,7 @@
 #   -e K=V     environment of the program; can be repeated
 #   -f PATH    file or directory for the program's working directory; can be repeated
 #   -o DIR     gets what the program writes into $OUT
+#   -P FILE    gets the process id of QEMU: kill -9 is the loss of power
 #   -p         two devices more, rxp0 and rxp1, on the ends of a veth pair
 #   -x         status 126 if the kernel has logged an oops or a warning
 #   -v         print the console of the kernel
@@ -32,10 +33,10 @@
 #   77: no download, or a tool is missing; 2: wrong use.
 set -euo pipefail
 die(){ echo "guest: $*" >&2; exit "${RC:-125}"; }
-KERNEL=stable CPUS=1 MEM=2048 LIMIT=300 OUT='' PAIR=0 STRICT=0 VERBOSE=0 BUILDONLY=0 ENVS=() FILES=()
-while getopts k:c:m:t:e:f:o:pxvbh o; do case $o in
+KERNEL=stable CPUS=1 MEM=2048 LIMIT=300 OUT='' PIDFILE='' PAIR=0 STRICT=0 VERBOSE=0 BUILDONLY=0 ENVS=() FILES=()
+while getopts k:c:m:t:e:f:o:P:pxvbh o; do case $o in
   k) KERNEL=$OPTARG;; c) CPUS=$OPTARG;; m) MEM=$OPTARG;; t) LIMIT=$OPTARG;; e) ENVS+=("$OPTARG");;
-  f) FILES+=("$OPTARG");; o) OUT=$OPTARG;; p) PAIR=1;; x) STRICT=1;; v) VERBOSE=1;; b) BUILDONLY=1;;
+  f) FILES+=("$OPTARG");; o) OUT=$OPTARG;; P) PIDFILE=$OPTARG;; p) PAIR=1;; x) STRICT=1;; v) VERBOSE=1;; b) BUILDONLY=1;;
   *) sed -n '2,/^set -/p' "$0" | sed 's/^# \{0,1\}//;$d' >&2; exit 2;; esac; done
 shift $((OPTIND-1))
 C=${RXE_CACHE:-$HOME/.cache/txnode-rdma}
@@ -187,7 +188,7 @@ for f in "$J/.rxe/prog" ${FILES[@]+"${FILES[@]}"}; do [ -f "$f" ] || continue
 if [ -z "${RXE_ACCEL:-}" ]; then RXE_ACCEL=tcg
   if [ -r /dev/kvm ] && [ -w /dev/kvm ] && { [ -d /sys/module/kvm_intel ] || [ -d /sys/module/kvm_amd ]; }; then RXE_ACCEL=kvm; fi; fi
 case $RXE_ACCEL in kvm) ACC=(-accel kvm -cpu host);; *) ACC=(-accel tcg,thread=multi -cpu ${RXE_CPU:-max});; esac
-EXTRA=(); [ -z "$OUT" ] || { mkdir -p "$OUT"; EXTRA+=(-virtfs "local,path=$OUT,mount_tag=out,security_model=none"); }
+EXTRA=(); [ -z "$PIDFILE" ] || EXTRA+=(-pidfile "$PIDFILE"); [ -z "$OUT" ] || { mkdir -p "$OUT"; EXTRA+=(-virtfs "local,path=$OUT,mount_tag=out,security_model=none"); }
 APPEND="console=ttyS0 quiet panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on audit=0 apparmor=0 cryptomgr.notests 8250.nr_uarts=2 ${RXE_APPEND:-}"
 for try in 1 2 3; do
   : > "$T/ctl"; : > "$T/console"; rc=0
@@ -205,5 +206,6 @@ read -r _ status _ < <(tr -d '\r' < "$T/ctl" | grep '^status' || echo 'x') || tr
 bad=$(grep -m1 -aE 'Oops|BUG:|WARNING:|Kernel panic|soft lockup|rcu.*stall' "$T/console" || true)
 [ -z "$bad" ] || echo "guest: guest kernel: $bad" >&2
 if [ -n "${status:-}" ]; then [ -z "$bad" ] || [ $STRICT = 0 ] || exit 126; exit "$status"; fi
+[ -z "$PIDFILE" ] || [ "$rc" != 137 ] || die "the guest has lost power"
 [ "$rc" != 124 ] && [ "$rc" != 137 ] || RC=124 die "timeout after ${LIMIT}s"
 tail -n 30 "$T/console" >&2; cat "$T/qemu.err" >&2; die "the guest died (qemu rc=$rc)"

@@ -15,8 +15,17 @@ const (
 	threads    = 2
 	coroutines = 4
 	workers    = threads * coroutines
-	rounds     = 300
 )
+
+var rounds = 300
+
+// SetRounds has the concurrent checks run for fewer rounds, or more, until the function that it returns
+// is called: in an emulator a transaction takes a thousand times as long.
+func SetRounds(n int) (restore func()) {
+	was := rounds
+	rounds = n
+	return func() { rounds = was }
+}
 
 // number reads a number; an absent key is 0.
 func number(tx workload.Tx, table int, key uint64) (int64, error) {
@@ -64,13 +73,13 @@ func checkCounter(ctx context.Context, s workload.Store) error {
 	if err != nil {
 		return err
 	}
-	if n := committed.Load(); n != workers*rounds {
+	if n := committed.Load(); n != uint64(workers*rounds) {
 		return fmt.Errorf("%d transactions are counted as committed; %d returned without error", n, workers*rounds)
 	}
 	return single(ctx, s, func(ctx context.Context, w workload.Worker) error {
 		return w.View(ctx, func(tx workload.Tx) error {
 			n, err := number(tx, 0, 7)
-			if err == nil && n != workers*rounds {
+			if err == nil && n != int64(workers*rounds) {
 				err = fmt.Errorf("the counter is %d after %d increments", n, workers*rounds)
 			}
 			return err

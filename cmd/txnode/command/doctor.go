@@ -123,7 +123,7 @@ func (e *exam) run(ctx context.Context) (err error) {
 		}
 	}
 	if e.address == "" && e.access.RDMA != "" {
-		e.checkDevice()
+		e.checkDevice(nil)
 	}
 	if !e.checkFiles() {
 		return nil
@@ -145,7 +145,7 @@ func (e *exam) run(ctx context.Context) (err error) {
 		e.checkDirectory(&host, dir)
 	}
 	if c.devices() {
-		e.checkDevice()
+		e.checkDevice(c.servers)
 	}
 	for i := range c.servers {
 		e.checkServer(ctx, c, i)

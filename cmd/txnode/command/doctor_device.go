@@ -2,11 +2,14 @@ package command
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"txnode/cluster"
 	"txnode/rdma/ibverbs"
+	"txnode/rdma/tcp"
 )
 
 // lookAt is ibverbs.Look, but in tests.
@@ -20,8 +23,20 @@ func (c *examined) devices() bool {
 	})
 }
 
-// checkDevice examines the RDMA device of this host.
-func (e *exam) checkDevice() {
+// sourceTo is the address of this host from which packets to an address leave; in tests another one.
+// Nothing is sent.
+var sourceTo = func(address string) (netip.Addr, error) {
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer func() { _ = c.Close() }() // it was not used
+	a, err := netip.ParseAddrPort(c.LocalAddr().String())
+	return a.Addr().Unmap().WithZone(""), err
+}
+
+// checkDevice examines the RDMA device of this host, and its way to servers of blades.
+func (e *exam) checkDevice(servers []cluster.Server) {
 	d, err := ibverbs.ParseDevice(e.access.RDMA)
 	var i *ibverbs.Info
 	if err == nil {
@@ -44,13 +59,14 @@ func (e *exam) checkDevice() {
 	e.ok("rdma device", i.Name, "%s, firmware %s", kind, shown(i.Firmware))
 	e.checkDevicePort(i)
 	if i.Atomics {
-		e.ok("rdma atomics", i.Name, "exact among all of this device")
+		e.ok("rdma atomics", i.Name, "exact among all of this device; a queue pair has %d READs and atomics under way",
+			i.Starts)
 	} else {
 		e.bad(healthFail, "use another device", "rdma atomics", i.Name, "it has none, and locks are atomics")
 	}
 	flush := "a READ behind the WRITE stands for it"
 	if i.Flush {
-		flush = "the device has it; " + flush
+		flush = "the device has it"
 	}
 	e.ok("rdma flush", i.Name, "%s", flush)
 	if i.Registers != nil {
@@ -64,6 +80,41 @@ func (e *exam) checkDevice() {
 			"%s, and the card could do more", i.Link)
 	case i.Link != "":
 		e.ok("rdma slot", i.Name, "%s", i.Link)
+	}
+	e.checkRoutes(i, servers)
+}
+
+// checkRoutes examines whether the GID of the device is the address from which packets to servers
+// leave. The device sends from its GID, whatever the routes of the host are.
+func (e *exam) checkRoutes(i *ibverbs.Info, servers []cluster.Server) {
+	gid, err := netip.ParseAddr(i.GID)
+	if err != nil || !i.Ethernet || gid.IsUnspecified() {
+		return // InfiniBand goes by LIDs, and an empty GID was found before
+	}
+	for _, s := range servers {
+		control, ok := ibverbs.ControlAddress(string(s.Address))
+		if !ok {
+			continue
+		}
+		_, address, err := tcp.ParseAddress(control)
+		var from netip.Addr
+		if err == nil {
+			from, err = sourceTo(address)
+		}
+		switch name := string(s.Address); {
+		case err != nil:
+			e.bad(healthFail, "ip route get ADDRESS; ping ADDRESS", "rdma route", name, "no way leads there: %s", oneLine(err))
+		case from == gid:
+			e.ok("rdma route", name, "GID %d of %s has the address from which packets leave, %v", i.GIDIndex, i.Name, from)
+		case from.IsLoopback():
+			e.ok("rdma route", name, "it is this host")
+		case from.Is4() != gid.Is4():
+			e.ok("rdma route", name, "packets leave from %v, which is of another kind than GID %d of %s", from, i.GIDIndex,
+				i.Name)
+		default:
+			e.bad(healthWarn, "name the device, and its GID, that has this address (ibv_devinfo -v): --rdma DEVICE/PORT/GID",
+				"rdma route", name, "packets leave from %v, and GID %d of %s is %v", from, i.GIDIndex, i.Name, gid)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"txnode/cmd/txnode/command"
@@ -48,4 +49,26 @@ func TestDoctorDevice(t *testing.T) {
 	bad = good
 	bad.Software, bad.Name, bad.Doorbell = true, "rxe0", errors.New("not supported")
 	finds(t, look(&bad, nil), "ok", "rdma doorbells", "software")
+}
+
+// TestDoctorRoutes: a device whose GID is not the address from which packets to a server leave is
+// found.
+func TestDoctorRoutes(t *testing.T) {
+	i := ibverbs.Info{Name: "mlx5_0", Ethernet: true, GIDIndex: 3, GID: "10.0.0.1"}
+	for _, x := range []struct{ from, want string }{
+		{"10.0.0.1", "ok rdma route rdma:10.0.0.2:7000: GID 3 of mlx5_0 has the address"},
+		{"127.0.0.1", "ok rdma route rdma:10.0.0.2:7000: it is this host"},
+		{"10.9.0.1", "warn rdma route rdma:10.0.0.2:7000: packets leave from 10.9.0.1, and GID 3 of mlx5_0 is 10.0.0.1"},
+		{"fd00::1", "ok rdma route rdma:10.0.0.2:7000: packets leave from fd00::1, which is of another kind"},
+		{"", "fail rdma route rdma:10.0.0.2:7000: no way leads there"},
+	} {
+		got := command.Routes(&i, x.from, "rdma:10.0.0.2:7000", "unix:/run/b")
+		if len(got) != 1 || !strings.HasPrefix(got[0], x.want) {
+			t.Errorf("from %q: %q; want %q", x.from, got, x.want)
+		}
+	}
+	i.Ethernet = false
+	if got := command.Routes(&i, "10.9.0.1", "rdma:10.0.0.2:7000"); got != nil {
+		t.Errorf("InfiniBand: %q", got)
+	}
 }

@@ -3,7 +3,9 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/vbauerster/mpb/v8/decor"
@@ -99,6 +101,24 @@ func SetDevice(i *ibverbs.Info, err error) (restore func()) {
 	was := lookAt
 	lookAt = func(ibverbs.Device) (*ibverbs.Info, error) { return i, err }
 	return func() { lookAt = was }
+}
+
+// Routes returns what txnode doctor finds of the way to servers of blades, if packets to them leave
+// from an address; "": no way leads there.
+func Routes(i *ibverbs.Info, from string, servers ...string) (found []string) {
+	was := sourceTo
+	defer func() { sourceTo = was }()
+	sourceTo = func(string) (netip.Addr, error) { return netip.ParseAddr(from) }
+	var all []cluster.Server
+	for _, a := range servers {
+		all = append(all, cluster.Server{Address: cluster.BladeAddress(a)})
+	}
+	var e exam
+	e.checkRoutes(i, all)
+	for _, f := range e.found {
+		found = append(found, fmt.Sprintf("%v %s %s: %s", f.State, f.Check, f.Subject, f.Text))
+	}
+	return found
 }
 
 // SetClock has kept say whether something keeps the clock of this host right, until the function
