@@ -282,5 +282,6 @@ func (m *anatomy) everyByte(a layout.Addr, k, n int) {
 
 // cleanAfter names what is repaired, but not to the bytes that were there before.
 func (m *anatomy) cleanAfter(name string) bool {
-	return name == "a free block that a backup thinks is in use" || name == "a deleted record to which nothing leads"
+	return name == "a free block that a backup thinks is in use" ||
+		name == "a deleted record to which nothing leads" || name == "an entry that is lost"
 }

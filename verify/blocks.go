@@ -47,7 +47,7 @@ func (w *walker) blocks() {
 		}
 		w.advance(uint64(w.l.SegmentSize - end))
 	}
-	w.freeOrphans()
+	w.settleOrphans()
 	w.strayEntries()
 }
 

@@ -10,17 +10,18 @@ import (
 	"txnode/rdma"
 )
 
-// A live record to which no leaf leads is reported: nothing tells whether its key has another
-// record that came later. A deleted record needs no entry, so its block is made free. So is a node
-// to which nothing leads in a tree that is sound: a table whose creation was stopped leaves two.
+// A live record to which no leaf leads gets its entry back (link.go). A deleted record needs no entry,
+// so its block is made free. So is a node to which nothing leads in a tree that is sound: a table
+// whose creation was stopped leaves two.
 
-// orphan is a block to which nothing leads, and that nothing needs: a deleted record, or a node.
+// orphan is a block to which nothing leads: a record, or a node.
 type orphan struct {
 	finding Finding
 	version txid
 	state   record.State
 	class   layout.Class
 	table   uint16
+	hash    uint64 // of a record's key
 }
 
 // maxOrphans bounds what is remembered of them.
@@ -50,21 +51,33 @@ func (w *walker) orphaned(b *block, m record.Meta) bool {
 			return false
 		}
 	}
-	if m.State() == record.Live || len(w.orphans) >= maxOrphans {
+	if len(w.orphans) >= maxOrphans {
 		w.found(f)
 		return true
 	}
-	w.orphans = append(w.orphans, orphan{f, img.Version(), m.State(), b.class, m.Table()})
+	o := orphan{finding: f, version: img.Version(), state: m.State(), class: b.class, table: m.Table()}
+	if m.State() != record.Node {
+		o.hash = record.Hash(m.Table(), img.Key())
+	}
+	w.orphans = append(w.orphans, o)
 	return true
 }
 
-// freeOrphans makes the blocks of orphans free.
-func (w *walker) freeOrphans() {
+// settleOrphans links the live records among the orphans, and makes the blocks of others free.
+func (w *walker) settleOrphans() {
+	of := map[uint64]int{} // blocks of a key
+	for i := range w.orphans {
+		of[w.orphans[i].hash]++
+	}
 	for i := range w.orphans {
 		if w.stopped() {
 			return
 		}
 		o := &w.orphans[i]
+		if o.state == record.Live {
+			w.restoreEntry(o, of[o.hash] == 1)
+			continue
+		}
 		if len(w.l.Coordinators) > 0 || w.unswept() {
 			o.finding.What += "; the next opening settles first what dead coordinators have left"
 			o.finding.Unfinished = true

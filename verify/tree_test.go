@@ -325,10 +325,20 @@ var treeDamages = []treeDamage{
 		m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: block, Class: class + 1})
 		return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
 	}},
-	{"an entry that is lost", false, false, "no leaf leads to the block", func(m *arbor) []want {
+	{"an entry that is lost", false, true, "no leaf leads to the block", func(m *arbor) []want {
 		leaf, key, block, _ := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Delete, Key: key})
 		return []want{{verify.KindLink, block, 0}}
+	}},
+	{"two records of a key without an entry", false, false, "nothing leads has the same key", func(m *arbor) []want {
+		leaf, key, block, class := m.liveRow(2)
+		m.apply(leaf, blink.Change{Op: blink.Delete, Key: key})
+		other := m.twin(block, class)
+		return []want{{verify.KindLink, block, 0}, {verify.KindLink, other, 0}}
+	}},
+	{"a second record of a key", false, false, "its key has an entry", func(m *arbor) []want {
+		_, _, block, class := m.liveRow(2)
+		return []want{{verify.KindLink, m.twin(block, class), 0}}
 	}},
 	{"a node to which nothing leads", false, true, "no node leads to the block", func(m *arbor) []want {
 		a := m.unused(m.nodes)
@@ -345,6 +355,18 @@ var treeDamages = []treeDamage{
 		m.putWord(a+record.GuardOff, 0, uint64(record.HeldBy(record.MakeTxID(1, 5))))
 		return []want{{verify.KindLock, a, 0}}
 	}},
+}
+
+// twin writes the record of a block to a free block, too.
+func (m *arbor) twin(block layout.Addr, class layout.Class) layout.Addr {
+	m.t.Helper()
+	row := record.Image(m.get(block, 0, int(class.Size())))
+	other, img := m.unused(class), make(record.Image, class.Size())
+	n := img.Put(other, row.Version(), record.Live, row.Meta().Table(), class, 0, row.Key(), row.Value())
+	for k := range m.v.Copies(other) {
+		m.put(other, k, img[:n])
+	}
+	return other
 }
 
 // TestTreeDamageIsFound is TestDamageIsFound of ordered tables.

@@ -126,7 +126,9 @@ type Options struct {
 	//   - so are words of extents, if the word of the primary is sound, and the other way round if
 	//     only that of a backup is;
 	//   - the block of a deleted record, or of a node, to which nothing leads in a tree that is
-	//     sound, is made free, if nothing is left of coordinators that have died.
+	//     sound, is made free, if nothing is left of coordinators that have died;
+	//   - likewise, a live record to which nothing leads gets an entry in the leaf that is
+	//     responsible for its key, if that has room, and no other block has the key.
 	//
 	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
 	// all if the database is unrecovered, or has a table of an earlier version (Summary). The
