@@ -71,7 +71,7 @@ func BenchmarkParts(b *testing.B) {
 		})
 	}
 	measure("append", func() { mixed(&batch, at, n) })
-	z, err := rdma.NewThread(instant{t.Fabric()}, rdma.ThreadOptions{Arena: 1 << 16})
+	z, err := rdma.NewThread(atOnce{t.Fabric()}, rdma.ThreadOptions{Arena: 1 << 16})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -93,22 +93,22 @@ func BenchmarkParts(b *testing.B) {
 	}
 }
 
-// instant is a fabric whose ports complete everything at once, and do nothing.
-type instant struct{ rdma.Fabric }
+// atOnce is a fabric whose ports complete everything at once, and do nothing.
+type atOnce struct{ rdma.Fabric }
 
-func (instant) NewPort(c rdma.PortConfig) (rdma.Port, error) {
-	return instantPort(make([]byte, c.Arena)), nil
+func (atOnce) NewPort(c rdma.PortConfig) (rdma.Port, error) {
+	return atOncePort(make([]byte, c.Arena)), nil
 }
 
-type instantPort []byte
+type atOncePort []byte
 
-func (p instantPort) Arena() []byte                 { return p }
-func (p instantPort) Post(b *rdma.Batch, first int) { b.CompleteRun(first, b.Len()-1, b.Len()-first) }
-func (p instantPort) Poll()                         {}
-func (p instantPort) Wait(int64)                    {}
-func (p instantPort) Now() int64                    { return 0 }
-func (p instantPort) Reset(rdma.BladeID) error      { return nil }
-func (p instantPort) Close() error                  { return nil }
+func (p atOncePort) Arena() []byte                 { return p }
+func (p atOncePort) Post(b *rdma.Batch, first int) { b.CompleteRun(first, b.Len()-1, b.Len()-first) }
+func (p atOncePort) Poll()                         {}
+func (p atOncePort) Wait(int64)                    {}
+func (p atOncePort) Now() int64                    { return 0 }
+func (p atOncePort) Reset(rdma.BladeID) error      { return nil }
+func (p atOncePort) Close() error                  { return nil }
 
 // BenchmarkPost is what a request costs here: appended, encoded, posted in a batch and completed.
 // The device takes no time, and is no call of C.
