@@ -55,7 +55,8 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew")
 // In what comes out, numbers in front count the round trips of a step: what has no number was
 // posted together with the verb above. The number behind the verb is the blade. A transaction is
 // called by its client, and its number there: a.1 is the first one of a. A guard is "held by a.2",
-// or "free at a.1", which is its version. Blocks are called by the rows they hold; leaves are
+// or "free at a.1", which is its version. "load" stands for all that was there
+// before. Blocks are called by the rows they hold; leaves are
 // numbered as they are met.
 func TestTranscripts(t *testing.T) {
 	var files []string
@@ -168,6 +169,9 @@ func newStory(t *testing.T, options []string) *story {
 	if ordered {
 		s.order()
 	}
+	for id := range s.w.space.Layout().NextCoordinator { // those that have made the tables
+		s.coordinators[id] = "load"
+	}
 	return s
 }
 
@@ -230,7 +234,7 @@ func (s *story) step(step string) string {
 	case f[0] == "sweep":
 		return s.by(f).act(func(a *actor) string {
 			rep, err := recovery.Sweep(a.th.Plain(), s.steals())
-			return fmt.Sprintf("freed %d blocks%s", rep.Freed, failed(err))
+			return fmt.Sprintf("locks resolved: %d, blocks freed: %d%s", rep.Locks, rep.Freed, failed(err))
 		})
 	case f[0] == "lose":
 		at := s.w.copiesOf(f[3])[0].Blade
@@ -346,10 +350,10 @@ func (s *story) load(rows []string) {
 	must(s.w.t, se.Close())
 }
 
-// value is a value: "long" stands for one that does not fit a line.
+// value is a value: one that begins with "long" does not fit a line.
 func value(v string) string {
-	if v == "long" {
-		return "long" + strings.Repeat(".", 196)
+	if strings.HasPrefix(v, "long") {
+		return v + strings.Repeat(".", 200-len(v))
 	}
 	return v
 }
@@ -419,11 +423,6 @@ func (s *story) tear() {
 	}
 }
 
-// remark is told between verbs.
-func (s *story) remark(format string, args ...any) {
-	s.told = append(s.told, &doorbell{remark: fmt.Sprintf(format, args...)})
-}
-
 // do is a step of a client.
 func (a *actor) do(what string, args []string) string {
 	w, tx := a.s.w, a.tx
@@ -437,8 +436,12 @@ func (a *actor) do(what string, args []string) string {
 		return a.ranges(args[0], args[1])
 	case "commit":
 		if err = tx.Commit(); err == nil {
-			for _, d := range a.s.told {
-				d.late = !d.done
+			told := a.s.told
+			for i, d := range told {
+				if !d.done && d.remark == "" {
+					a.s.told = slices.Insert(told, i, &doorbell{remark: "committed; what follows is not awaited"})
+					return ""
+				}
 			}
 			return "committed"
 		}
@@ -449,7 +452,7 @@ func (a *actor) do(what string, args []string) string {
 	case "reclaim":
 		var n int
 		if n, err = a.session.MakeRoom(a.th.Plain()); err == nil {
-			return fmt.Sprintf("freed %d blocks", n)
+			return fmt.Sprintf("blocks freed: %d", n)
 		}
 	case "unblock":
 		var done bool
@@ -603,11 +606,11 @@ func (s *story) dump() string {
 			holds = append(holds, s.image(x.a, s.memory(x.a, k)))
 		}
 		if len(slices.Compact(slices.Clone(holds))) == 1 {
-			fmt.Fprintf(&out, "%-10s blades %s  %s\n", x.name, strings.Join(blades, " "), holds[0])
+			fmt.Fprintf(&out, "%-12s  blades %s  %s\n", x.name, strings.Join(blades, " "), holds[0])
 			continue
 		}
 		for k := range holds {
-			fmt.Fprintf(&out, "%-10s blade  %s    %s\n", x.name, blades[k], holds[k])
+			fmt.Fprintf(&out, "%-12s  blade  %s    %s\n", x.name, blades[k], holds[k])
 		}
 	}
 	return out.String()

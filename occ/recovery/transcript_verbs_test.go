@@ -48,7 +48,6 @@ type doorbell struct {
 	remark string
 	batch  *rdma.Batch
 	first  int
-	late   bool // the step that posted it did not wait for it
 	done   bool
 }
 
@@ -181,20 +180,18 @@ func (s *story) learn(a layout.Addr, data []byte) {
 		}
 		s.call(a, kind, 1)
 	case m.KeyLen() > 0 && m.State() != record.Free:
-		if name := "row " + string(img.Key()); !strings.HasPrefix(s.called[a]+",", name+",") {
+		if name := "row " + string(img.Key()); strings.TrimRight(s.called[a], "'") != name {
 			s.call(a, name, 0)
 		}
 	}
 }
 
-// call gives a block a name, with the first free number behind it.
+// call gives a block a name, with the first free number behind it, or so many primes.
 func (s *story) call(a layout.Addr, name string, from int) {
 	for n := max(from, 1); ; n++ {
 		full := fmt.Sprintf("%s %d", name, n)
 		if from == 0 {
-			if full = name; n > 1 {
-				full = fmt.Sprintf("%s, block %d", name, n)
-			}
+			full = name + strings.Repeat("'", n-1)
 		}
 		taken := false
 		for b, x := range s.called {
@@ -238,9 +235,9 @@ func (s *story) tx(id record.TxID) string {
 	c := id.Coordinator()
 	who := s.coordinators[c]
 	if who == "" {
-		who = "another"
+		who = "sweep" // which locks in the name of a process
 	}
-	if id.Seq() == record.MaxSequence {
+	if id.Seq() == record.MaxSequence || who == "load" {
 		return who
 	}
 	s.drawn[c]++
@@ -357,6 +354,27 @@ func (s *story) logged(p []byte) string {
 	return fmt.Sprintf("%s record of %s: %s", kind, s.tx(r.Tx), strings.Join(parts, "; "))
 }
 
+// beyond is the last block that a verb reaches, which is that of its place but for READs of
+// neighbors.
+func (s *story) beyond(v *verb) layout.Addr {
+	size := s.w.space.View().Class(v.place.block).Size()
+	return v.place.block + layout.Addr((v.place.within+v.wr.Len-1)/size*size)
+}
+
+// several are the images, or guards, of a READ of neighbors.
+func (s *story) several(v *verb) string {
+	var out []string
+	size := s.w.space.View().Class(v.place.block).Size()
+	for a, at := v.place.block, uint32(0); a <= s.beyond(v); a, at = a+layout.Addr(size), at+size {
+		if v.place.within == record.GuardOff {
+			out = append(out, s.guard(record.Guard(binary.LittleEndian.Uint64(v.data[at:]))))
+		} else {
+			out = append(out, s.image(a, v.data[at:min(at+size, uint32(len(v.data)))]))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
 // words says what a verb is about, and what came of it.
 func (s *story) words(v *verb) (what, result string) {
 	p := v.place
@@ -365,6 +383,13 @@ func (s *story) words(v *verb) (what, result string) {
 		what = p.other
 	case p.within == record.GuardOff && v.wr.Len == 8:
 		what = "guard of " + s.name(p.block)
+	case v.wr.Len == 1:
+		what = "one byte of " + s.name(p.block)
+	case s.beyond(v) != p.block:
+		what = s.name(p.block) + " to " + s.name(s.beyond(v))
+		if p.within == record.GuardOff {
+			what = "guards of " + what
+		}
 	default:
 		what = s.name(p.block)
 		if p.within >= record.LineSize {
@@ -414,7 +439,9 @@ func (s *story) words(v *verb) (what, result string) {
 		switch {
 		case strings.HasPrefix(p.other, "log"):
 			result = s.logged(v.data)
-		case p.block == 0 || v.data == nil:
+		case p.block == 0 || v.data == nil || v.wr.Len == 1:
+		case s.beyond(v) != p.block:
+			result = s.several(v)
 		case p.within == record.GuardOff && v.wr.Len == 8:
 			result = s.guard(record.Guard(binary.LittleEndian.Uint64(v.data)))
 		case p.within == 0:
@@ -429,6 +456,7 @@ func (s *story) words(v *verb) (what, result string) {
 
 // render prints what was posted since, and forgets it.
 func (s *story) render(out *strings.Builder) {
+	var last string // log record
 	for _, d := range s.told {
 		if d.remark != "" {
 			fmt.Fprintf(out, "    %s\n", d.remark)
@@ -443,21 +471,36 @@ func (s *story) render(out *strings.Builder) {
 				continue // behind the end of its coordinator
 			}
 			what, result := s.words(v)
-			late := ""
-			if d.late {
-				late = " (not awaited)"
+			if strings.HasPrefix(what, "log of ") && strings.Contains(what, ": ") {
+				if what == last {
+					what = what[:strings.Index(what, ":")] + ": the same record"
+				} else {
+					last = what
+				}
 			}
-			line := fmt.Sprintf("    %2s  %-5s %d  %s%s", trip, v.wr.Op, v.wr.Blade, what, late)
-			if result = "-> " + result; len(result) == 3 {
-				result = ""
-			} else if len(line)+len(result) < 96 {
-				result = " " + result
-			} else {
-				result = "\n" + strings.Repeat(" ", 20) + result
+			if result != "" {
+				result = " -> " + result
 			}
-			fmt.Fprintln(out, line+result)
+			fmt.Fprint(out, wrap(fmt.Sprintf("    %2s  %-5s %d  ", trip, v.wr.Op, v.wr.Blade), what+result))
 			trip = ""
 		}
 	}
 	s.told = nil
+}
+
+// wrap lays out text behind a prefix, in lines of 100 columns, the further ones indented.
+func wrap(prefix, text string) string {
+	var out strings.Builder
+	line := prefix
+	for i, w := range strings.Fields(text) {
+		if i > 0 && len(line)+1+len(w) > 100 {
+			fmt.Fprintln(&out, line)
+			line = strings.Repeat(" ", len(prefix)+1)
+		}
+		if i > 0 {
+			line += " "
+		}
+		line += w
+	}
+	return out.String() + line + "\n"
 }
