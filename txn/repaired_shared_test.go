@@ -72,7 +72,7 @@ func TestDamageBesideProcesses(t *testing.T) {
 			p.v = dbs[0].Space().View() // what an idle worker has begun is over when it is recovered
 			p.whole(a, record.Size(8, len(value)))
 			leaf := leafOf(dbs[0], 7)
-			p.spoil(leaf, 0, record.LineSize+9)
+			p.spoil(leaf, 0, record.KeyOff+9)
 			for k := uint64(1000); k < 1100; k++ { // which no cache knows
 				if err := absent(dbs[0], tabs[0], k); err != nil {
 					t.Fatalf("key %d beside a damaged leaf: %v", k, err)
@@ -188,7 +188,7 @@ func TestDamageOfAllCopiesAsksNoMore(t *testing.T) {
 	leaf := leafOf(dbs[0], 7)
 	spoil := func() {
 		for k := range p.v.Copies(leaf) {
-			p.spoil(leaf, k, record.LineSize+9)
+			p.spoil(leaf, k, record.KeyOff+9)
 		}
 	}
 	was, asked := p.image(leaf, 0, leafSize), asks(dbs[0])
