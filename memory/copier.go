@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -426,11 +427,17 @@ func judge(p, copied []byte) verdict {
 	return blockCopy
 }
 
-// compare reads a run of blocks from the primary and from copy i, and copies what
-// differs.
+// compare reads a run of blocks from the primary and from copy i, and copies what differs. If the
+// arena has no room for all of them, it does so in parts.
 func (k *Copier) compare(c *rdma.Coro, v *layout.View, a layout.Addr, n, block uint32, i int) error {
 	t := c.Thread()
 	buf, err := t.Alloc(int(2 * n))
+	if half := n / block / 2 * block; errors.Is(err, rdma.ErrArenaFull) && half > 0 {
+		if err := k.compare(c, v, a, half, block, i); err != nil {
+			return err
+		}
+		return k.compare(c, v, a+layout.Addr(half), n-half, block, i)
+	}
 	if err != nil {
 		return err
 	}
