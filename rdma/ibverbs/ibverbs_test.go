@@ -97,17 +97,20 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// patient is for a device in an emulator, which may stand still for seconds on a busy host.
+var patient = tcp.Options{Seed: 1, Verb: time.Minute}
+
 func conform(t *testing.T, devices func(tb testing.TB) (server, client device)) {
 	fabrictest.Run(t, func(tb testing.TB, n int, size uint64) rdma.Fabric {
 		server, client := devices(tb)
 		h := serve(tb, server, ServerOptions{Blades: sizes(n, size)})
-		return drilled{connect(tb, client, Options{TCP: tcp.Options{Seed: 1}}, h.addr), h.Server}
+		return drilled{connect(tb, client, Options{TCP: patient}, h.addr), h.Server}
 	})
 	t.Run("read-only", func(t *testing.T) {
 		fabrictest.ReadOnly(t, func(tb testing.TB, size uint64) rdma.Fabric {
 			server, client := devices(tb)
 			h := serve(tb, server, ServerOptions{Blades: sizes(1, size), ReadOnly: true})
-			return connect(tb, client, Options{TCP: tcp.Options{Seed: 1}}, h.addr)
+			return connect(tb, client, Options{TCP: patient}, h.addr)
 		})
 	})
 }

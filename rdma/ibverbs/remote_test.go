@@ -14,7 +14,6 @@ import (
 
 	"txnode/rdma"
 	"txnode/rdma/fabrictest"
-	"txnode/rdma/tcp"
 )
 
 // The suite with blades in processes of their own, which may be in another guest: TestDeviceHost
@@ -189,7 +188,7 @@ func openRemote(tb testing.TB, o order) *remote {
 	if err := server.close(); err != nil {
 		tb.Error(err)
 	}
-	to := tcp.Options{Seed: 1}
+	to := patient
 	if f := EnvFiles(tb); f != nil {
 		to.Credentials = f.Client
 	}
