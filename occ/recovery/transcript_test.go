@@ -43,7 +43,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew")
 //	A: repair                repairs the block that A has met damaged
 //	A: rejoin                goes on as a new coordinator, after a failure
 //	stop A after N           the next step of A ends behind N verbs, as if A were killed
-//	tear A after N           likewise, and of the last of them, a WRITE, one half has arrived
+//	tear A after N           likewise, and of the next verb, a WRITE, one half arrives
 //	pause A before N         the next step of A pauses before its round trip N; "wake A" ends that
 //	recover A by R, sweep by R
 //	lose blade of k by R     the blade of the row's primary stops, and R declares it dead
@@ -222,10 +222,10 @@ func (s *story) step(step string) string {
 	case f[0] == "client":
 		s.client(f[1], f[min(3, len(f)):])
 	case f[0] == "stop" || f[0] == "tear":
-		a := s.actor(f[1])
+		a := s.by(f[:2])
 		a.stopAt, a.torn = number(), f[0] == "tear"
 	case f[0] == "pause":
-		s.actor(f[1]).pauseAt = number()
+		s.by(f[:2]).pauseAt = number()
 	case f[0] == "wake":
 		return s.actor(f[1]).wake()
 	case f[0] == "recover":
@@ -239,12 +239,12 @@ func (s *story) step(step string) string {
 	case f[0] == "lose":
 		at := s.w.copiesOf(f[3])[0].Blade
 		must(s.w.t, s.w.f.StopBlade(at))
-		r := s.by(f)
-		must(s.w.t, recovery.Reconnect(s.w.ctl.Plain(), s.w.space))
-		return r.act(func(a *actor) string {
+		said := s.by(f).act(func(a *actor) string {
 			_, err := recovery.FailOver(a.th.Plain(), s.steals(), s.w.space.DeclareDead(at))
 			return fmt.Sprintf("blade %d is declared dead%s\n%s", at, failed(err), s.verdicts())
 		})
+		must(s.w.t, recovery.Reconnect(s.w.ctl.Plain(), s.w.space))
+		return said
 	case f[0] == "damage":
 		at := s.w.copiesOf(f[3])[map[string]int{"primary": 0, "backup": 1}[f[1]]]
 		s.w.f.Memory(at.Blade)[at.Off+record.KeyOff+8] ^= 1
@@ -353,7 +353,7 @@ func (s *story) load(rows []string) {
 // value is a value: one that begins with "long" does not fit a line.
 func value(v string) string {
 	if strings.HasPrefix(v, "long") {
-		return v + strings.Repeat(".", 200-len(v))
+		return v + strings.Repeat(v[len(v)-1:], 200-len(v))
 	}
 	return v
 }
@@ -408,15 +408,14 @@ func (a *actor) pause() {
 	<-a.awake
 }
 
-// tear takes back one half of the last WRITE.
+// tear has one half of the WRITE arrive that was the first verb to fail.
 func (s *story) tear() {
-	for _, d := range slices.Backward(s.told) {
-		for _, v := range slices.Backward(d.verbs) {
-			if v.wr.Status == rdma.StatusOK && v.wr.Op == rdma.OpWrite {
-				half := len(v.old) / 2
-				copy(s.w.f.Memory(v.wr.Blade)[v.wr.Off+uint64(half):], v.old[half:])
+	for _, d := range s.told {
+		for _, v := range d.verbs {
+			if v.wr.Status == rdma.StatusNoBlade && v.wr.Op == rdma.OpWrite {
+				copy(s.w.f.Memory(v.wr.Blade)[v.wr.Off:], v.data[:len(v.data)/2])
 				what, _ := s.words(v)
-				s.told = append(s.told, &doorbell{remark: "of the last WRITE one half arrives: " + what})
+				s.told = append(s.told, &doorbell{remark: "one half arrives of the WRITE of " + what})
 				return
 			}
 		}
