@@ -499,7 +499,7 @@ func (s *story) render(out *strings.Builder) {
 			}
 			before = now
 			more()
-			fmt.Fprint(out, wrap(fmt.Sprintf("    %2s", trip)+verb, what+result))
+			fmt.Fprint(out, wrap(fmt.Sprintf("   %3s", trip)+verb, what+result))
 			trip = ""
 		}
 	}
