@@ -48,7 +48,6 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew")
 //	recover A by R, sweep by R
 //	lose blade of k by R     the blade of the row's primary stops, and R declares it dead
 //	damage backup of k       or the primary: one bit of the value
-//	log of A                 the log areas
 //	dump                     all blocks that the story has met
 //	check                    that the database is as if nothing had been stopped or lost
 //
@@ -249,8 +248,6 @@ func (s *story) step(step string) string {
 	case f[0] == "damage":
 		at := s.w.copiesOf(f[3])[map[string]int{"primary": 0, "backup": 1}[f[1]]]
 		s.w.f.Memory(at.Blade)[at.Off+record.KeyOff+8] ^= 1
-	case f[0] == "log":
-		return s.logs(f[2])
 	case f[0] == "dump":
 		return s.dump()
 	case f[0] == "check":
@@ -571,28 +568,6 @@ func (s *story) verdicts() string {
 		}
 	}
 	slices.Sort(out)
-	return strings.Join(out, "\n")
-}
-
-// logs are the log areas of a client that is registered, or was.
-func (s *story) logs(name string) string {
-	var out []string
-	l := s.w.space.Layout()
-	for b := range l.Blades {
-		for i := range l.Segments {
-			g := &l.Segments[i]
-			r := g.Placement.Replicas[0]
-			if g.Kind != layout.KindLog || int(r.Blade) != b || g.Placement.N == 0 {
-				continue
-			}
-			for slot, who := range s.slots {
-				if per := l.LogsPerSegment(); who == name && slot/per == g.Row {
-					p := s.w.f.Memory(r.Blade)[r.Base+uint64(slot%per*l.LogArea):][:l.LogArea]
-					out = append(out, fmt.Sprintf("blade %d  %s", b, s.logged(p)))
-				}
-			}
-		}
-	}
 	return strings.Join(out, "\n")
 }
 
