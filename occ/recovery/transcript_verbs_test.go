@@ -461,7 +461,7 @@ func (s *story) render(out *strings.Builder) {
 	again := 0
 	more := func() {
 		if again > 0 {
-			fmt.Fprintf(out, "        ... %d times more\n", again)
+			fmt.Fprintf(out, "         ... %d times more\n", again)
 		}
 		again = 0
 	}
@@ -499,7 +499,7 @@ func (s *story) render(out *strings.Builder) {
 			}
 			before = now
 			more()
-			fmt.Fprint(out, wrap(fmt.Sprintf("   %3s", trip)+verb, what+result))
+			fmt.Fprint(out, wrap(fmt.Sprintf("    %3s", trip)+verb, what+result))
 			trip = ""
 		}
 	}
