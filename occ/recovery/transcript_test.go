@@ -43,12 +43,11 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew")
 //	A: repair                repairs the block that A has met damaged
 //	A: rejoin                goes on as a new coordinator, after a failure
 //	stop A after N           the next step of A ends behind N verbs, as if A were killed
-//	tear A after N           likewise, and of the last of them, a WRITE, one half has arrived
+//	tear A after N           likewise, and of the next verb, a WRITE, one half arrives
 //	pause A before N         the next step of A pauses before its round trip N; "wake A" ends that
 //	recover A by R, sweep by R
 //	lose blade of k by R     the blade of the row's primary stops, and R declares it dead
 //	damage backup of k       or the primary: one bit of the value
-//	log of A                 the log areas
 //	dump                     all blocks that the story has met
 //	check                    that the database is as if nothing had been stopped or lost
 //
@@ -222,16 +221,17 @@ func (s *story) step(step string) string {
 	case f[0] == "client":
 		s.client(f[1], f[min(3, len(f)):])
 	case f[0] == "stop" || f[0] == "tear":
-		a := s.actor(f[1])
+		a := s.by(f[:2])
 		a.stopAt, a.torn = number(), f[0] == "tear"
 	case f[0] == "pause":
-		s.actor(f[1]).pauseAt = number()
+		s.by(f[:2]).pauseAt = number()
 	case f[0] == "wake":
 		return s.actor(f[1]).wake()
 	case f[0] == "recover":
 		id := s.actor(f[1]).tx.ID().Coordinator()
 		return s.by(f).act(func(a *actor) string { return s.recovers(a, id) })
 	case f[0] == "sweep":
+		defer s.changes()
 		return s.by(f).act(func(a *actor) string {
 			rep, err := recovery.Sweep(a.th.Plain(), s.steals())
 			return fmt.Sprintf("locks resolved: %d, blocks freed: %d%s", rep.Locks, rep.Freed, failed(err))
@@ -239,17 +239,15 @@ func (s *story) step(step string) string {
 	case f[0] == "lose":
 		at := s.w.copiesOf(f[3])[0].Blade
 		must(s.w.t, s.w.f.StopBlade(at))
-		r := s.by(f)
-		must(s.w.t, recovery.Reconnect(s.w.ctl.Plain(), s.w.space))
-		return r.act(func(a *actor) string {
+		said := s.by(f).act(func(a *actor) string {
 			_, err := recovery.FailOver(a.th.Plain(), s.steals(), s.w.space.DeclareDead(at))
 			return fmt.Sprintf("blade %d is declared dead%s\n%s", at, failed(err), s.verdicts())
 		})
+		must(s.w.t, recovery.Reconnect(s.w.ctl.Plain(), s.w.space))
+		return said
 	case f[0] == "damage":
 		at := s.w.copiesOf(f[3])[map[string]int{"primary": 0, "backup": 1}[f[1]]]
 		s.w.f.Memory(at.Blade)[at.Off+record.KeyOff+8] ^= 1
-	case f[0] == "log":
-		return s.logs(f[2])
 	case f[0] == "dump":
 		return s.dump()
 	case f[0] == "check":
@@ -260,11 +258,21 @@ func (s *story) step(step string) string {
 	return ""
 }
 
+// changes forgets READs, of which a sweep posts one for each block.
+func (s *story) changes() {
+	for _, d := range s.told {
+		d.verbs = slices.DeleteFunc(d.verbs, func(v *verb) bool { return v.wr.Op == rdma.OpRead })
+	}
+}
+
+// failed is an error, without the numbers in it, behind what a step says.
 func failed(err error) string {
 	if err == nil {
 		return ""
 	}
-	return "; fails: " + err.Error()
+	text, _, _ := strings.Cut(err.Error(), ": transaction c")
+	text, _, _ = strings.Cut(text, " of 64 bytes at")
+	return "; fails: " + text
 }
 
 func (s *story) steals() recovery.Options {
@@ -353,7 +361,7 @@ func (s *story) load(rows []string) {
 // value is a value: one that begins with "long" does not fit a line.
 func value(v string) string {
 	if strings.HasPrefix(v, "long") {
-		return v + strings.Repeat(".", 200-len(v))
+		return v + strings.Repeat(v[len(v)-1:], 200-len(v))
 	}
 	return v
 }
@@ -408,15 +416,14 @@ func (a *actor) pause() {
 	<-a.awake
 }
 
-// tear takes back one half of the last WRITE.
+// tear has one half of the WRITE arrive that was the first verb to fail.
 func (s *story) tear() {
-	for _, d := range slices.Backward(s.told) {
-		for _, v := range slices.Backward(d.verbs) {
-			if v.wr.Status == rdma.StatusOK && v.wr.Op == rdma.OpWrite {
-				half := len(v.old) / 2
-				copy(s.w.f.Memory(v.wr.Blade)[v.wr.Off+uint64(half):], v.old[half:])
+	for _, d := range s.told {
+		for _, v := range d.verbs {
+			if v.wr.Status == rdma.StatusNoBlade && v.wr.Op == rdma.OpWrite {
+				copy(s.w.f.Memory(v.wr.Blade)[v.wr.Off:], v.data[:len(v.data)/2])
 				what, _ := s.words(v)
-				s.told = append(s.told, &doorbell{remark: "of the last WRITE one half arrives: " + what})
+				s.told = append(s.told, &doorbell{remark: "one half arrives of the WRITE of " + what})
 				return
 			}
 		}
@@ -465,7 +472,7 @@ func (a *actor) do(what string, args []string) string {
 			block = tx.Served()
 		}
 		m, whole, err := tx.Repair(block)
-		return fmt.Sprintf("%d copies were damaged, all are whole now: %v%s", m.Copies, whole, failed(err))
+		return fmt.Sprintf("copies that were damaged: %d; all are whole now: %v%s", m.Copies, whole, failed(err))
 	case "rejoin":
 		if a.session.Broken() == nil {
 			a.session.Break(errors.New("a verb was refused"))
@@ -485,7 +492,7 @@ func (a *actor) fails(err error) string {
 	if a.tx.Active() {
 		_ = a.tx.Rollback()
 	}
-	return "fails: " + err.Error()
+	return strings.TrimPrefix(failed(err), "; ")
 }
 
 // stage is get, put or delete.
@@ -561,28 +568,6 @@ func (s *story) verdicts() string {
 		}
 	}
 	slices.Sort(out)
-	return strings.Join(out, "\n")
-}
-
-// logs are the log areas of a client that is registered, or was.
-func (s *story) logs(name string) string {
-	var out []string
-	l := s.w.space.Layout()
-	for b := range l.Blades {
-		for i := range l.Segments {
-			g := &l.Segments[i]
-			r := g.Placement.Replicas[0]
-			if g.Kind != layout.KindLog || int(r.Blade) != b || g.Placement.N == 0 {
-				continue
-			}
-			for slot, who := range s.slots {
-				if per := l.LogsPerSegment(); who == name && slot/per == g.Row {
-					p := s.w.f.Memory(r.Blade)[r.Base+uint64(slot%per*l.LogArea):][:l.LogArea]
-					out = append(out, fmt.Sprintf("blade %d  %s", b, s.logged(p)))
-				}
-			}
-		}
-	}
 	return strings.Join(out, "\n")
 }
 

@@ -51,7 +51,7 @@ type doorbell struct {
 	done   bool
 }
 
-// verb is a work request, where it goes in words, and its data.
+// verb is a work request, where it goes, and its data.
 type verb struct {
 	wr    rdma.WR
 	place place
@@ -79,7 +79,6 @@ func (p *tap) Post(b *rdma.Batch, first int) {
 		v := &verb{wr: wr, place: p.s.locate(wr.Blade, wr.Off)}
 		if wr.Op == rdma.OpWrite {
 			v.data = slices.Clone(p.Arena()[wr.Local:][:wr.Len])
-			v.old = slices.Clone(p.s.w.f.Memory(wr.Blade)[wr.Off:][:wr.Len])
 			if v.place.block != 0 && v.place.within == 0 {
 				p.s.learn(v.place.block, v.data)
 			}
@@ -265,7 +264,7 @@ func (s *story) image(a layout.Addr, data []byte) string {
 	var out string
 	switch m := img.Meta(); {
 	case err != nil && need > len(data):
-		out = fmt.Sprintf("first of %d bytes of a %v block", need, m.State())
+		out = fmt.Sprintf("first line, %v,", m.State())
 	case err != nil:
 		return "not whole"
 	case m.State() == record.Live:
@@ -286,7 +285,7 @@ func (s *story) image(a layout.Addr, data []byte) string {
 
 func short(v string) string {
 	if len(v) > 12 {
-		return fmt.Sprintf("%s... (%d bytes)", v[:4], len(v))
+		return fmt.Sprintf("%s... (%d bytes)", v[:5], len(v))
 	}
 	return v
 }
@@ -385,6 +384,8 @@ func (s *story) words(v *verb) (what, result string) {
 		what = "guard of " + s.name(p.block)
 	case v.wr.Len == 1:
 		what = "one byte of " + s.name(p.block)
+	case s.beyond(v) > p.block+8*layout.Addr(record.LineSize):
+		what = "many blocks"
 	case s.beyond(v) != p.block:
 		what = s.name(p.block) + " to " + s.name(s.beyond(v))
 		if p.within == record.GuardOff {
@@ -439,7 +440,7 @@ func (s *story) words(v *verb) (what, result string) {
 		switch {
 		case strings.HasPrefix(p.other, "log"):
 			result = s.logged(v.data)
-		case p.block == 0 || v.data == nil || v.wr.Len == 1:
+		case p.block == 0 || v.data == nil || v.wr.Len == 1 || what == "many blocks":
 		case s.beyond(v) != p.block:
 			result = s.several(v)
 		case p.within == record.GuardOff && v.wr.Len == 8:
@@ -456,9 +457,18 @@ func (s *story) words(v *verb) (what, result string) {
 
 // render prints what was posted since, and forgets it.
 func (s *story) render(out *strings.Builder) {
-	var last string // log record
+	var last, before string // log record; line, without the round trip
+	again := 0
+	more := func() {
+		if again > 0 {
+			fmt.Fprintf(out, "         ... %d times more\n", again)
+		}
+		again = 0
+	}
+	defer more()
 	for _, d := range s.told {
 		if d.remark != "" {
+			more()
 			fmt.Fprintf(out, "    %s\n", d.remark)
 			continue
 		}
@@ -471,7 +481,7 @@ func (s *story) render(out *strings.Builder) {
 				continue // behind the end of its coordinator
 			}
 			what, result := s.words(v)
-			if strings.HasPrefix(what, "log of ") && strings.Contains(what, ": ") {
+			if strings.HasPrefix(what, "log of ") && strings.Contains(what, " record of ") {
 				if what == last {
 					what = what[:strings.Index(what, ":")] + ": the same record"
 				} else {
@@ -481,7 +491,15 @@ func (s *story) render(out *strings.Builder) {
 			if result != "" {
 				result = " -> " + result
 			}
-			fmt.Fprint(out, wrap(fmt.Sprintf("    %2s  %-5s %d  ", trip, v.wr.Op, v.wr.Blade), what+result))
+			verb := fmt.Sprintf("  %-5s %d  ", v.wr.Op, v.wr.Blade)
+			now := verb + what + result
+			if len(d.verbs) == 1 && now == before {
+				again++
+				continue
+			}
+			before = now
+			more()
+			fmt.Fprint(out, wrap(fmt.Sprintf("    %3s", trip)+verb, what+result))
 			trip = ""
 		}
 	}
