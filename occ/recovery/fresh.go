@@ -16,7 +16,8 @@ import (
 //
 // So the first line of the primary tells how far the commit came:
 //
-//	free, freed no later than the log was written    not installed: redo
+//	free, freed no later than the log was written    not installed: redo; unless it was overtaken:
+//	                                                 then the primary is damaged
 //	locked by the transaction                        not released: redo
 //	the image, free at the transaction's version     installed; after the loss of a blade all
 //	                                                 copies
@@ -37,7 +38,7 @@ func (r *run) uninstalled(x *tx, e *entry) bool {
 	case g == record.HeldBy(x.Tx):
 		return true
 	case e.isFree(line):
-		return r.freed(e, line) <= e.Freed
+		return r.freed(e, line) <= e.Freed && !r.overtaken(x, e)
 	}
 	if !r.claim.Promoted && x.published() {
 		// a live client may be writing to the block now, or another recovery: its lines
@@ -64,6 +65,31 @@ func (r *run) uninstalled(x *tx, e *entry) bool {
 		return false // the version arrives first
 	}
 	return r.mixture(x, e)
+}
+
+// overtaken reports whether the block of a New, whose primary looks as it was before, has been used
+// since: then the primary is damaged, perhaps zero. A backup has a later image, or was freed later,
+// or a later log record names the block.
+func (r *run) overtaken(x *tx, e *entry) bool {
+	return r.named(x, e) || slices.ContainsFunc(e.lines[1:r.v.Copies(e.Addr)], func(p []byte) bool {
+		img := record.Image(p)
+		if need, damage := img.Check(e.Addr); damage != nil && need <= record.LineSize {
+			return false
+		}
+		if img.Meta().State() == record.Free {
+			return r.freed(e, img) > e.Freed
+		}
+		return img.Version() != x.Tx && !isReserved(img)
+	})
+}
+
+// named reports whether a later log record names the block of a New.
+func (r *run) named(x *tx, e *entry) bool {
+	return slices.ContainsFunc(r.txs, func(y *tx) bool {
+		return y != x && slices.ContainsFunc(y.entries, func(o entry) bool {
+			return o.Addr == e.Addr && (o.Freed > e.Freed || o.Prev == x.Tx)
+		})
+	})
 }
 
 // has reports whether a line is the first one of the entry's image, whatever its guard.
@@ -100,11 +126,7 @@ func (r *run) mixture(x *tx, e *entry) bool {
 	if _, damage := record.Image(e.block).Check(e.Addr); damage == nil {
 		return false
 	}
-	return !slices.ContainsFunc(r.txs, func(y *tx) bool {
-		return y != x && slices.ContainsFunc(y.entries, func(o entry) bool {
-			return o.Addr == e.Addr && (o.Freed > e.Freed || o.Prev == x.Tx)
-		})
-	})
+	return !r.named(x, e)
 }
 
 // fills reports whether new blocks are still to be written.

@@ -247,6 +247,22 @@ func splitCases() []splitCase {
 			line[record.ChecksumOff] ^= 1
 			p.put(p.block, 0, line)
 		}},
+		{name: "changed by another, and zeroed on the primary", prepare: func(p *split) {
+			p.released()
+			for k := range p.space.View().Copies(p.block) {
+				p.put(p.block, k, p.node(p.block, p.alive, strings.Repeat("s", len(p.image.Value()))))
+			}
+			clear(p.copyOf(p.block, 0))
+		}, both: true, f: []int{1, 2}},
+		{name: "freed since, and zeroed on the primary", prepare: func(p *split) {
+			p.released()
+			line := slices.Clone(p.free)
+			line.PutFree(p.block, p.alive, p.table.ID, p.class, p.space.CountFree(p.block))
+			for k := range p.space.View().Copies(p.block) {
+				p.put(p.block, k, line)
+			}
+			clear(p.copyOf(p.block, 0))
+		}, both: true, f: []int{1, 2}},
 		{name: "without a backup, and changed by another since", prepare: func(p *split) {
 			p.put(p.block, 0, p.node(p.block, p.alive, strings.Repeat("s", len(p.image.Value()))))
 		}, weak: true, f: []int{0}},

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/occ/recovery"
 )
 
 // TestDamagedLock: a client has died in a transaction, and a bit of the guard of what it had
@@ -80,4 +82,58 @@ func damagedLock(t *testing.T, s setting, stop int, key string, bit int) bool {
 	}
 	w.mended(what, []string{"k", "x", "y"}, want)
 	return true
+}
+
+// TestOldOverNew: a record was inserted and then updated, or deleted, by another client. Its primary
+// is zeroed, and so looks as it was before the insert, whose client dies. Recovery does not write the
+// first image over the last one, which the backups have, or of which a log tells.
+func TestOldOverNew(t *testing.T) {
+	for _, s := range settings(t) {
+		for _, value := range []string{"2", long, ""} {
+			for _, both := range []bool{false, true} { // the second client dies, too
+				if s.backups == 0 && (!both || s.policy == occ.PolicyFORD) {
+					continue // nothing tells
+				}
+				w := newWorld(t, s, occ.Options{ReclaimAfter: 100})
+				ours, own := w.session()
+				first, _ := w.loaded(put("k", "1"), put("long", long))
+				second, its := w.loaded(get("k"))
+				w.sure(second, its, op{key: "k", value: value}, put("long", "3"))
+				its.Coro().Sleep(10_000)
+				at := []layout.Addr{w.keyAt("long")}
+				if value != long { // else it has another block
+					at = append(at, w.keyAt("k"))
+				}
+				for _, a := range at {
+					p := w.space.View().At(a, 0)
+					clear(w.f.Memory(p.Blade)[p.Off:][:record.LineSize])
+				}
+				ids := []uint32{first.Coordinator()}
+				if both {
+					ids = append(ids, second.Coordinator())
+				}
+				o := w.eng.Recovery()
+				o.Steal = true
+				_, err := recovery.Recover(w.newThread().Plain(), o, ids...)
+				must(t, err)
+				for k := range w.space.View().Copies(at[0]) {
+					for i, a := range at {
+						p := w.space.View().At(a, k)
+						if img := record.Image(w.f.Memory(p.Blade)[p.Off:][:record.LineSize]); img.Version().Coordinator() ==
+							first.Coordinator() {
+							t.Errorf("%v, %.4q, both %v: copy %d of block %d has its first image", s, value, both, k, i)
+						}
+					}
+				}
+				if s.backups == 0 {
+					continue // nothing can be repaired
+				}
+				w.sure(ours, own, put("other", "1"))
+				own.Coro().Sleep(10_000)
+				must(t, ours.Close())
+				w.repair()
+				w.mended(fmt.Sprintf("%v, %.4q, both %v", s, value, both), []string{"k", "long"}, []string{value, "3"})
+			}
+		}
+	}
 }
