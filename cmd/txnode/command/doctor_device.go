@@ -114,9 +114,8 @@ func (e *exam) checkRoutes(i *ibverbs.Info, servers []cluster.Server) {
 			e.ok("rdma route", name, "packets leave from %v, which is of another kind than GID %d of %s", from,
 				i.GIDIndex, i.Name)
 		default:
-			e.bad(healthWarn,
-				"name the device, and its GID, that has this address (ibv_devinfo -v): --rdma DEVICE/PORT/GID", "rdma route", name,
-				 "packets leave from %v, and GID %d of %s is %v", from, i.GIDIndex, i.Name, gid)
+			e.bad(healthWarn, "name the device and its GID with this address (ibv_devinfo -v): --rdma DEVICE/PORT/GID",
+				"rdma route", name, "packets leave from %v, and GID %d of %s is %v", from, i.GIDIndex, i.Name, gid)
 		}
 	}
 }
