@@ -55,8 +55,8 @@ func processor() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// BenchmarkParts is what parts of that cost in batches of 16: appending requests, all that Thread does,
-// on a port that takes no time, and the calls of the device.
+// BenchmarkParts is what parts of that cost in batches of 16: appending requests, all that Thread
+// does, on a port that takes no time, and the calls of the device.
 func BenchmarkParts(b *testing.B) {
 	const n = 16
 	t, at := idle(b)

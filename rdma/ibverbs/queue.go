@@ -213,8 +213,8 @@ done:
 	return n
 }
 
-// chain adds n encoded requests, which are in slots from first to last, to what ring posts. Requests are
-// linked as they follow each other, and those of a chain do.
+// chain adds n encoded requests, which are in slots from first to last, to what ring posts.
+// Requests are linked as they follow each other, and those of a chain do.
 func (q *queuePair) chain(first, last, n uint32) {
 	if q.first == nil {
 		q.first = &q.requests[first]

@@ -19,8 +19,8 @@ const (
 
 var rounds = 300
 
-// SetRounds has the concurrent checks run for fewer rounds, or more, until the function that it returns
-// is called: in an emulator a transaction takes a thousand times as long.
+// SetRounds has the concurrent checks run for fewer rounds, or more, until the function that it
+// returns is called: in an emulator a transaction takes a thousand times as long.
 func SetRounds(n int) (restore func()) {
 	was := rounds
 	rounds = n

@@ -103,16 +103,18 @@ func (e *exam) checkRoutes(i *ibverbs.Info, servers []cluster.Server) {
 		}
 		switch name := string(s.Address); {
 		case err != nil:
-			e.bad(healthFail, "ip route get ADDRESS; ping ADDRESS", "rdma route", name, "no way leads there: %s", oneLine(err))
+			e.bad(healthFail, "ip route get ADDRESS; ping ADDRESS", "rdma route", name, "no way leads there: %s",
+				oneLine(err))
 		case from == gid:
-			e.ok("rdma route", name, "GID %d of %s has the address from which packets leave, %v", i.GIDIndex, i.Name, from)
+			e.ok("rdma route", name, "GID %d of %s has the address from which packets leave, %v", i.GIDIndex,
+				i.Name, from)
 		case from.IsLoopback():
 			e.ok("rdma route", name, "it is this host")
 		case from.Is4() != gid.Is4():
-			e.ok("rdma route", name, "packets leave from %v, which is of another kind than GID %d of %s", from, i.GIDIndex,
-				i.Name)
+			e.ok("rdma route", name, "packets leave from %v, which is of another kind than GID %d of %s", from,
+				i.GIDIndex, i.Name)
 		default:
-			e.bad(healthWarn, "name the device, and its GID, that has this address (ibv_devinfo -v): --rdma DEVICE/PORT/GID",
+			e.bad(healthWarn, "name the device and its GID with this address (ibv_devinfo -v): --rdma DEVICE/PORT/GID",
 				"rdma route", name, "packets leave from %v, and GID %d of %s is %v", from, i.GIDIndex, i.Name, gid)
 		}
 	}

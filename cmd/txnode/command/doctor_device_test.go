@@ -58,7 +58,10 @@ func TestDoctorRoutes(t *testing.T) {
 	for _, x := range []struct{ from, want string }{
 		{"10.0.0.1", "ok rdma route rdma:10.0.0.2:7000: GID 3 of mlx5_0 has the address"},
 		{"127.0.0.1", "ok rdma route rdma:10.0.0.2:7000: it is this host"},
-		{"10.9.0.1", "warn rdma route rdma:10.0.0.2:7000: packets leave from 10.9.0.1, and GID 3 of mlx5_0 is 10.0.0.1"},
+		{
+			"10.9.0.1",
+			"warn rdma route rdma:10.0.0.2:7000: packets leave from 10.9.0.1, and GID 3 of mlx5_0 is 10.0.0.1",
+		},
 		{"fd00::1", "ok rdma route rdma:10.0.0.2:7000: packets leave from fd00::1, which is of another kind"},
 		{"", "fail rdma route rdma:10.0.0.2:7000: no way leads there"},
 	} {
