@@ -59,8 +59,9 @@ func openDevice(d Device) (device, error) {
 		return nil, openError(d, syscall.Errno(e))
 	}
 	x.attr = attributes{
-		name: C.GoString(&found[0]), firmware: C.GoString(&a.firmware[0]), port: int(a.port), gidIndex: int(a.gid_index),
-		lid: uint16(a.lid), ethernet: a.ethernet != 0, mtu: uint8(a.mtu), readers: uint8(a.readers),
+		name: C.GoString(&found[0]), firmware: C.GoString(&a.firmware[0]),
+		port: int(a.port), gidIndex: int(a.gid_index), lid: uint16(a.lid), ethernet: a.ethernet != 0,
+		mtu: uint8(a.mtu), readers: uint8(a.readers),
 		starts: uint8(a.starts), depth: int(a.depth), entries: int(a.entries), message: uint32(a.message),
 		atomics: a.atomics != 0, flush: uint64(a.flags)>>38&1 != 0, active: a.state == portActive,
 		state: portState(uint8(a.state)),
@@ -230,7 +231,8 @@ func (q *ibQueue) doorbell() error { return q.shared }
 func (q *ibQueue) drain() { q.taken += uint32(C.tx_drain(q.events)) }
 
 func (q *ibQueue) close() error {
-	return errnoOf("closing a completion queue", C.tx_queue_close(q.cq, q.events, q.domain, q.owned, C.uint32_t(q.taken)))
+	e := C.tx_queue_close(q.cq, q.events, q.domain, q.owned, C.uint32_t(q.taken))
+	return errnoOf("closing a completion queue", e)
 }
 
 type ibPair struct {
