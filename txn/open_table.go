@@ -126,8 +126,8 @@ func (db *DB) Tables() ([]string, error) {
 
 // table returns a table.
 func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, err error) {
-	var w *Worker // makes an index, whose nodes are committed
-	if create && !db.readOnly() {
+	var w *Worker                                   // makes an index, whose nodes are committed
+	if create && !db.isClosed() && !db.readOnly() { // a zero DB has no space to ask
 		if _, e := db.findTable(name, want, false); errors.Is(e, ErrNoTable) {
 			if w, err = db.NewWorker(); err != nil {
 				return nil, err
