@@ -133,8 +133,9 @@ func (s *allocation) addTable(t layout.Table) (layout.Table, error) {
 	return t, nil
 }
 
-// SetTableRoot records where a table's index starts: the address of a block. In a shared database it is ErrTableExists unless the table has none, and this
-// process the right to make its index (AcquireRight).
+// SetTableRoot records where a table's index starts: the address of a block. In a shared database
+// it is ErrTableExists unless the table has none, and this process the right to make its index
+// (AcquireRight).
 func (s *allocation) SetTableRoot(id uint16, root layout.Addr) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {

@@ -178,9 +178,9 @@ func (tx *Tx) Put(i int, value []byte) error {
 	return tx.setImage(i, writePut, value)
 }
 
-// Insert sets the value of item i, which has not been executed, on the condition
-// that it has none: Execute then locks its node with the fetch, and not a later step of Commit. If after Execute Exists
-// still is what was stored before, the caller takes the write back with Withdraw.
+// Insert sets the value of item i, which has not been executed, on the condition that it has none:
+// Execute then locks its node with the fetch, and not a later step of Commit. If after Execute
+// Exists still is what was stored before, the caller takes the write back with Withdraw.
 func (tx *Tx) Insert(i int, value []byte) error {
 	if err := tx.Put(i, value); err != nil {
 		return err

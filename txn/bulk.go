@@ -17,8 +17,9 @@ import (
 // of several records.
 const bulkBytes = 128 << 10
 
-// bulk loads hash tables that nobody can find yet (memory.Space.LoadTable): records are written block
-// beside block, and the index of a table is built when all of its records are there. A later record replaces an earlier one of its key. It belongs to one goroutine.
+// bulk loads hash tables that nobody can find yet (memory.Space.LoadTable): records are written
+// block beside block, and the index of a table is built when all of its records are there. A later
+// record replaces an earlier one of its key. It belongs to one goroutine.
 type bulk struct {
 	ctx  context.Context
 	w    *Worker

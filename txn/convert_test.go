@@ -321,9 +321,9 @@ func TestConvertStops(t *testing.T) {
 	}
 }
 
-// TestConvertDamaged: a record that is damaged on its primary is linked by the key that a copy has. One
-// that is damaged on all is an error that names its block, and so is a node of nothing; nothing is
-// lost by that: without the damage the database is converted.
+// TestConvertDamaged: a record that is damaged on its primary is linked by the key that a copy has.
+// One that is damaged on all is an error that names its block, and so is a node of nothing; nothing
+// is lost by that: without the damage the database is converted.
 func TestConvertDamaged(t *testing.T) {
 	for _, copies := range []int{1, 2} {
 		for _, zero := range []bool{false, true} {

@@ -124,8 +124,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestDamagedIndex: an operation that needs a leaf that is damaged on all copies says so; the others go
-// on, also if the database was not closed.
+// TestDamagedIndex: an operation that needs a leaf that is damaged on all copies says so; the
+// others go on, also if the database was not closed.
 func TestDamagedIndex(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		t.Run(fmt.Sprint("closed=", closed), func(t *testing.T) { damagedIndex(t, closed) })

@@ -107,8 +107,8 @@ func TestLeavesBackup(t *testing.T) {
 	}
 }
 
-// TestLeavesStay: a table has its index when it is opened again, and a check knows it; one that is made
-// in its place has another.
+// TestLeavesStay: a table has its index when it is opened again, and a check knows it; one that is
+// made in its place has another.
 func TestLeavesStay(t *testing.T) {
 	o := tiny()
 	o.Dir = t.TempDir()

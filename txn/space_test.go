@@ -455,8 +455,8 @@ func TestArenaShared(t *testing.T) {
 	quiet(t, db)
 }
 
-// TestSplitInFullArena: leaves split in transactions that have left next to nothing of the arena. Each either commits or is too large,
-// and the index goes on.
+// TestSplitInFullArena: leaves split in transactions that have left next to nothing of the arena.
+// Each either commits or is too large, and the index goes on.
 func TestSplitInFullArena(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := tiny()

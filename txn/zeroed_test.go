@@ -134,8 +134,8 @@ func zeroPrimary(t *testing.T, dir string, l *layout.Layout, value []byte) {
 	}
 }
 
-// TestZeroedBesideDamage: the same of a process that was killed, and a leaf of another table is damaged
-// on all copies. The record is repaired all the same.
+// TestZeroedBesideDamage: the same of a process that was killed, and a leaf of another table is
+// damaged on all copies. The record is repaired all the same.
 func TestZeroedBesideDamage(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()

@@ -40,9 +40,8 @@
 //
 // A replica is written again if another one proves what it should hold: see
 // Options.Repair and [Finding.Remedy]. Whatever a recovery may still need (a held lock, a log
-// record) is left alone, and so is whatever no copy proves. A record whose entry is lost gets it back, if
-// nothing else has its key. Nothing at all is written to a database
-// that was open with DurabilityPower and not closed (Summary.Unrecovered), that has a table of an
+// record) is left alone, and so is whatever no copy proves. A record whose entry is lost gets it
+// back, if nothing else has its key. Nothing at all is written to a database that was open with DurabilityPower and not closed (Summary.Unrecovered), that has a table of an
 // earlier version (Summary.Earlier), or while something of a blade's file cannot be read
 // (Summary.Unreadable).
 package verify

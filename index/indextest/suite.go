@@ -426,7 +426,7 @@ func schedules(t *testing.T, s Subject) {
 	}
 }
 
-// stops stops a client after each of its verbs, has another one finish what was decided,
+// stops ends a client after each of its verbs, has another one finish what was decided,
 // and undo the rest.
 func stops(t *testing.T, s Subject) {
 	insert := func(i int) func(k *Client) error {

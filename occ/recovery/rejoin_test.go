@@ -122,8 +122,8 @@ func TestBackgroundKeepsTheName(t *testing.T) {
 	w.check("")
 }
 
-// TestOneResolves: while somebody without a coordinator resolves the lock of a block
-// that a dead one has reserved, another one meets it, before any of his verbs. The block comes free once.
+// TestOneResolves: while somebody without a coordinator resolves the lock of a block that a dead
+// one has reserved, another one meets it, before any of his verbs. The block comes free once.
 func TestOneResolves(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups > 1 {

@@ -550,7 +550,7 @@ func (a *actor) ranges(from, to string) string {
 	return strings.Join(said, ", ")
 }
 
-// recovers recovers a coordinator.
+// recovers has a coordinator recovered.
 func (s *story) recovers(a *actor, id uint32) string {
 	_, err := recovery.Recover(a.th.Plain(), s.steals(), id)
 	if err != nil {

@@ -48,7 +48,8 @@ func Create(c *rdma.Coro, s *memory.Space, table uint16, keys uint64) (*Table, e
 			return nil, err
 		}
 	}
-	return ix, ix.writeRoot(c)
+	err = ix.writeRoot(c)
+	return ix, err
 }
 
 // format writes the headers of an empty sub-table.

@@ -174,7 +174,7 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		"address":      {[]string{"inspect", "node", "$DIR/data", "x"}, 2, `"x" is no address`},
 		"transaction":  {[]string{"inspect", "tx", "$DIR/data", "x"}, 2, `"x" is no transaction`},
 		"half a key":   {[]string{"inspect", "record", "$DIR/data", "--key", "1"}, 2, "belong together"},
-		"nothing": {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
+		"nothing":      {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
 		"no table": {
 			[]string{"inspect", "record", "$DIR/data", "--table", "x", "--key", "1"}, 1, `there are "accounts"`,
 		},

@@ -155,7 +155,7 @@ func TestOrderedTables(t *testing.T) {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, stderr, out)
 	}
 	code, out, stderr = b.run("stats", "$DIR/data", "numbers", "users")
-	if code != 0 || strings.Count(out, " - ") < 3 {
+	if code != 0 || strings.Contains(out, " - ") { // tables of both kinds have all of this
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 }
