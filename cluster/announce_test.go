@@ -214,7 +214,7 @@ func TestJoinGetsItsShare(t *testing.T) {
 	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{Post: -1})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{Post: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestJoinAtAnotherAddress(t *testing.T) {
 	if got := addresses(b.ask("c")); !slices.Equal(got, []string{"a", "moved"}) {
 		t.Errorf("%v", got)
 	}
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{Post: -1})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{Post: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func TestCluster(t *testing.T) {
 		if len(h.Servers) != 2 || len(h.Fabric.Blades()) != 3 || h.Catalog.Name() != b.address("c") {
 			t.Errorf("%+v", h)
 		}
-		db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog})
+		db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +301,7 @@ func TestOpenWithoutABlade(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() (*txn.DB, *txn.Table[string, uint64]) {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{})
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -550,7 +550,7 @@ func TestCatalogRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, LeaseTerm: time.Hour}
+	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64, LeaseTerm: time.Hour}
 	db, err := txn.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)

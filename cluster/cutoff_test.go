@@ -119,7 +119,7 @@ func cutOff(t *testing.T, blade, n, f int) {
 	if err := cluster.Init(ctx, b.client("c"), b.list(names...), g, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{LeaseTerm: time.Second, Workers: 1}
+	o := txn.Options{LeaseTerm: time.Second, Workers: 1, IndexGroups: 16}
 	near, err := cluster.Open(ctx, b.address("c"), o, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)

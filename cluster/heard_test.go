@@ -63,7 +63,7 @@ func newQuietBed(t *testing.T) *quietBed {
 		}
 	})
 	x.open = func(ctx context.Context) (*txn.DB, error) {
-		o := txn.Options{LeaseTerm: time.Minute, Workers: 2, Shared: true}
+		o := txn.Options{LeaseTerm: time.Minute, Workers: 2, IndexGroups: 16, Shared: true}
 		var err error
 		if o.Fabric, err = tcp.Dial(ctx, addresses, patient); err != nil {
 			return nil, err

@@ -27,7 +27,7 @@ func TestIdle(t *testing.T) {
 	var tables []*txn.Table[string, uint64]
 	var workers []*txn.Worker
 	for range 2 {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1}, cluster.Options{})
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Workers: 1}, cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestIdleInNewEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() (*txn.DB, *txn.Table[string, uint64]) {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{})
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

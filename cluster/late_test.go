@@ -51,7 +51,7 @@ func lateReads(t *testing.T, hears bool) {
 			t.Fatal(err)
 		}
 		db, err = txn.Open(ctx, txn.Options{
-			Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), LeaseTerm: term, Workers: 1,
+			Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), LeaseTerm: term, Workers: 1, IndexGroups: 16,
 		})
 		if err != nil {
 			t.Fatal(err)

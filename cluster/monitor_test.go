@@ -78,7 +78,7 @@ func TestMonitor(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 2},
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Workers: 2},
 		cluster.Options{Post: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestMonitorCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(post time.Duration) *txn.DB {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{Post: post})
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{Post: post})
 		if err != nil {
 			t.Fatal(err)
 		}

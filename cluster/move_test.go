@@ -34,7 +34,7 @@ func TestGrowAndShrink(t *testing.T) {
 	var dbs []*txn.DB
 	var tables []*txn.Table[uint64, uint64]
 	for range 2 {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{Retries: 1 << 20},
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64, Retries: 1 << 20},
 			cluster.Options{Post: -1})
 		if err != nil {
 			t.Fatal(err)

@@ -30,7 +30,7 @@ func TestOlderCatalogFile(t *testing.T) {
 	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{LeaseTerm: time.Minute, Workers: 1}
+	o := txn.Options{LeaseTerm: time.Minute, Workers: 1, IndexGroups: 16}
 	open := func() (*txn.DB, error) { return cluster.Open(t.Context(), b.address("c"), o, cluster.Options{}) }
 	near, err := open()
 	if err != nil {

@@ -92,7 +92,7 @@ func (b *filedBed) write(name string, p []byte) {
 
 // open opens the database, with its table.
 func (b *filedBed) open() (*txn.DB, *txn.Table[uint64, uint64], error) {
-	db, err := cluster.Open(b.t.Context(), b.address("c"), txn.Options{Workers: 1},
+	db, err := cluster.Open(b.t.Context(), b.address("c"), txn.Options{Workers: 1, IndexGroups: 16},
 		cluster.Options{Post: -1})
 	if err != nil {
 		return nil, nil, err

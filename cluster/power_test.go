@@ -39,7 +39,7 @@ func TestHostWithoutPower(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.witness("c")
-	o := txn.Options{LeaseTerm: time.Second, Workers: 2}
+	o := txn.Options{LeaseTerm: time.Second, Workers: 2, IndexGroups: 16}
 	db, err := cluster.Open(ctx, b.address("c"), o, cluster.Options{Term: time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func TestRecoverLost(t *testing.T) {
 	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := cluster.Open(t.Context(), b.address("c"), txn.Options{Workers: 1},
+	db, err := cluster.Open(t.Context(), b.address("c"), txn.Options{Workers: 1, IndexGroups: 16},
 		cluster.Options{Post: -1})
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func TestTwoSpaces(t *testing.T) {
 			for k := range each {
 				name := fmt.Sprintf("process %d, table %d", i, k)
 				for {
-					_, err := s.CreateNodesTable(name, nil, 4, 0, nil)
+					_, err := s.CreateTable(name, nil)
 					// an attempt that failed was made after all
 					if err == nil || errors.Is(err, memory.ErrTableExists) {
 						break

@@ -26,7 +26,7 @@ func TestStatusCutOff(t *testing.T) {
 	if err := cluster.Init(ctx, c, b.list("x", "y"), cluster.Geometry{}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestStatusUnswept(t *testing.T) {
 	if err := cluster.Init(ctx, c, b.list("x", "y"), cluster.Geometry{}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{}, cluster.Options{})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

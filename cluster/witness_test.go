@@ -99,7 +99,7 @@ func TestAloneAndCutOff(t *testing.T) {
 	}
 	cat := b.client("c")
 	db, err := txn.Open(ctx, txn.Options{
-		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1,
+		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestIdleNotices(t *testing.T) {
 	defer cancel()
 	_, stops := b.witnessed(ctx)
 	open := func() *txn.DB {
-		db, err := cluster.Open(ctx, b.address("c"), txn.Options{LeaseTerm: time.Hour, Workers: 1},
+		db, err := cluster.Open(ctx, b.address("c"), txn.Options{LeaseTerm: time.Hour, Workers: 1, IndexGroups: 16},
 			cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -188,7 +188,7 @@ func TestUnavailable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, stops := b.witnessed(ctx)
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1}, cluster.Options{})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestFirstAndCutOff(t *testing.T) {
 		}
 		cat := b.client("c")
 		db, err := txn.Open(ctx, txn.Options{
-			Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1,
+			Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
 		})
 		if reached != (err == nil) || !reached && (!errors.Is(err, memory.ErrShared) ||
 			!errors.Is(err, rdma.ErrBladeDown)) {
@@ -280,7 +280,7 @@ func TestLateDescriptors(t *testing.T) {
 	}, cluster.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	near, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1}, cluster.Options{})
+	near, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestLateDescriptors(t *testing.T) {
 	}
 	cat := b.client("c")
 	far, err := txn.Open(ctx, txn.Options{
-		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1,
+		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestDeadTogether(t *testing.T) {
 	}
 	cat := b.client("c")
 	dead, err := txn.Open(ctx, txn.Options{
-		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1,
+		Fabric: f, Catalog: cat, Shared: true, Backups: txn.F(1), Workers: 1, IndexGroups: 16,
 		LeaseTerm: 3 * time.Second,
 	})
 	if err != nil {
@@ -361,7 +361,7 @@ func TestDeadTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	stops[root]()
-	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1}, cluster.Options{})
+	db, err := cluster.Open(ctx, b.address("c"), txn.Options{Workers: 1, IndexGroups: 16}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,10 @@
 package index
 
-import "txnode/memory/layout"
+import (
+	"fmt"
+
+	"txnode/memory/layout"
+)
 
 // Node is a block in state record.Node of the index's table, as it was read: its checksum matches.
 type Node struct {
@@ -56,12 +60,6 @@ type Ranged interface {
 	// Ahead appends the nodes of level 0 that have keys between two bounds, in the order of a scan,
 	// but at most n, to dst, as far as one cached node knows them.
 	Ahead(dst []layout.Addr, from, to Bound, down bool, n int) []layout.Addr
-}
-
-// Candidate is a block that may hold a key.
-type Candidate struct {
-	Addr  layout.Addr
-	Class layout.Class
 }
 
 // Step is what Follow says of a node.
@@ -186,3 +184,15 @@ type Post struct {
 	Below int // of a Merge: how many levels below are to be merged then
 	Tries int // how often it has failed
 }
+
+// NodeError is what is wrong with a node that a plan has.
+type NodeError struct {
+	Addr layout.Addr
+	Err  error
+}
+
+// Error says what is wrong with which node.
+func (e *NodeError) Error() string { return fmt.Sprintf("node %v: %v", e.Addr, e.Err) }
+
+// Unwrap returns Err.
+func (e *NodeError) Unwrap() error { return e.Err }

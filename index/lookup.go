@@ -22,19 +22,18 @@ const (
 
 // Lookup reads the node of a table's index that is responsible for a place, outside of
 // transactions. One that is locked serves as well: what it links was committed. The node lies in
-// arena at buf, which has the size of ix.NodeClass. If the index does not have the level, n is the
-// root's block.
-func Lookup(c *rdma.Coro, s Space, ix Index, table uint16, buf uint32, p Place) (n Node, err error) {
+// q's buffer, of the size of ix.NodeClass; q's view is replaced by a newer one if need be. If the
+// index does not have the level, n is the root's block.
+func Lookup(c *rdma.Coro, s Space, ix Index, table uint16, q *Query, p Place) (n Node, err error) {
 	th := c.Thread()
-	view := s.ViewOn(th)
 	size := ix.NodeClass().Size()
 	var b rdma.Batch
 	n.Addr = ix.Find(p).Addr
 	for looks, hops := 0, 0; looks < maxLooks && hops < maxHops; hops++ {
 		n.Body = nil
-		if !view.Valid(n.Addr) {
+		if !q.View.Valid(n.Addr) {
 			if v := s.ViewOn(th); v.Valid(n.Addr) {
-				view = v
+				q.View = v
 			} else if !v.Gone(n.Addr) {
 				if x, ok := s.(interface {
 					Missing(v *layout.View, a layout.Addr) error
@@ -43,28 +42,28 @@ func Lookup(c *rdma.Coro, s Space, ix Index, table uint16, buf uint32, p Place) 
 						return n, fmt.Errorf("index: table %d: node %v: %w", table, n.Addr, err)
 					}
 				}
-				if view = s.ViewOn(th); !view.Valid(n.Addr) && !view.Gone(n.Addr) {
+				if q.View = s.ViewOn(th); !q.View.Valid(n.Addr) && !q.View.Gone(n.Addr) {
 					return n, fmt.Errorf("%w: table %d: node %v is in no segment", ErrCorrupt, table, n.Addr)
 				}
 			}
 		}
-		if view.Valid(n.Addr) { // else a cached node led to one that was freed
+		if q.View.Valid(n.Addr) { // else a cached node led to one that was freed
 			b.Reset()
 			if n.Addr == ix.Root() {
-				b.Read(view.At(n.Addr, 0), buf, record.LineSize)
+				b.Read(q.View.At(n.Addr, 0), q.Local, record.LineSize)
 			} else {
-				b.Read(view.At(n.Addr, 0), buf, min(size, view.Class(n.Addr).Size()))
+				b.Read(q.View.At(n.Addr, 0), q.Local, min(size, q.View.Class(n.Addr).Size()))
 			}
 			if err := c.Do(&b); err != nil {
 				return n, err
 			}
-			n.Body = NodeIn(th.Bytes(buf, size), n.Addr, table)
+			n.Body = NodeIn(th.Bytes(q.Local, size), n.Addr, table)
 		}
 		if n.Body == nil { // it may be being written
 			if looks++; looks > 2 {
 				c.Yield()
 			}
-			if looks%8 != 0 && view.Valid(n.Addr) {
+			if looks%8 != 0 && q.View.Valid(n.Addr) {
 				continue
 			}
 		}

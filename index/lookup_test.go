@@ -46,7 +46,8 @@ func TestLookupUnheard(t *testing.T) {
 	}()
 	away := errors.New("the catalog is away")
 	for _, why := range []error{nil, away} {
-		_, err := index.Lookup(th.Plain(), &unheard{why}, farIndex{}, 3, 0, index.PlaceOf([]byte("key")))
+		q := &index.Query{Key: []byte("key"), View: &layout.View{}}
+		_, err := index.Lookup(th.Plain(), &unheard{why}, farIndex{}, 3, q, index.PlaceOf(q.Key))
 		if errors.Is(err, index.ErrCorrupt) != (why == nil) || errors.Is(err, away) != (why != nil) {
 			t.Errorf("the space says %v: %v", why, err)
 		}

@@ -14,7 +14,8 @@
 //	     0  block address 48 | entry kind 8
 //	     8  version that is replaced, 0: none
 //	    16  length of the image 32 | offset from the image to the next entry 32
-//	    24  how many blocks had been freed so far, see memory.Space.Frees, or 0
+//	    24  of a Move, address of the block that it leaves; of an Update or a New, how
+//	        many blocks had been freed so far, see memory.Space.Frees, or 0
 //	    32  image of the block
 //
 // Images lie in the record exactly as they go to the blade, so one buffer serves

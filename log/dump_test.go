@@ -55,7 +55,11 @@ func dump(p []byte) string {
 		line(at, fmt.Sprintf("entry %d: kind %d, block %012x", i, kind, word(at)&(1<<48-1)))
 		line(at+8, fmt.Sprintf("replaces %v", record.TxID(word(at+8))))
 		line(at+16, fmt.Sprintf("image of %d bytes in %d", half(at+16), half(at+20)))
-		line(at+24, fmt.Sprintf("%#x blocks freed before", word(at+24)))
+		if kind == log.Update || kind == log.New {
+			line(at+24, fmt.Sprintf("%#x blocks freed before", word(at+24)))
+		} else {
+			line(at+24, fmt.Sprintf("moves from %012x", word(at+24)))
+		}
 		size, room := int(half(at+16)), int(half(at+20))
 		at += log.EntryHeaderSize
 		for k := 0; k < room; k += 8 {

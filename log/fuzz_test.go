@@ -36,7 +36,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			_, _ = e.Image.Check(e.Addr) // what recovery asks of it
 			entries = append(entries, entry{
-				kind: e.Kind, addr: e.Addr, prev: e.Prev, freed: e.Freed, image: e.Image,
+				kind: e.Kind, addr: e.Addr, prev: e.Prev, from: e.From, freed: e.Freed, image: e.Image,
 			})
 		}
 		again, err := log.Decode(build(r.Kind, r.Tx, r.Generation, entries))
@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v\n%+v", again, r)
 		}
 		for i, e := range r.Entries {
-			if x := again.Entries[i]; x.Kind != e.Kind || x.Addr != e.Addr || x.Prev != e.Prev ||
+			if x := again.Entries[i]; x.Kind != e.Kind || x.Addr != e.Addr || x.Prev != e.Prev || x.From != e.From ||
 				x.Freed != e.Freed || !bytes.Equal(x.Image, e.Image) {
 				t.Fatalf("entry %d: %+v\n%+v", i, x, e)
 			}

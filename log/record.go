@@ -26,7 +26,7 @@ type EntryKind uint8
 // Kinds of entries.
 const (
 	Update EntryKind = 1 + iota // the block's image changes; insert and delete are changes of state
-	moved                       // of releases with indexes of slots
+	Move                        // the record moves here from block From, whose slot is replaced
 	Dead                        // superseded within the transaction: ignore
 	New                         // the image goes to a free block, which the transaction has from its allocator
 	numEntryKinds
@@ -57,7 +57,8 @@ type Entry struct {
 	Kind EntryKind
 	Addr layout.Addr
 	Prev record.TxID
-	// Freed is how many blocks had been freed when the record was written
+	From layout.Addr // of a Move
+	// Freed, of an Update or a New: how many blocks had been freed when the record was written
 	// (memory.Space.Frees); 0: not noted, or none. A block that is free, and was freed later,
 	// has had the image.
 	Freed uint64
@@ -165,14 +166,15 @@ func (b *Builder) header(kind Kind, ahead uint64) uint64 {
 	return magic | format<<32 | uint64(kind)<<40 | packAhead(ahead)<<42 | uint64(b.entries)<<48
 }
 
-// Set completes the entry whose image is at offset image: its first n bytes. A New replaces no
+// Set completes the entry whose image is at offset image: its first n bytes. from is the
+// block that a Move leaves; of an Update or a New, it is Entry.Freed. A New replaces no
 // version: prev is 0. Its image is not that of a free block, and its record a Redo.
-func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr layout.Addr, prev record.TxID, freed uint64, n int) {
+func (b *Builder) Set(buf []byte, image int, kind EntryKind, addr layout.Addr, prev record.TxID, from uint64, n int) {
 	e := buf[image-EntryHeaderSize : image]
 	binary.LittleEndian.PutUint64(e, uint64(addr)|uint64(kind)<<48)
 	binary.LittleEndian.PutUint64(e[8:], uint64(prev))
 	binary.LittleEndian.PutUint32(e[16:], uint32(n))
-	binary.LittleEndian.PutUint64(e[24:], freed)
+	binary.LittleEndian.PutUint64(e[24:], from)
 }
 
 // Kill marks the entry whose image is at offset image as superseded.
@@ -260,9 +262,9 @@ func checksum(p []byte) uint64 {
 // entrySum hashes the four words of the header of an entry at an offset in its record; to
 // be combined with imageSum of its image. Entries differ in their offsets, so those of a
 // record may be combined in any order.
-func entrySum(at, w, prev, sizes, freed uint64) uint64 {
+func entrySum(at, w, prev, sizes, from uint64) uint64 {
 	return record.Mix(w^0xa0761d6478bd642f, prev^0xe7037ed1a0b428db) ^ record.Mix(sizes^0x8ebc6af09c88c6e3,
-		bits.RotateLeft64(freed, 16)^at^0x589965cc75374cc3)
+		bits.RotateLeft64(from, 16)^at^0x589965cc75374cc3)
 }
 
 // imageSum hashes checksum and guard of an image.
@@ -329,12 +331,10 @@ func Decode(p []byte) (Record, error) {
 		e := p[at:]
 		w := binary.LittleEndian.Uint64(e)
 		size, room := int(binary.LittleEndian.Uint32(e[16:])), int(binary.LittleEndian.Uint32(e[20:]))
+		from := binary.LittleEndian.Uint64(e[24:])
 		kind := EntryKind(w >> layout.AddrBits)
-		if w>>layout.AddrBits == uint64(moved) {
-			r.Entries = nil
-			return r, fmt.Errorf("%w: entry %d moves a record", ErrFormat, i)
-		}
-		if kind == 0 || w>>layout.AddrBits >= uint64(numEntryKinds) || room&7 != 0 || size > room ||
+		if kind == 0 || w>>layout.AddrBits >= uint64(numEntryKinds) || kind != Update && kind != New &&
+			from>>layout.AddrBits != 0 || room&7 != 0 || size > room ||
 			room > n-at-EntryHeaderSize || kind != Dead && size < record.LineSize {
 			return Record{}, fmt.Errorf("%w: entry %d has kind %d, image of %d bytes in %d",
 				ErrTorn, i, w>>layout.AddrBits, size, room)
@@ -349,8 +349,12 @@ func Decode(p []byte) (Record, error) {
 				Kind:  kind,
 				Addr:  layout.Addr(w & (1<<layout.AddrBits - 1)),
 				Prev:  record.TxID(binary.LittleEndian.Uint64(e[8:])),
-				Freed: binary.LittleEndian.Uint64(e[24:]),
 				Image: record.Image(p[at : at+size]),
+			}
+			if kind == Update || kind == New {
+				x.Freed = from
+			} else {
+				x.From = layout.Addr(from)
 			}
 			if kind == New && (r.Kind != Redo || x.Prev != 0 || x.Image.Meta().State() == record.Free ||
 				x.Image.Version() != r.Tx) {

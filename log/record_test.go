@@ -20,6 +20,7 @@ type entry struct {
 	kind  log.EntryKind
 	addr  layout.Addr
 	prev  record.TxID
+	from  layout.Addr
 	freed uint64
 	image []byte
 	room  int // bytes reserved, at least len(image)
@@ -48,7 +49,7 @@ func build(kind log.Kind, tx record.TxID, generation uint32, entries []entry) []
 		if e.kind == log.Dead {
 			b.Kill(buf, at[i])
 		} else {
-			b.Set(buf, at[i], e.kind, e.addr, e.prev, e.freed, len(e.image))
+			b.Set(buf, at[i], e.kind, e.addr, e.prev, uint64(e.from)+e.freed, len(e.image))
 		}
 	}
 	return buf[:b.Finish(buf, kind, tx, generation, 0)]
@@ -75,7 +76,7 @@ func sample(kind log.Kind) []byte {
 		{kind: log.Update, addr: at(2, 0x80), prev: before, image: image(at(2, 0x80), v, record.Live,
 			"account1", "00001000")},
 		{kind: log.Dead, image: nil, room: 72},
-		{kind: log.Update, addr: at(4, 0x100), prev: before, image: image(at(4, 0x100), v, record.Live,
+		{kind: log.Move, addr: at(4, 0x100), prev: before, from: at(2, 0xc0), image: image(at(4, 0x100), v, record.Live,
 			"grown", strings.Repeat("v", 30)), room: 200},
 		{
 			kind: log.Update, addr: at(2, 0x40), freed: 8<<40 + 5,
@@ -106,7 +107,7 @@ func TestNew(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	e := r.Entries[1]
-	if e.Kind != log.New || e.Addr != layout.MakeAddr(2, 0x100) || e.Prev != 0 || e.Freed != 8<<40+5 ||
+	if e.Kind != log.New || e.Addr != layout.MakeAddr(2, 0x100) || e.Prev != 0 || e.From != 0 || e.Freed != 8<<40+5 ||
 		e.Image.Meta().State() != record.Node {
 		t.Errorf("%+v", e)
 	}
@@ -155,18 +156,6 @@ func TestOtherFormat(t *testing.T) {
 	}
 }
 
-// TestEarlierMove: a record of a release with indexes of slots, which moves a record to another block,
-// cannot be decided.
-func TestEarlierMove(t *testing.T) {
-	p := sample(log.Redo)
-	p[log.HeaderSize+6] = 2
-	log.Reseal(p)
-	if r, err := log.Decode(p); !errors.Is(err, log.ErrFormat) || r.Tx != record.MakeTxID(7, 42) ||
-		r.Length != len(p) || len(r.Entries) != 0 {
-		t.Errorf("%v, %+v", err, r)
-	}
-}
-
 func TestDecode(t *testing.T) {
 	p := sample(log.Redo)
 	for _, behind := range []int{0, 8, 1000} { // in a ring, something follows
@@ -181,15 +170,16 @@ func TestDecode(t *testing.T) {
 		for i, want := range []struct {
 			kind  log.EntryKind
 			key   string
+			from  layout.Addr
 			prev  record.TxID
 			freed uint64
 		}{
-			{log.Update, "account1", record.MakeTxID(3, 9), 0},
-			{log.Update, "grown", record.MakeTxID(3, 9), 0},
-			{log.Update, "gone", 0, 8<<40 + 5},
+			{log.Update, "account1", 0, record.MakeTxID(3, 9), 0},
+			{log.Move, "grown", layout.MakeAddr(2, 0xc0), record.MakeTxID(3, 9), 0},
+			{log.Update, "gone", 0, 0, 8<<40 + 5},
 		} {
 			e := r.Entries[i]
-			if e.Kind != want.kind || e.Prev != want.prev || e.Freed != want.freed {
+			if e.Kind != want.kind || e.From != want.from || e.Prev != want.prev || e.Freed != want.freed {
 				t.Errorf("entry %d: %+v", i, e)
 			}
 			if need, err := e.Image.Check(e.Addr); err != nil || need != len(e.Image) ||
@@ -253,6 +243,7 @@ func TestTornRecords(t *testing.T) {
 // that is right.
 func TestImpossible(t *testing.T) {
 	const first = log.HeaderSize // the first entry
+	u64 := binary.LittleEndian.PutUint64
 	u32 := binary.LittleEndian.PutUint32
 	for _, c := range []struct {
 		name, want string
@@ -277,6 +268,7 @@ func TestImpossible(t *testing.T) {
 		{"image of another block", "image of entry 0", func(p []byte) { p[first] ^= 64 }},
 		{"image with more behind it", "image of entry 2", func(p []byte) { u32(p[first+32+64+32+72+16:], 112) }},
 		{"uneven room", "in 65", func(p []byte) { u32(p[first+20:], 65) }},
+		{"old block of 64 bits", "entry 2", func(p []byte) { u64(p[first+32+64+32+72+24:], 1<<63) }},
 	} {
 		p := sample(log.Redo)
 		c.damage(p)
@@ -302,16 +294,16 @@ func TestPeek(t *testing.T) {
 
 // drawEntries makes random entries.
 func drawEntries(t *rapid.T, kind log.Kind, tx record.TxID) []entry {
-	kinds := []log.EntryKind{log.Update, log.Dead}
-	if kind == log.Redo {
-		kinds = append(kinds, log.New)
+	last := log.New
+	if kind == log.Undo {
+		last = log.Dead
 	}
 	addr := rapid.Custom(func(t *rapid.T) layout.Addr {
 		return layout.MakeAddr(layout.SegmentID(rapid.Uint32Range(1, layout.MaxSegments-1).Draw(t, "segment")),
 			rapid.Uint32Range(0, layout.MaxSegmentSize/64-1).Draw(t, "block")*64)
 	})
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {
-		e := entry{kind: rapid.SampledFrom(kinds).Draw(t, "kind")}
+		e := entry{kind: log.EntryKind(rapid.IntRange(int(log.Update), int(last)).Draw(t, "kind"))}
 		e.room = rapid.IntRange(0, 300).Draw(t, "room")
 		if e.kind == log.Dead {
 			return e
@@ -322,9 +314,11 @@ func drawEntries(t *rapid.T, kind log.Kind, tx record.TxID) []entry {
 			strings.Repeat(fill, rapid.IntRange(0, 240).Draw(t, "value")))
 		e.prev = record.MakeTxID(rapid.Uint32Range(0, 1<<24-1).Draw(t, "coordinator"),
 			rapid.Uint64().Draw(t, "sequence"))
-		e.freed = rapid.Uint64().Draw(t, "freed")
-		if e.kind == log.New {
-			e.prev = 0
+		switch e.kind {
+		case log.Move:
+			e.from = addr.Draw(t, "from")
+		case log.New:
+			e.prev, e.freed = 0, rapid.Uint64().Draw(t, "freed")
 			value := strings.Repeat(fill, rapid.IntRange(0, 240).Draw(t, "node"))
 			e.image = image(e.addr, tx, record.Node, "", value)
 		}
@@ -355,7 +349,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			got := r.Entries[0]
 			r.Entries = r.Entries[1:]
-			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev ||
+			if got.Kind != want.kind || got.Addr != want.addr || got.Prev != want.prev || got.From != want.from ||
 				got.Freed != want.freed || !bytes.Equal(got.Image, want.image) {
 				t.Fatalf("%+v\n%+v", got, want)
 			}

@@ -29,6 +29,11 @@ import (
 // session. Each block is looked at once in a session, before it is ever handed
 // out, so no block is handed out twice.
 //
+// When a blade was lost in an earlier session, and no sweep has come to its end since, slots may
+// lead to blocks that are free (Space.Dangling). Who opens the database sweeps it, before anybody
+// wants a block. If that does not come to its end, since an index is damaged, none of these blocks
+// is given away, and new segments are used.
+//
 // In a shared database no process owns segments of blocks when it opens it: what it adopts is
 // looked through by rescan.
 
@@ -132,7 +137,7 @@ func (s *allocation) nextScan(a *Allocator, class layout.Class, want int, spread
 		}
 	}()
 	p := &s.pools[class]
-	if len(p.unseen)+len(p.tails)+len(p.holes)+len(p.again) == 0 {
+	if len(p.unseen)+len(p.tails)+len(p.holes)+len(p.again) == 0 || s.withheld {
 		return nil, true
 	}
 	if len(p.free) >= want || s.writable() != nil || !s.serving(a) {

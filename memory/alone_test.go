@@ -165,7 +165,7 @@ func TestRootOfOthers(t *testing.T) {
 	other, oc := b.join(100)
 	table := must(s.CreateTable("words", nil))(t)
 	check(t, other.Follow())
-	x, y := must(b.allocator(s, c).Alloc(c, 4))(t), must(b.allocator(other, oc).Alloc(oc, 4))(t)
+	x, y := must(s.AllocExtent(c, 100))(t), must(other.AllocExtent(oc, 100))(t)
 	if err := s.SetTableRoot(table.ID, x); !errors.Is(err, memory.ErrTableExists) {
 		t.Errorf("a root without the right: %v", err)
 	}

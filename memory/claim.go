@@ -255,6 +255,17 @@ func (c *Claim) View() *layout.View {
 // Follow is Space.Follow.
 func (c *Claim) Follow() error { return c.space.Follow() }
 
+// NewExtent is Space.NewExtent: an index can be opened over a claim.
+func (c *Claim) NewExtent(co *rdma.Coro, size uint32) (Extent, error) {
+	return c.space.NewExtent(co, size)
+}
+
+// FreeExtent is Space.FreeExtent.
+func (c *Claim) FreeExtent(x Extent) (bool, error) { return c.space.FreeExtent(x) }
+
+// ExtentAt is Space.ExtentAt.
+func (c *Claim) ExtentAt(a layout.Addr) Extent { return c.space.ExtentAt(a) }
+
 // has reports whether the claim on a coordinator is this one still; the caller holds the lock of
 // the space.
 func (c *Claim) has(e *layout.CoordinatorEntry) bool {
@@ -395,6 +406,7 @@ func (c *Claim) Forget() error {
 		}
 		s.sweeps++
 		s.owing = s.opts.Shared // what it has freed for them, and what was theirs, if they were its own
+		s.halfDone.Store(true)
 		s.register()
 		return nil
 	})

@@ -515,10 +515,12 @@ func (s *Space) replace(l *layout.Layout, rev layout.Revision) {
 	defer s.inherit(old)
 	if gone || lost || l.Unswept && !old.Unswept {
 		s.sweeps++
+		s.halfDone.Store(true)
 	}
 	s.owing = s.owing || lost || promoted || s.orphaned(old)
 	if !l.Unswept { // another process has come to the end of its sweep, of all that are gone
-		s.waits.holder = 0
+		s.halfDone.Store(lost || s.failing)
+		s.withheld, s.waits.holder = false, 0
 	}
 	if promoted || lost {
 		s.losses++

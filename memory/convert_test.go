@@ -15,7 +15,7 @@ func TestTableGetsNodes(t *testing.T) {
 	s, c := b.open()
 	a := b.allocator(s, c)
 	block := must(a.Alloc(c, 0))(t)
-	x := must(s.CreateEarlierTable("t", []byte("options")))(t)
+	x := must(s.CreateTable("t", []byte("options")))(t)
 	change := func(id uint16, root layout.Addr, nodes layout.Class) error {
 		return s.ChangeTables(memory.TableChange{ID: id, Root: root, Nodes: nodes})
 	}
@@ -41,7 +41,7 @@ func TestTableGetsNodes(t *testing.T) {
 	if err := change(x.ID, block, 4); !errors.Is(err, memory.ErrRevision) {
 		t.Errorf("twice: %v", err)
 	}
-	dropped := must(s.CreateEarlierTable("d", nil))(t)
+	dropped := must(s.CreateTable("d", nil))(t)
 	check(t, s.SetTableRoot(dropped.ID, extent))
 	check(t, s.ChangeTables(memory.TableChange{ID: dropped.ID, Drop: true}))
 	if err := change(dropped.ID, block, 4); !errors.Is(err, memory.ErrRevision) {

@@ -3,7 +3,6 @@ package memory
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -294,14 +293,14 @@ func (k *Copier) again(c *rdma.Coro, v *layout.View) error {
 	return nil
 }
 
-// nobodys copies a locked block whose coordinator is gone. The copier has the right to resolve the
-// lock meanwhile, so the block does not change. done is false if the lock has to be waited for.
+// nobodys copies a block with its lock, if that is nobody's, so that only who resolves it
+// would change anything: which is nobody else as long as the copier has the right to. It is for
+// blocks whose locks are not resolved without the index, and are taken off all copies then: deleted
+// records and placeholders, and records whose moves could not be finished. A sweep would have
+// seen to them, were not the index of their table damaged: the copies of all others do not wait.
 //
-// The lock of a block in state absent is resolved by the index of its table, which may be damaged:
-// the block is copied as it is, with the lock.
-//
-// A sweep resolves all other such locks. Where none is due, the block is damaged, or only its guard
-// is: the copy is unlocked.
+// What else is locked by nobody a sweep unlocks. Where none is due the block is damaged, or its
+// guard is, by which it looks locked: it is copied as it would be when it is unlocked.
 func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint32) (done bool, err error) {
 	r := k.space.BeginResolve(a, 0)
 	if r == nil {
@@ -327,9 +326,10 @@ func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint
 		return false, err
 	}
 	state := t.Word(buf+blockline.MetaOff) >> blockline.StateShift & blockline.StateMask
-	absent := state == blockline.StateAbsent
+	beyond := state == blockline.StateAbsent || state == blockline.StateLive &&
+		first>>1&(1<<(blockline.CoordinatorShift-1)-1) >= blockline.MaxSequence
 	owner := uint32(first >> blockline.CoordinatorShift)
-	if k.space.Registered(owner) || !absent && !k.space.neverUnlocked(owner) {
+	if k.space.Registered(owner) || !beyond && !k.space.neverUnlocked(owner) {
 		if h, ok := k.held[a]; !ok || h.guard != first {
 			k.held[a] = heldSince{first, t.Now()}
 		}
@@ -342,7 +342,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint
 		if err := c.Do(&b); err != nil {
 			return false, err
 		}
-		if o == 0 && !absent {
+		if o == 0 && !beyond {
 			t.PutWord(buf+blockline.GuardOff, t.Word(buf+blockline.VersionOff)&^blockline.HeldBit)
 		}
 		b.Reset()
@@ -364,7 +364,7 @@ func (k *Copier) nobodys(c *rdma.Coro, v *layout.View, a layout.Addr, block uint
 	if err != nil || now != first {
 		return false, err
 	}
-	if !absent && len(k.suspects) < maxSuspects && !slices.Contains(k.suspects, a) {
+	if !beyond && len(k.suspects) < maxSuspects && !slices.Contains(k.suspects, a) {
 		k.suspects = append(k.suspects, a)
 	}
 	return true, nil
@@ -427,17 +427,11 @@ func judge(p, copied []byte) verdict {
 	return blockCopy
 }
 
-// compare reads a run of blocks from the primary and from copy i, and copies what differs. If the
-// arena has no room for all of them, it does so in parts.
+// compare reads a run of blocks from the primary and from copy i, and copies what
+// differs.
 func (k *Copier) compare(c *rdma.Coro, v *layout.View, a layout.Addr, n, block uint32, i int) error {
 	t := c.Thread()
 	buf, err := t.Alloc(int(2 * n))
-	if half := n / block / 2 * block; errors.Is(err, rdma.ErrArenaFull) && half > 0 {
-		if err := k.compare(c, v, a, half, block, i); err != nil {
-			return err
-		}
-		return k.compare(c, v, a+layout.Addr(half), n-half, block, i)
-	}
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,6 @@ type session struct {
 	extents      map[layout.Addr]uint32
 	unsure       map[layout.Addr]bool // freed, or being freed
 	records      map[layout.Addr]layout.Class
-	last         layout.Addr // record, which becomes the root of an index
 }
 
 func newSession(b *bed) *session {
@@ -47,22 +46,19 @@ func (x *session) run() error {
 	steps := []func() error{
 		func() error { return x.table("accounts") },
 		x.coordinator,
-		func() error { return x.extent(3000) },
+		func() error { return x.extent("accounts", 3000) },
 		func() error { return x.record(12) },
-		func() error { return x.root("accounts") },
 		x.coordinator,
-		func() error { return x.extent(20_000) },
+		func() error { return x.extent("", 20_000) },
 		x.freeExtent,
-		func() error { return x.extent(500) },
+		func() error { return x.extent("accounts", 500) },
 		x.closeCoordinator,
 		func() error { return x.record(30) },
-		func() error { return x.root("accounts") },
 		x.advance,
 		x.coordinator,
 		func() error { return x.table("savings") },
 		func() error { return x.record(12) },
-		func() error { return x.root("savings") },
-		func() error { return x.extent(70_000) },
+		func() error { return x.extent("savings", 70_000) },
 		x.freeExtent,
 		x.advance,
 		func() error { return x.s.Close(x.c) },
@@ -133,29 +129,27 @@ func (x *session) closeCoordinator() error {
 	return nil
 }
 
-func (x *session) extent(size uint32) error {
+func (x *session) extent(root string, size uint32) error {
 	a, err := x.s.AllocExtent(x.c, size)
 	if err != nil {
 		return err
 	}
 	delete(x.unsure, a)
 	x.extents[a] = size
-	return nil
-}
-
-// root makes the block of the last record the root of a table's index.
-func (x *session) root(name string) error {
+	if root == "" {
+		return nil
+	}
 	tables, err := x.s.Tables()
 	if err != nil {
 		return err
 	}
 	for _, t := range tables {
-		if t.Name == name {
-			if err := x.s.SetTableRoot(t.ID, x.last); err != nil {
-				delete(x.tables, name) // one or the other
+		if t.Name == root {
+			if err := x.s.SetTableRoot(t.ID, a); err != nil {
+				delete(x.tables, root) // one or the other
 				return err
 			}
-			x.tables[name] = x.last
+			x.tables[root] = a
 		}
 	}
 	return nil
@@ -163,6 +157,13 @@ func (x *session) root(name string) error {
 
 func (x *session) freeExtent() error {
 	for a, size := range x.extents {
+		isRoot := false
+		for _, r := range x.tables {
+			isRoot = isRoot || r == a
+		}
+		if isRoot {
+			continue
+		}
 		delete(x.extents, a)
 		x.unsure[a] = true
 		return x.s.FreeAt(a, size)
@@ -194,7 +195,7 @@ func (x *session) record(k layout.Class) error {
 				return err
 			}
 			if i == 0 {
-				x.records[a], x.last = k, a
+				x.records[a] = k
 			}
 		}
 		t.Free(buf, 64)

@@ -4,7 +4,7 @@
 // # Addresses
 //
 // An [layout.Addr] is logical: a segment and an offset in it. 48 bits suffice, so an address fits
-// an entry of a leaf.
+// an index slot.
 //
 //	 63    48 47           26 25            0
 //	+--------+---------------+---------------+

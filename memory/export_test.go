@@ -123,14 +123,3 @@ func (s *Space) WithdrawBeside(class layout.Class, fn func()) (whole, withdrawn 
 	}
 	return len(ids), withdrawn
 }
-
-// CreateTable records a hash table whose index has leaves of class 4.
-func (s *Space) CreateTable(name string, options []byte) (layout.Table, error) {
-	return s.CreateNodesTable(name, options, 4, 0, nil)
-}
-
-// CreateEarlierTable records a table as earlier versions did: its index has no nodes, and its root
-// is an extent.
-func (s *Space) CreateEarlierTable(name string, options []byte) (layout.Table, error) {
-	return s.createTable(name, options, 0, 0, nil)
-}

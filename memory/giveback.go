@@ -22,7 +22,7 @@ import (
 //	           (GiveBack). They can be taken at once
 //
 // No epoch begins, and no transaction is interrupted. A block in the pool is free on all copies, no
-// leaf leads to it, no session holds it, and no transaction that finds it free changes it. What may
+// slot leads to it, no session holds it, and no transaction that finds it free changes it. What may
 // still name it, and why that does no harm:
 //
 //	a transaction of    reads or locks the block, which is where it was: it finds it free. It
@@ -79,7 +79,7 @@ func (s *allocation) Withdraw(o Search) (some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.patience = o.Patience
-	if s.writable() != nil || s.doubt != nil || s.beginning() || !s.tidy() || s.FailoverPending() {
+	if s.writable() != nil || s.doubt != nil || s.beginning() || s.withheld || !s.tidy() || s.FailoverPending() {
 		return s.leaves()
 	}
 	s.left()

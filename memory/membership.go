@@ -72,7 +72,8 @@ type membership struct {
 	// expireLease.
 	abandoned map[uint32]int64
 	// cut: see CutOff.
-	cut cut
+	cut         cut
+	indexRights atomic.Int32 // how many rights to recover an index this process has
 
 	// unrevoked: keys of epochs before that of the view may open a blade. See EndKeys. It changes
 	// under mu, with the view.
@@ -84,8 +85,10 @@ type membership struct {
 
 	sweeps   uint64        // grows when something is left to be swept
 	dangling bool          // see Dangling
+	withheld bool          // free blocks of earlier sessions are not given away: slots may lead to them
 	failures atomic.Uint64 // how often CompareAgain was called
 	losses   uint64        // of blades, whose transactions are decided
+	halfDone atomic.Bool   // see HalfDone
 	owing    bool          // see OweSweep. Under mu
 	failing  bool          // see OweSweep. Under mu
 	// waits says since when, by the fabric's clock, a process has had the right of RightSweep that

@@ -82,7 +82,7 @@ func (a *Allocator) allocOnSlow(c *rdma.Coro, class layout.Class, blade rdma.Bla
 			a.skip(class, blade)
 			break
 		}
-		if err := a.lookFurther(c, class, tries > 0); err != nil {
+		if err := a.lookFurther(c, class); err != nil {
 			a.skip(class, blade)
 			break // Alloc says why, if nothing is left
 		}
@@ -91,17 +91,13 @@ func (a *Allocator) allocOnSlow(c *rdma.Coro, class layout.Class, blade rdma.Bla
 }
 
 // lookFurther has the pool get some more of what earlier sessions have left, and if that is all,
-// the class another segment, if it is to have one. again: it may have got one just before; where room
-// is scarce it gets no other.
-func (a *Allocator) lookFurther(c *rdma.Coro, class layout.Class, again bool) error {
+// the class another segment, if it is to have one.
+func (a *Allocator) lookFurther(c *rdma.Coro, class layout.Class) error {
 	s, chunk := a.space, chunkBlocks(class)
 	s.mu.Lock()
 	has := len(s.pools[class].free)
 	s.mu.Unlock()
 	more, err := s.adopt(c, a, class, scanRounds, has+chunk)
-	if err == nil && !more && again && s.scarce() {
-		return ErrNoSpace
-	}
 	if err == nil && !more {
 		_, err = a.taken(c, func() (int, error) { return s.take(a, class, chunk, refillAhead) })
 	}

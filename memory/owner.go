@@ -276,6 +276,7 @@ func (s *allocation) endProcesses(expired func(layout.ProcessEntry) bool) (n int
 	}, func() {
 		s.raiseFrees()
 		s.sweeps++
+		s.halfDone.Store(true)
 	})
 	return n, err
 }
@@ -521,12 +522,13 @@ func (s *allocation) rescan(c *rdma.Coro, a *Allocator, v *layout.View, x *scan)
 	if err != nil && mine {
 		s.pools[x.class].again = append(s.pools[x.class].again, x)
 	}
-	dangling := s.dangling // leaves may lead to free blocks, and a sweep looks after those
+	dangling := s.dangling // slots may lead to free blocks, and a sweep looks after those
 	s.mu.Unlock()
 	if err != nil || !mine {
 		return 0, err
 	}
-	// no leaf leads to one that another process has freed, since it was unlinked before
+	// no slot leads to one that another process has freed, since it was unlinked before, and is
+	// no placeholder's yet
 	if dangling {
 		found = slices.DeleteFunc(found, func(f FreeBlock) bool { _, ok := others[f.Addr]; return !ok })
 	}

@@ -246,7 +246,7 @@ func TestRightOfOthers(t *testing.T) {
 	if second.AcquireRight(7) {
 		t.Fatal("two processes recover an index")
 	}
-	if !second.AcquireRight(8) {
+	if !second.AcquireRight(8) || !second.RecoversIndex() {
 		t.Fatal("another index cannot be recovered")
 	}
 	agree(t, b, first, second)
@@ -256,7 +256,7 @@ func TestRightOfOthers(t *testing.T) {
 	}
 	second.ReleaseRight(7)
 	second.ReleaseRight(8)
-	if l := agree(t, b, first, second); len(l.Rights) > 0 {
+	if l := agree(t, b, first, second); len(l.Rights) > 0 || second.RecoversIndex() {
 		t.Errorf("rights are left: %+v", l.Rights)
 	}
 	if !first.AcquireRight(9) {

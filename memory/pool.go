@@ -372,20 +372,3 @@ func (s *allocation) Spare() (all []layout.Addr) {
 	}
 	return all
 }
-
-// scarceRoom is how many segments a blade has room for when room is scarce: each class may still
-// need one of them.
-const scarceRoom = 3
-
-// scarce reports whether a blade has room for so few segments only.
-func (s *store) scarce() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for b := range s.layout.Blades {
-		x := &s.layout.Blades[b]
-		if s.layout.Stays(b) && x.Used+scarceRoom >= s.layout.Slots(rdma.BladeID(b)) {
-			return true
-		}
-	}
-	return false
-}

@@ -77,9 +77,9 @@ func (s *membership) dropRight(of uint32) error {
 	return nil
 }
 
-// AcquireRight reports whether the caller has the right now to make the index of a table, or that of
-// RightCopies, RightLoad or RightDrop, and then it calls ReleaseRight when it has done so: one at a
-// time does, so that what a process meets of another one's is left over. In a shared
+// AcquireRight reports whether the caller has the right now to recover the index of a table, or
+// that of RightCopies, RightLoad or RightDrop, and then it calls ReleaseRight when it has done so:
+// one at a time does, so that what a recoverer meets of another one's is left over. In a shared
 // database the catalog says which process has it: it is changed then. The caller acts under the
 // right on a thread by Hold. Safe for concurrent use.
 func (s *allocation) AcquireRight(of uint32) bool {
@@ -107,6 +107,9 @@ func (s *allocation) AcquireRight(of uint32) bool {
 		return nil
 	}) != nil {
 		return false
+	}
+	if of < layout.RightCopies {
+		s.indexRights.Add(1)
 	}
 	return true
 }
@@ -136,7 +139,13 @@ func (s *membership) ReleaseRight(of uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.rights, of)
+	if of < layout.RightCopies {
+		s.indexRights.Add(-1)
+	}
 }
+
+// RecoversIndex reports whether this process recovers an index. It takes no lock.
+func (s *membership) RecoversIndex() bool { return s.indexRights.Load() > 0 }
 
 // First reports whether no other process had the database open when this one opened it. If it is
 // shared, this process has been alone since then, and is until EndAlone.

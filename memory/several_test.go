@@ -77,8 +77,7 @@ func TestChangedByOthers(t *testing.T) {
 	step("register", func() (err error) { one, err = first.NewCoordinator(); return err })
 	step("register once more", func() (err error) { two, err = first.NewCoordinator(); return err })
 	step("grow logs", func() error { _, err := first.GrowLogs(one.ID); return ignore(err, layout.ErrLayout) })
-	step("allocate an extent", func() error { _, err := first.AllocExtent(c, 100); return err })
-	step("allocate a root", func() (err error) { root, err = a.Alloc(c, 4); return err })
+	step("allocate an extent", func() (err error) { root, err = first.AllocExtent(c, 100); return err })
 	step("set a root", func() error { return first.SetTableRoot(table.ID, root) })
 	step("allocate blocks", func() error { _, err := a.Alloc(c, 3); return err })
 	step("allocate others", func() error { _, err := a.Alloc(c, 20); return err })
@@ -164,8 +163,8 @@ func TestOthersMadeItImpossible(t *testing.T) {
 		t.Errorf("claim what another process has recovered: %v", err)
 	}
 	must(second.CreateTable("t", nil))(t)
-	tab, at := must(second.Tables())(t)[0], b.thread().Plain()
-	check(t, second.SetTableRoot(tab.ID, must(b.allocator(second, at).Alloc(at, 4))(t)))
+	tab := must(second.Tables())(t)[0]
+	check(t, second.SetTableRoot(tab.ID, must(second.AllocExtent(b.thread().Plain(), 64))(t)))
 	if _, err := first.CreateTable("t", nil); !errors.Is(err, memory.ErrTableExists) {
 		t.Errorf("create what another process has created: %v", err)
 	}
@@ -624,7 +623,7 @@ func TestOthersWentOn(t *testing.T) {
 	if !first.AcquireRight(1) {
 		t.Fatal("no right to make the table")
 	}
-	root := must(b.allocator(first, c).Alloc(c, 4))(t)
+	root := must(first.AllocExtent(c, 256))(t)
 	fails(true, func() error { return first.SetTableRoot(1, root) })
 	check(t, second.Follow())
 	must(first.CreateTable("u", nil))(t)

@@ -219,7 +219,7 @@ func open(c *rdma.Coro, f rdma.Fabric, cat layout.Catalog, x *opening, o Options
 		}
 		return nil, err
 	}
-	s.dangling = s.layout.Dangling
+	s.dangling, s.withheld = s.layout.Dangling, s.layout.Dangling
 	if !o.ReadOnly {
 		if err := s.begin(nil); err != nil {
 			return nil, err

@@ -44,10 +44,9 @@ func TestCreateAndReopen(t *testing.T) {
 			}
 			tab := must(s.CreateTable("t", []byte("options")))(t)
 			tab.Options[0] = 'x' // the caller's copy
-			root := must(b.allocator(s, c).Alloc(c, 4))(t)
+			root := must(s.AllocExtent(c, 1000))(t)
 			check(t, s.SetTableRoot(tab.ID, root))
-			extent := must(s.AllocExtent(c, 1000))(t)
-			if n := s.View().Copies(extent); n != f+1 {
+			if n := s.View().Copies(root); n != f+1 {
 				t.Errorf("%d copies", n)
 			}
 			check(t, s.Close(c))
@@ -59,7 +58,7 @@ func TestCreateAndReopen(t *testing.T) {
 				"CloseCoordinator": s.CloseCoordinator(1),
 				"Coordinators":     errOf(s.Coordinators()),
 				"AllocExtent":      errOf(s.AllocExtent(c, 1)),
-				"FreeExtent":       s.FreeAt(extent, 1000),
+				"FreeExtent":       s.FreeAt(root, 1000),
 				"NewAllocator":     errOf(s.NewAllocator(c.Thread())),
 				"AdvanceEpoch":     s.AdvanceEpoch(nil),
 				"Close":            s.Close(c),
@@ -73,7 +72,7 @@ func TestCreateAndReopen(t *testing.T) {
 			if len(tabs) != 1 || tabs[0].Name != "t" || string(tabs[0].Options) != "options" || tabs[0].Root != root {
 				t.Errorf("tables %+v", tabs)
 			}
-			if x := s.Extents(); len(x) != 1 || x[0].Addr != extent || x[0].Size != 1024 {
+			if x := s.Extents(); len(x) != 1 || x[0].Addr != root || x[0].Size != 1024 {
 				t.Errorf("extents %+v", x)
 			}
 		})
@@ -507,10 +506,10 @@ func TestTables(t *testing.T) {
 			t.Errorf("root of table %d: %v", id, err)
 		}
 	}
-	x := must(b.allocator(s, c).Alloc(c, 4))(t)
-	extent := must(s.AllocExtent(c, 64))(t)
+	x := must(s.AllocExtent(c, 64))(t)
+	block := must(b.allocator(s, c).Alloc(c, 0))(t)
 	for _, root := range []layout.Addr{
-		extent, 1<<50 | x, layout.MakeAddr(9, 0), layout.MakeAddr(x.Segment(), testSegment),
+		block, 1<<50 | x, layout.MakeAddr(9, 0), layout.MakeAddr(x.Segment(), testSegment),
 	} {
 		if err := s.SetTableRoot(1, root); err == nil {
 			t.Errorf("root %v is accepted", root)

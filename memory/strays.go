@@ -8,7 +8,7 @@ import (
 	"txnode/memory/layout"
 )
 
-// A stray is a block that is free and that nobody has: no node leads to it, it is in
+// A stray is a block that is free and that nobody has: no slot leads to it, it is in
 // no pool, on no list of an allocator, on its way nowhere. Dead coordinators leave
 // them: what they had fetched, what they had taken and not come to use, what
 // recovery has freed in their names. Once a block is a stray it stays one: whoever
@@ -26,7 +26,8 @@ import (
 //
 // Nobody decides the transactions of a dead coordinator in step 2, so that no log tells of
 // a block that looks like a stray because its only trace was on a blade that was lost. For
-// the same reason a leaf may lead to a block that is free then: see Space.Dangling.
+// the same reason a slot may lead to a block that is free then: where that is possible, the
+// sweep empties such slots between steps 2 and 3.
 //
 // The memory of a dead coordinator is not asked. One that is only late, and wakes up
 // when its blocks are others', finds its allocator's lists empty.
@@ -127,7 +128,7 @@ func (s *allocation) claimStrays(owned []layout.Addr, departures uint64) (x *Str
 }
 
 // Return ends the claim, and gives those of its blocks to the pool that are strays: ok, by their
-// number. void: there was a later claim, or a blade was lost, so that leaves may lead to some of the
+// number. void: there was a later claim, or a blade was lost, so that slots may lead to some of the
 // blocks. Then nothing was given.
 func (x *Strays) Return(ok []bool) (n int, void bool) {
 	s := x.space

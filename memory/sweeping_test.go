@@ -82,8 +82,15 @@ func TestBeginSweep(t *testing.T) {
 	is("it has failed before the other one sweeps", p, everything, everything)
 	swept(p)
 	is("that one has come to its end", nil, nothing, everything)
+	if !q.HalfDone(*clock) {
+		t.Error("what it has left in indexes is taken for done, as the other sweep is over")
+	}
+	generation, _ = q.Unswept()
+	q.SweptIndexes(generation)
 	swept(q)
-	is("it has swept, too", nil, nothing, nothing)
+	if is("it has swept, too", nil, nothing, nothing); q.HalfDone(*clock) {
+		t.Error("indexes are taken to be half-changed")
+	}
 
 	// The holder does not come to an end, though it lives.
 	die(t, p, must(p.NewCoordinator())(t).ID)

@@ -12,10 +12,18 @@ import (
 	"txnode/memory/layout"
 )
 
+// CreateTable records a table. Its number is never reused. A table of that name without a root,
+// whose creation was not finished, gets the options, unless another process has the right to make
+// its index (AcquireRight): then it is returned as that process has it. Another one is
+// ErrTableExists.
+func (s *allocation) CreateTable(name string, options []byte) (layout.Table, error) {
+	return s.createTable(name, options, 0, 0, nil)
+}
+
 // LoadTable records a table that no process finds before ChangeTables gives it its root
 // (TableChange.Root): until then it is one that is being dropped, so that what is left of a
 // load that was cut short is freed as the rest of such tables is. nodes and maxKey are
-// those of CreateNodesTable. The process has the right to drop tables (RightDrop):
+// those of CreateNodesTable, or 0. The process has the right to drop tables (RightDrop):
 // else it is ErrEnded.
 func (s *allocation) LoadTable(name string, options []byte, nodes layout.Class, maxKey int) (
 	made layout.Table, err error) {
@@ -35,12 +43,9 @@ func (s *allocation) LoadTable(name string, options []byte, nodes layout.Class, 
 	return made, err
 }
 
-// CreateNodesTable records a table, whose index has nodes, or leaves, in blocks of a class, which is
-// not 0. maxKey is 0 for one of hashes. The number of the table is never reused. A table of that name
-// without a root, whose creation was not finished, gets the options, unless another process has the
-// right to make its index (AcquireRight): then it is returned as that process has it. Another one is
-// ErrTableExists. of, if not nil, is another table to which it belongs: if that is in use no more
-// with these options, nothing is made, and that is ErrRevision.
+// CreateNodesTable is CreateTable of a table whose index has nodes in blocks of a class, which is
+// not 0. maxKey is 0 for one of hashes. of, if not nil, is another table to which it belongs: if
+// that is in use no more with these options, nothing is made, and that is ErrRevision.
 func (s *allocation) CreateNodesTable(name string, options []byte, nodes layout.Class, maxKey int,
 	of *layout.Table) (layout.Table, error) {
 	if nodes == 0 || nodes >= layout.NumClasses || maxKey < 0 || maxKey > math.MaxUint16 {
@@ -133,9 +138,9 @@ func (s *allocation) addTable(t layout.Table) (layout.Table, error) {
 	return t, nil
 }
 
-// SetTableRoot records where a table's index starts: the address of a block. In a shared database
-// it is ErrTableExists unless the table has none, and this process the right to make its index
-// (AcquireRight).
+// SetTableRoot records where a table's index starts: an address in an extent, or, of an ordered
+// table, of a block. In a shared database it is ErrTableExists unless the table has none, and this
+// process the right to make its index (AcquireRight).
 func (s *allocation) SetTableRoot(id uint16, root layout.Addr) error {
 	return s.update(func() error {
 		if err := s.writable(); err != nil {
@@ -175,7 +180,7 @@ type TableChange struct {
 	Root layout.Addr
 	// Nodes, if it is not 0, says that Root is that of a new index of nodes, in blocks of this
 	// class, of a table that others find, and whose index was in extents; else it is ErrRevision.
-	// The process has the right to make the index (AcquireRight). The caller frees the old one.
+	// The process has the right to mend the old one (AcquireRight), which the caller frees.
 	Nodes layout.Class
 	// Unmade is of a table whose index could not be made: it is ErrTableExists if the table has a
 	// root all the same, which others may have found and use, or unless this process has the right

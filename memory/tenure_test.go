@@ -122,7 +122,7 @@ func TestRightsInChanges(t *testing.T) {
 			func(s *memory.Space, _ *rdma.Coro) error { return s.BeginAlone() },
 		},
 		{"root", 1, []error{memory.ErrTableExists}, func(s *memory.Space, c *rdma.Coro) error {
-			return s.SetTableRoot(1, must(must(s.NewAllocator(c.Thread()))(t).Alloc(c, 4))(t))
+			return s.SetTableRoot(1, must(s.AllocExtent(c, 256))(t))
 		}},
 		{"unmade", 1, []error{memory.ErrTableExists}, change(memory.TableChange{ID: 1, Drop: true, Unmade: true})},
 		{"forget", 1, []error{memory.ErrEnded}, func(s *memory.Space, _ *rdma.Coro) error { return s.ForgetTable(1) }},

@@ -14,13 +14,14 @@ func (s *membership) noteLocksLost() {
 	s.losses++
 	s.sweeps++
 	s.owing = true
+	s.halfDone.Store(true)
 }
 
 // What is to be swept is swept by one of the processes that have joined. The other ones wait:
 //
-//	locks and copies of free blocks          are on the blades, and any process can settle them.
-//	                                         The one that has the right of
-//	that dead coordinators left              RightSweep does. It gets the right with the change of
+//	locks, deleted records and half-done     are on the blades, and any process can finish them or
+//	                                         take them back. The one that has the right of
+//	changes that dead coordinators left      RightSweep does. It gets the right with the change of
 //	                                         the catalog that makes the sweep
 //	                                         due, and loses it with the one that ends the sweep,
 //	                                         or its registration
@@ -149,6 +150,9 @@ func (s *membership) OweSweep(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owing, s.failing = true, s.failing || all
+	if all {
+		s.halfDone.Store(true)
+	}
 }
 
 // OwesSweep reports whether this process has to sweep segments of its own, and no other sweep is
@@ -177,9 +181,11 @@ func (s *membership) Unswept() (generation uint64, ok bool) {
 	return s.sweeps, s.layout.Unswept || s.owing || s.failing
 }
 
-// Dangling reports whether a blade was lost, so that the copies that have taken over may lack what
-// was on a primary alone: from the loss on, and from Open if one was lost before and no sweep has
-// come to its end since. It stays true then until the database is closed.
+// Dangling reports whether slots of an index may lead to free blocks. They do when a blade is lost:
+// a placeholder is on the primary alone, and its block is free on the copy that takes over, while
+// its slot stays. Dangling is true from the loss of a blade on, and from Open if one was lost
+// before and no sweep has come to its end since. It stays true then until the database is closed,
+// though a sweep ends: sessions of that time may leave such slots behind later.
 func (s *membership) Dangling() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,6 +195,32 @@ func (s *membership) Dangling() bool {
 // Single reports whether a block has never had another copy that was read: there are no backups,
 // and no primary was replaced by a copy that was built for it (Dangling).
 func (s *membership) Single() bool { return s.opts.Backups == 0 && !s.Dangling() }
+
+// HalfDone reports whether changes of indexes may be half-done whose clients are gone: a
+// coordinator was forgotten since the indexes were swept last, or may be declared dead
+// at the time given. It takes no lock.
+func (s *membership) HalfDone(now int64) bool {
+	if s.halfDone.Load() {
+		return true
+	}
+	r := s.regs.Load()
+	for i := range r.ids {
+		if r.until[i] != 0 && now > r.until[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// SweptIndexes notes that the indexes were swept for what coordinators have left that
+// were gone when Unswept returned the number.
+func (s *membership) SweptIndexes(generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sweeps == generation {
+		s.halfDone.Store(false)
+	}
+}
 
 // sweepAgain makes a sweep due; the caller holds the lock, in a change.
 func (s *membership) sweepAgain() error {
@@ -229,6 +261,7 @@ func (s *membership) Swept(generation uint64) error {
 		}
 		s.layout.DropRight(layout.RightSweep)
 		s.layout.Unswept, s.layout.Dangling, s.layout.OnlyDamage = false, false, false
+		s.withheld = false
 		return nil
 	})
 }

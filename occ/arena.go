@@ -46,17 +46,6 @@ func (tx *Tx) reap() error {
 	return nil
 }
 
-// reapDone frees the buffers of transactions that have completed.
-func (s *Session) reapDone() {
-	for _, o := range s.txs {
-		for i := range o.flights {
-			if f := &o.flights[i]; f.bg.Done() && !(o.busy && i == o.flight) {
-				s.freeExtra(f)
-			}
-		}
-	}
-}
-
 func (s *Session) freeExtra(f *flight) {
 	for _, x := range f.extra {
 		s.thread.Free(x.at, x.n)
@@ -91,7 +80,8 @@ func (tx *Tx) indexError(it *item, doing string, err error) error {
 	return tx.s.failed(fmt.Errorf("txn: %s table %q: %w", doing, it.table.Name, err))
 }
 
-// spareSize is the arena that a session keeps for what must not fail
+// spareSize is the arena that a session keeps for what has to be finished once it
+// was begun: for the splits of the index, and its lookups; and for what must not fail
 // because coroutines have the rest: the recovery of others, and of itself, sweeps,
 // copies, and its end.
 const spareSize = 256 << 10
@@ -100,9 +90,8 @@ const spareSize = 256 << 10
 // buffers. A transaction that needs more is told so.
 const roomSize = 32 << 10
 
-// LeastArena is the least arena of a thread whose session has so many transaction slots, beside the
-// one that it keeps for itself.
-func LeastArena(slots int) int { return spareSize + roomSize + (slots+1)*numFlights*slabSize }
+// LeastArena is the least arena of a thread whose session has so many transaction slots.
+func LeastArena(slots int) int { return spareSize + roomSize + slots*numFlights*slabSize }
 
 // WithSpare runs fn, which must not fail because the session's transactions have the arena.
 func (s *Session) WithSpare(fn func() error) error {
@@ -111,15 +100,12 @@ func (s *Session) WithSpare(fn func() error) error {
 	return fn()
 }
 
-// openSpare frees the spare arena, for what the index does until closeSpare. If transactions have
-// got hold of it, they give up what they have no use for any more.
+// openSpare frees the spare arena, for what the index does until closeSpare.
 func (s *Session) openSpare() {
 	s.spareUsers++
 	if s.spareHeld {
 		s.thread.Free(s.spare, spareSize)
 		s.spareHeld = false
-	} else {
-		s.reapDone()
 	}
 }
 
@@ -129,10 +115,6 @@ func (s *Session) closeSpare() {
 	s.spareUsers--
 	if s.spareUsers == 0 {
 		at, err := s.thread.Alloc(spareSize)
-		if err != nil {
-			s.reapDone()
-			at, err = s.thread.Alloc(spareSize)
-		}
 		s.spare, s.spareHeld = at, err == nil
 	}
 }

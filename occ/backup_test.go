@@ -44,7 +44,7 @@ func TestBackupsOnTheirWay(t *testing.T) {
 		buf, err := b.ctl.Alloc(record.LineSize)
 		must(t, err)
 		var batch rdma.Batch
-		c, at := b.ctl.Plain(), b.space.View().At(b.linked()["k"], 1)
+		c, at := b.ctl.Plain(), b.space.View().At(b.table.Index.(*mapIndex).slots["k"].Addr, 1)
 		batch.Read(at, buf, record.LineSize)
 		must(t, c.Do(&batch))
 		must(t, b.do(one, put("k", "2")))

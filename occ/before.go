@@ -105,7 +105,7 @@ func (s *Scan) Read(i int) (value []byte, live bool, err error) {
 // Beside has [Scan.Read] know the items of another table, too.
 func (s *Scan) Beside(t *Table) { s.beside = t }
 
-// SkipValidation has the transaction not depend on what the scan reads. It
+// SkipValidation has the transaction not depend on what the scan, of an ordered table, reads. It
 // still meets each key that has a value from its first step to its end, since the leaves tile the
 // range. Of other keys it says nothing. The caller makes sure by other means that the keys it looks
 // for stay as they are. Only what it reads ahead takes memory.

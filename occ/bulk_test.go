@@ -23,12 +23,11 @@ func TestBulkWithoutIDs(t *testing.T) {
 		}
 		return list
 	}
+	_, tx := bed.session()
+	must(t, tx.Begin())
 	first := records()
-	bed.briefly(func(tx *occ.Tx) {
-		must(t, tx.Begin())
-		must(t, tx.WriteBulk(first))
-		must(t, tx.Commit())
-	})
+	must(t, tx.WriteBulk(first))
+	must(t, tx.Commit())
 	lost := bed.space.View().Replicas(first[0].Addr)[1].Blade
 	must(t, bed.fabric.(*inproc.Fabric).StopBlade(lost))
 	_, err := recovery.FailOver(bed.ctl.Plain(), recovery.Options{Space: bed.space}, bed.space.DeclareDead(lost))

@@ -98,6 +98,12 @@ func (s *Session) release(f *flight) {
 		return
 	}
 	f.held = false
+	if len(f.freed) > 0 {
+		for _, x := range f.freed {
+			s.alloc.Free(x.addr, x.class)
+		}
+		f.freed = f.freed[:0]
+	}
 	if f.generation == 0 {
 		if f.generation != 0 {
 			s.commits.n[f.generation&1].Add(-1)

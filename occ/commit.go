@@ -1,8 +1,6 @@
 package occ
 
 import (
-	"slices"
-
 	"txnode/history"
 	"txnode/memory/record"
 )
@@ -55,14 +53,8 @@ func (tx *Tx) commit() error {
 		if err := tx.prepare(); err != nil {
 			return tx.abandon(err)
 		}
-	}
-	if err := tx.keep(); err != nil { // before a record has another block
+	} else if err := tx.keep(); err != nil {
 		return tx.abandon(err)
-	}
-	if tx.late { // also by what is kept
-		if err := tx.plantAll(); err != nil {
-			return tx.abandon(err)
-		}
 	}
 	if tx.edits {
 		// What is planned now is locked, so that it stays true until it is written.
@@ -107,20 +99,32 @@ func (tx *Tx) prepare() error {
 		}
 	}
 	if tx.writes == 0 || !tx.late && !tx.deletes {
-		return nil // everything written is locked
+		return tx.keep() // everything written is locked
+	}
+	if tx.outgrown {
+		if err := tx.reinsertOutgrown(); err != nil {
+			return err
+		}
 	}
 	c := tx.c
 	c.Count = &tx.phases[PhaseExecute]
 	b := &tx.batch
 	b.Reset()
-	locks := 0
+	locks, inserts, plants := 0, 0, 0
 	for i := range tx.items {
 		it := &tx.items[i]
 		it.cas = -1
-		if it.write == writeDelete && it.state != record.Live {
+		if it.write == writeDelete && it.state != record.Live && !it.inserted {
 			tx.dropWrite(it) // nothing is there to delete
 		}
-		if it.write == writeNone || it.locked || it.addr == 0 {
+		if it.plants() {
+			plants++
+		}
+		if it.write == writeNone || it.locked || it.addr == 0 && it.table.Ordered != nil {
+			continue
+		}
+		if it.addr == 0 {
+			inserts++
 			continue
 		}
 		it.step = stepLock
@@ -129,42 +133,44 @@ func (tx *Tx) prepare() error {
 		}
 		locks++
 	}
-	if locks == 0 {
-		return nil
+	if locks > 0 {
+		if err := c.Do(b); err != nil {
+			return tx.s.stopped(err)
+		}
+		var failed error
+		for i := range tx.items {
+			if it := &tx.items[i]; it.cas >= 0 {
+				if err := tx.advance(it); err != nil {
+					failed = err
+				}
+			}
+		}
+		if failed != nil {
+			return failed
+		}
 	}
-	if err := c.Do(b); err != nil {
-		return tx.s.stopped(err)
+	if inserts > 0 {
+		if err := tx.placeholders(0); err != nil {
+			return err
+		}
 	}
-	var failed error
-	for i := range tx.items {
-		if it := &tx.items[i]; it.cas >= 0 {
-			if err := tx.advance(it); err != nil {
-				failed = err
+	if err := tx.keep(); err != nil { // before a record has another block
+		return err
+	}
+	if plants > 0 {
+		if err := tx.plant(); err != nil {
+			return err
+		}
+	}
+	if locks+inserts+plants > 0 {
+		tx.valid = tx.scans == nil && !tx.leans() // of what is locked
+		for i := range tx.items {
+			if !tx.items[i].locked {
+				tx.valid = false
 			}
 		}
 	}
-	if failed == nil {
-		tx.allLocked()
-	}
-	return failed
-}
-
-// plantAll finds nodes and blocks for what the commit is to link.
-func (tx *Tx) plantAll() error {
-	if !slices.ContainsFunc(tx.items, func(it item) bool { return it.plants() }) {
-		return nil
-	}
-	if err := tx.plant(); err != nil {
-		return err
-	}
-	tx.allLocked()
 	return nil
-}
-
-// allLocked notes, after locks were taken, whether the transaction depends on what is locked alone.
-func (tx *Tx) allLocked() {
-	tx.valid = tx.scans == nil && !tx.leans() &&
-		!slices.ContainsFunc(tx.items, func(it item) bool { return !it.locked })
 }
 
 func (tx *Tx) dropWrite(it *item) {

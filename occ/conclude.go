@@ -16,6 +16,9 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 	if tx.concluded {
 		tx.tallyAll()
 	}
+	if tx.linked && tx.concluded {
+		tx.usePlaceholders()
+	}
 	if tx.edits && tx.concluded {
 		tx.usePrivate()
 	}
@@ -28,17 +31,23 @@ func (tx *Tx) conclude(outcome history.Outcome) {
 	tx.finish()
 }
 
+// usePlaceholders notes that the blocks of inserts are in use.
+func (tx *Tx) usePlaceholders() {
+	for i := range tx.items {
+		if it := &tx.items[i]; it.inserted {
+			tx.s.alloc.Used(it.addr)
+		}
+	}
+}
+
 // rememberDeleted remembers deleted records for reclaiming.
 func (tx *Tx) rememberDeleted() {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.write == writeDelete {
-			if tx.s.arrived(it.addr) { // else the block would stay the session's when another one has freed it
-				tx.s.alloc.Used(it.addr)
-			}
 			tx.s.reclaim.add(it, tx.id)
 		}
 	}
-	tx.s.due = tx.s.reclaim.due(tx.s.eng.opts.ReclaimAfter)
+	tx.s.due = tx.s.reclaim.heavy()
 	if e := tx.s.eng; e.scarce.Load() && tx.s.reclaim.len() >= manyDeleted {
 		e.scarce.Store(false)
 	}
@@ -49,6 +58,19 @@ func (tx *Tx) finish() {
 	if tx.scans != nil {
 		tx.endScans()
 	}
+	if !tx.queried {
+		return
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.query != nil && (it.from == 0 || it.write == writeNone) {
+			tx.freeQuery(it) // those of records that move are used once more
+		}
+	}
+}
+
+func (tx *Tx) freeQuery(it *item) {
+	tx.queries = append(tx.queries, it.query)
+	it.query = nil
 }
 
 // Abandon records a transaction that has not ended as one of unknown outcome: its
@@ -104,6 +126,12 @@ func (tx *Tx) reportScans(h *history.Session) {
 		if s.unvalidated {
 			continue
 		}
+		if s.o == nil {
+			for _, op := range s.seen {
+				h.Op(op)
+			}
+			continue
+		}
 		// What the transaction has written itself is not in the answer.
 		answer := slices.DeleteFunc(slices.Clone(s.seen), func(op history.Op) bool {
 			return slices.ContainsFunc(tx.items, func(it item) bool {
@@ -136,7 +164,7 @@ func (t *Table) op(key []byte, v record.TxID, s record.State) history.Op {
 
 // position is where a key stands in the table, if that is ordered.
 func (t *Table) position(key []byte) history.Position {
-	if t.Hashed {
+	if t.Ordered == nil || t.Hashed {
 		return ""
 	}
 	return history.PositionOf(uint32(t.ID), key)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"txnode/index"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 )
@@ -26,6 +27,7 @@ type proof uint8
 const (
 	proofKey     proof = 1 << iota // the key of the item, byte for byte
 	proofVersion                   // the version that the guard names
+	proofTried                     // the block was one of several candidates
 	proofOther                     // an intact copy has another version: the guard is damaged
 	proven       = proofKey | proofVersion
 )
@@ -89,11 +91,6 @@ func (tx *Tx) copyRead(it *item) error {
 		}
 		return tx.found(it, img)
 	}
-	if err == nil && img.Stable() && img.Version() == it.version && !it.locked && it.node > 0 &&
-		it.collides(img.Key()) {
-		tx.serve(it.addr)
-		return tx.notHere(it, img)
-	}
 	tx.proves(it)
 	if err == nil {
 		it.proof |= proofOther
@@ -152,6 +149,29 @@ func (tx *Tx) overwrite(it *item) error {
 		it.step = stepLock
 	}
 	return nil
+}
+
+// readCopies has a lookup go on that found several candidates, of which one stays unreadable: with
+// the next copy of each, or, if the item may be overwritten, with that one.
+func (tx *Tx) readCopies(it *item) bool {
+	bad := tx.ragged.addr
+	if bad == 0 || tx.dangling != 0 {
+		return false
+	}
+	if k := int(it.copy) + 1; k < tx.view.Copies(bad) {
+		tx.serve(bad)
+		it.copy, it.tries, it.step = uint8(k), 0, stepSearch
+		return true
+	}
+	i := slices.IndexFunc(it.query.Candidates, func(c index.Candidate) bool { return c.Addr == bad })
+	if i < 0 || !it.update || it.proof&proofTried != 0 || !it.blind && it.write == writeNone {
+		return false
+	}
+	it.addr, it.class = bad, it.query.Candidates[i].Class
+	it.copy, it.bufLen, it.tries, it.backup = 0, 0, 0, false
+	it.proof = proofTried
+	it.step = stepProbe
+	return true
 }
 
 // maxServed bounds how many damaged blocks are remembered.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"txnode/index"
 	"txnode/rdma"
 )
 
@@ -79,6 +80,26 @@ func (s *Session) cutOff(blades bladeSet) error {
 func (tx *Tx) refrain() error {
 	if bar := tx.s.without & (tx.homes | tx.behind); bar != 0 {
 		return tx.s.cutOff(bar)
+	}
+	return nil
+}
+
+// placed is an index that says where a change of the slot of a resolved query is written: a
+// bit for each blade.
+type placed interface {
+	Blades(q *index.Query) uint64
+}
+
+// reachesIndex returns a memory.ErrCutOff if a change of a table's index, which is made in steps,
+// would be written to a blade that the session does without.
+func (s *Session) reachesIndex(t *Table, q *index.Query) error {
+	if s.without == 0 || q == nil {
+		return nil
+	}
+	if x, ok := t.Index.(placed); ok {
+		if bar := bladeSet(x.Blades(q)) & s.without; bar != 0 {
+			return s.cutOff(bar)
+		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ const (
 // Examine looks at a block that could not be read although nobody alive seems to have locked it.
 // It says something only if the block stays as it is, and whoever has written it last was closed,
 // or recovered: nobody will write the rest of it then. The error is ErrCorrupt if its checksum
-// does not match, or its guard, and free reports that it is nobody's block, so that a node which
+// does not match, or its guard, and free reports that it is nobody's block, so that a slot which
 // leads to it leads nowhere. Otherwise it can be read after all, or may be before long. The
 // transaction is not open.
 func (tx *Tx) Examine(a layout.Addr) (free bool, err error) {
@@ -92,10 +92,11 @@ func (tx *Tx) gone(t record.TxID) bool {
 	return err == gone //nolint:errorlint // it is that, or the context has ended, and it is not known
 }
 
-// Contradicted reports whether a block that Examine has found free, and to which a node still
+// Contradicted reports whether a block that Examine has found free, and to which a slot still
 // leads, is damaged. It is if another copy has a record there, and the writer of that is gone or
-// the primary is wiped. It also is if another copy is damaged; and without backups. While something
-// may be left of a dead client it says no. The transaction is not open.
+// the primary is wiped. It also is if another copy is damaged; and without backups, as no
+// placeholder is lost without its slot then. While something may be left of a dead client it says
+// no. The transaction is not open.
 func (tx *Tx) Contradicted(a layout.Addr) (bool, error) {
 	s := tx.s
 	space := s.eng.space
@@ -106,7 +107,7 @@ func (tx *Tx) Contradicted(a layout.Addr) (bool, error) {
 	defer func() { s.background-- }()
 	v := space.ViewOn(s.thread)
 	damaged := space.Single()
-	// A block is written before a node leads to it. So one that looks unused was wiped.
+	// A block is written before a slot leads to it. So one that looks unused was wiped.
 	unused := false
 	if img, err := tx.look(a, 0, record.LineSize); err != nil || img == nil {
 		return false, err
@@ -134,7 +135,7 @@ func (tx *Tx) Contradicted(a layout.Addr) (bool, error) {
 	return damaged, nil
 }
 
-// contradicted is ErrCorrupt if a block to which a node has led in every look of this attempt
+// contradicted is ErrCorrupt if a block to which a slot has led in every look of this attempt
 // and of the one before is free in both, and contradicted.
 func (tx *Tx) contradicted(a layout.Addr) error {
 	before := tx.mayBeDamaged
@@ -152,7 +153,7 @@ func (tx *Tx) contradicted(a layout.Addr) error {
 	if tx.mayBeDamaged = a; before != a {
 		return nil
 	}
-	return fmt.Errorf("%w: block %v is free, though a node leads to it, and was not freed; the database, closed, can "+
+	return fmt.Errorf("%w: block %v is free, though a slot leads to it, and was not freed; the database, closed, can "+
 		"be checked, and repaired from another copy", ErrCorrupt, a)
 }
 

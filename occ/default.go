@@ -14,9 +14,10 @@ func (tx *Tx) commitDefault() error {
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseCommit]
 	if err := tx.seal(); err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
-	v := tx.view
+	v := tx.view // after seal, which may have gone over to a newer one
 	err := tx.refrain()
 	off := uint32(0)
 	if err == nil {
@@ -26,6 +27,7 @@ func (tx *Tx) commitDefault() error {
 		err = tx.s.fail(tx.refrain())
 	}
 	if err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
 	durable := tx.s.eng.opts.Flush == FlushDurable
@@ -110,7 +112,7 @@ func (tx *Tx) flushBackups(b *rdma.Batch) {
 // lastImageOn is where the last image goes that is written to a blade as a backup.
 func (tx *Tx) lastImageOn(b rdma.BladeID) (to rdma.RemoteAddr) {
 	for i := range tx.items {
-		if it := &tx.items[i]; it.write != writeNone {
+		if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
 			for k := 1; k < tx.backups(it); k++ {
 				if a := tx.view.At(it.addr, k); a.Blade == b {
 					to = a
@@ -126,7 +128,7 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 	v := tx.view
 	for i := range tx.items {
 		it := &tx.items[i]
-		if it.write == writeNone {
+		if it.write == writeNone || it.from != 0 {
 			continue
 		}
 		for k, n := 1, tx.backups(it); k < n; k++ {
@@ -136,7 +138,7 @@ func (tx *Tx) appendBackups(b *rdma.Batch) {
 }
 
 // installPrimaries writes the primary images, each of which releases its lock,
-// without waiting.
+// without waiting; and moves the records that outgrew their blocks.
 func (tx *Tx) installPrimaries() error {
 	bg := &tx.flights[tx.flight].bg
 	if tx.edits {
@@ -154,6 +156,7 @@ func (tx *Tx) installPrimaries() error {
 			if it.locked {
 				tx.appendRelease(it)
 			}
+		case it.from != 0: // below
 		case it.wlen == record.LineSize && tx.s.caps.OrderedLine:
 			bg.Write(tx.view.At(it.addr, 0), tx.logAt+uint32(it.w), record.LineSize)
 		default:
@@ -162,6 +165,13 @@ func (tx *Tx) installPrimaries() error {
 	}
 	if bg.Len() > 0 {
 		tx.c.Post(bg)
+	}
+	if tx.moves {
+		if err := tx.moveRecords(true); err != nil {
+			// The log has committed the transaction: what could not be finished here
+			// is finished by recovery, and the session takes no more.
+			_ = tx.s.fail(err)
+		}
 	}
 	return nil
 }

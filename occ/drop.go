@@ -19,8 +19,9 @@ func (s *Session) AddTombstone(t *Table, key []byte, a layout.Addr, class layout
 	s.reclaim.push(tombstone{t, it.long, it.keyHash(), it.place(), a, class, v})
 }
 
-// addTombstone puts the block of a deleted record that a walk has met on the list of those that the
-// session reclaims, if its coordinator is gone: no other session has it on a list.
+// addTombstone puts the block of a deleted record of an ordered table that a walk has met on the
+// list of those that the session reclaims, if its coordinator is gone: nobody else has it on a
+// list.
 func (tx *Tx) addTombstone(t *Table, x index.Candidate, img record.Image) {
 	if v := img.Version(); tx.s.alloc != nil && tx.gone(v) {
 		tx.s.AddTombstone(t, img.Key(), x.Addr, x.Class, v)

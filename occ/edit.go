@@ -12,7 +12,7 @@ import (
 	"txnode/rdma"
 )
 
-// A commit that inserts keys changes nodes. A node is one more record that is
+// A commit that inserts keys into ordered tables changes nodes. A node is one more record that is
 // written: locked at its version, an image in the log, on the backups, and on the primary, which
 // releases it. The blocks of new records, and of nodes that a split makes, are private until then:
 // they were free, and nothing leads to them. So they need neither lock nor READ. Their log entries
@@ -24,12 +24,14 @@ import (
 
 // plants reports whether an item is to be linked in a node by the commit.
 func (it *item) plants() bool {
-	return it.write == writePut && (it.addr == 0 || it.outgrown())
+	return it.write == writePut && it.table.Ordered != nil && (it.addr == 0 || it.outgrown())
 }
 
-// outgrown reports whether a record has come to be too large for its block. It gets another one.
+// outgrown reports whether a record of an ordered table has come to be too large for its block.
+// It gets another one.
 func (it *item) outgrown() bool {
-	return it.addr != 0 && it.wlen > it.class.Size() && it.write == writePut && !it.unlinked()
+	return it.addr != 0 && it.table.Ordered != nil && it.wlen > it.class.Size() && it.write == writePut &&
+		!it.unlinked()
 }
 
 // plant locks the nodes of the keys that are to be inserted, and finds blocks for their records.
@@ -121,22 +123,13 @@ func (tx *Tx) makeFree(it *item) error {
 // hold announces that a block is going to be freed. What an earlier transaction of the session has
 // to say of its image does not matter any more.
 func (s *Session) hold(a layout.Addr) {
-	s.arrived(a)
-	s.alloc.Hold(a)
-}
-
-// arrived notes that the image of a block is at its primary, and reports whether an earlier
-// transaction of the session had yet to say so.
-func (s *Session) arrived(a layout.Addr) (news bool) {
 	for _, tx := range s.txs {
 		for i := range tx.flights {
 			f := &tx.flights[i]
-			if k := slices.Index(f.installs, a); k >= 0 {
-				f.installs, news = slices.Delete(f.installs, k, k+1), true
-			}
+			f.installs = slices.DeleteFunc(f.installs, func(x layout.Addr) bool { return x == a })
 		}
 	}
-	return news
+	s.alloc.Hold(a)
 }
 
 // keepVacated notes that the blocks are in use still which a transaction without effect
@@ -261,7 +254,7 @@ func (tx *Tx) hold(it *item) error {
 	b := &tx.batch
 	b.Reset()
 	b.Write(tx.view.At(it.addr, 0), at, n)
-	it.private, it.reserved = false, true
+	it.private, it.inserted = false, true
 	if err := tx.c.Do(b); err != nil {
 		return tx.s.fail(err)
 	}
@@ -272,7 +265,7 @@ func (tx *Tx) hold(it *item) error {
 }
 
 // unlinked reports whether an item has a block that only the commit links in a node.
-func (it *item) unlinked() bool { return it.private || it.reserved }
+func (it *item) unlinked() bool { return it.private || it.inserted && it.table.Ordered != nil }
 
 // freePrivate gives the private blocks back of a transaction that has no effect.
 func (tx *Tx) freePrivate() {
@@ -365,7 +358,7 @@ func (tx *Tx) editor(t *Table) *tableEditor {
 			return &tx.editors[i]
 		}
 	}
-	tx.editors = append(tx.editors, tableEditor{table: t, Editor: t.Index.NewEditor()})
+	tx.editors = append(tx.editors, tableEditor{table: t, Editor: t.Ordered.NewEditor()})
 	return &tx.editors[len(tx.editors)-1]
 }
 
@@ -527,7 +520,7 @@ func (tx *Tx) usePrivate() {
 // owePosts notes what is owed to indexes.
 func (tx *Tx) owePosts() {
 	for _, p := range tx.posts {
-		p.table.Index.Owe(p.Post)
+		p.table.Ordered.Owe(p.Post)
 	}
 }
 
@@ -535,8 +528,8 @@ func (tx *Tx) owePosts() {
 func (tx *Tx) publishedNodes() {
 	for i := range tx.items {
 		if it := &tx.items[i]; it.state == record.Node && it.write == writePut && !it.vacates &&
-			it.table.Index != nil { // else it is not made yet: see NewNodes
-			it.table.Index.Published(index.Node{Addr: it.addr, Body: tx.bytes(it.val, it.vlen)})
+			it.table.Ordered != nil {
+			it.table.Ordered.Published(index.Node{Addr: it.addr, Body: tx.bytes(it.val, it.vlen)})
 		}
 	}
 }

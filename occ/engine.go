@@ -55,6 +55,10 @@ type Options struct {
 	// are always validated at the primary.
 	ReadBackups bool
 	Flush       Flush
+	// Damaged, if not nil, is told when somebody who is recovered, by whoever that is, has left
+	// something in a table whose index is damaged, or lost, which stays as it is: see
+	// recovery.Report.Damage. It may be called by several goroutines at once.
+	Damaged func(err error)
 	// Recovered, if not nil, is told what each recovery of coordinators has done, the session's
 	// own included when it rejoins. It may be called by several goroutines at once, and must
 	// not keep the report.
@@ -62,8 +66,7 @@ type Options struct {
 	// CacheBytes bounds the address cache; 0: 512 MiB.
 	CacheBytes int
 	// ReclaimAfter is how many deletes of a session pass before it reclaims the
-	// first one's block; 0: 64. Until then a re-insert reuses the block, and needs no room in a
-	// node; but each deleted record takes room there, and walks read it.
+	// first one's block; 0: 16384. Until then a re-insert reuses the block.
 	ReclaimAfter int
 	// LeaseTerm is for how long a session is not declared dead, in nanoseconds of the
 	// fabric's clock, after its lease was renewed: see Session.Renew and
@@ -86,18 +89,21 @@ type Options struct {
 	// several processes (see Tx.keep). It is called on the coroutine of a transaction. nil: no
 	// such backup is made.
 	Kept func(c *rdma.Coro) (*Table, error)
+	// OpenIndex is how recovery opens the index of a table; nil: as a RACE index.
+	OpenIndex recovery.OpenIndex
 }
 
 // DefaultCacheBytes bounds the address cache by default.
 const DefaultCacheBytes = 512 << 20
 
-// Table is one table: its number and its index of nodes. Comparable by pointer.
+// Table is one table: its number and its index. Comparable by pointer.
 type Table struct {
 	ID   uint16
 	Name string
-	// Index is nil while the table is being loaded, dropped or converted.
-	Index index.Ranged
-	// Hashed says that Index has the hashes of keys in the places of keys: see index.AppendHash.
+	// One of Index and Ordered is nil.
+	Index   index.Slots
+	Ordered index.Ranged
+	// Hashed says that Ordered has the hashes of keys in the places of keys: see index.AppendHash.
 	Hashed bool
 
 	dropped  atomic.Bool
@@ -157,7 +163,7 @@ func NewEngine(space *memory.Space, o Options) *Engine {
 		o.CacheBytes = DefaultCacheBytes
 	}
 	if o.ReclaimAfter == 0 {
-		o.ReclaimAfter = 64
+		o.ReclaimAfter = 16384
 	}
 	e := &Engine{
 		space: space, cache: addrcache.New(o.CacheBytes), runs: addrcache.NewRuns(o.CacheBytes), opts: o,
@@ -200,10 +206,11 @@ type Session struct {
 	renewAt   int64        // when its lease should be renewed
 	rejoining bool
 	// somebody wants to know whether this transaction, of its number and one, is at rest; 0: nobody
-	queried atomic.Uint64
-	answer  atomic.Pointer[answer]
-	tried   uint32 // the coordinator that it has begun to recover
-	unwound bool   // see Unwound
+	queried  atomic.Uint64
+	answer   atomic.Pointer[answer]
+	tried    uint32 // the coordinator that it has begun to recover
+	halfDone bool   // it may have left a change of an index half-done
+	unwound  bool   // see Unwound
 
 	spareUsers int
 	spareHeld  bool
@@ -244,10 +251,6 @@ func (s *Session) init() (err error) {
 	if space.ReadOnly() {
 		s.coord.ID = s.eng.readers.Add(1)
 		return nil
-	}
-	// Not when it is needed first: it would have some of the spare arena for good.
-	if s.keeper, err = s.NewTx(t.Plain()); err != nil {
-		return err
 	}
 	if s.alloc, err = space.NewAllocator(t); err != nil {
 		return err
@@ -337,6 +340,7 @@ func (s *Session) Close() error {
 	for _, tx := range s.txs {
 		tx.free()
 	}
+	s.reclaim.close(s)
 	if s.alloc != nil {
 		_ = s.alloc.Close(c) // it posts nothing
 	}

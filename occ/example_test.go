@@ -3,10 +3,9 @@ package occ_test
 import (
 	"fmt"
 
-	"txnode/index/tree"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
-	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
@@ -30,18 +29,15 @@ func Example() {
 	space, err := memory.Open(thread.Plain(), fabric, &catalog.Mem{},
 		memory.Options{Backups: 1, SegmentSize: 1 << 20, LogArea: 64 << 10})
 	try(err)
+	_, accounts, err := race.Create(thread.Plain(), space, 1, race.Options{Groups: 16})
+	try(err)
+	table := &occ.Table{ID: 1, Name: "accounts", Index: accounts}
+
 	engine := occ.NewEngine(space, occ.Options{CacheBytes: 1 << 20})
 	session, err := engine.NewSession(thread)
 	try(err)
 	defer session.Close()
 	tx, err := session.NewTx(thread.Plain())
-	try(err)
-
-	table := &occ.Table{ID: 1, Name: "accounts", Hashed: true}
-	root, err := tx.NewNodes(table, tree.LeafClass, tree.EmptyHashed)
-	try(err)
-	meta := layout.Table{ID: 1, Root: root, Nodes: tree.LeafClass}
-	table.Index, err = tree.Open(space, &meta, tree.Options{})
 	try(err)
 
 	move := func(to string) {

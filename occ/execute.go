@@ -64,6 +64,12 @@ func (tx *Tx) Execute() error {
 	}
 	tx.fetched = len(tx.items)
 	tx.lines = min(tx.s.lines, int(tx.end-tx.next)/record.LineSize)
+	if tx.inserts > 0 {
+		tx.inserts = 0
+		if err := tx.placeholders(first); err != nil {
+			return err
+		}
+	}
 	if first == 0 && tx.scans == nil && (unlocked == 0 || n == 1 && done == 1 && len(items) == 1) {
 		tx.valid = true // everything is locked, or a single record was read
 		return nil
@@ -147,7 +153,43 @@ func (tx *Tx) append(it *item) error {
 	case stepCopy:
 		it.rd = int32(b.Read(tx.view.At(it.addr, int(it.copy)), it.buf, it.bufLen))
 	case stepSearch:
-		return tx.appendSearch(it)
+		if it.table.Ordered != nil {
+			return tx.appendSearch(it)
+		}
+		q, err := tx.query(it)
+		if err != nil {
+			return err
+		}
+		it.table.Index.Search(b, q)
+	case stepMany:
+		total := uint32(0)
+		for _, x := range it.query.Candidates {
+			if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
+				return tx.lost(it, x.Addr)
+			}
+			total += it.looks(x.Class)
+		}
+		if it.bufLen < total { // else it is that of the last look
+			at, err := tx.alloc(total)
+			if err != nil {
+				return err
+			}
+			it.buf, it.bufLen = at, total
+		}
+		at := it.buf
+		for _, x := range it.query.Candidates {
+			n := it.looks(x.Class)
+			k := min(int(it.copy), tx.view.Copies(x.Addr)-1)
+			it.rd = int32(b.Read(tx.view.At(x.Addr, k), at, n)) // the last of len(Candidates)
+			at += n
+		}
+	case stepConfirm:
+		at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+		if err != nil {
+			return err
+		}
+		it.vbuf = (at + 63) &^ 63
+		it.table.Index.Validate(b, it.query, it.vbuf)
 	case stepLock:
 		g := tx.view.At(it.addr, 0)
 		g.Off += record.GuardOff
@@ -164,7 +206,17 @@ func (tx *Tx) advance(it *item) error {
 	case stepCopy:
 		return tx.copyRead(it)
 	case stepSearch:
-		return tx.searchedNode(it)
+		if it.table.Ordered != nil {
+			return tx.searchedNode(it)
+		}
+		return tx.searched(it)
+	case stepMany:
+		return tx.readMany(it)
+	case stepConfirm:
+		if it.table.Index.Unchanged(it.query, it.vbuf) {
+			return tx.absent(it)
+		}
+		return tx.searchAgain(it)
 	case stepLock:
 		prior := record.Guard(tx.batch.Result(int(it.cas)))
 		switch {
@@ -215,7 +267,9 @@ func (tx *Tx) lost(it *item, a layout.Addr) error {
 }
 
 func (tx *Tx) damaged(it *item, err error) error {
-	tx.ill = it.addr
+	if tx.ill = (ill{block: it.addr}); it.proof&proofKey == 0 { // no copy shows the key: the index may have led astray
+		tx.ill.table, tx.ill.hash = it.table, it.keyHash()
+	}
 	return fmt.Errorf("%w: table %q, key %x: block %v: %w; no copy of it is intact, or its guard is damaged",
 		ErrCorrupt, it.table.Name, bytes.Clone(it.key()), it.addr, err)
 }

@@ -24,17 +24,6 @@ func (s *Session) SpendIDs(left uint64) { s.seq = record.MaxSequence - 1 - left 
 // Tombstones is how many deleted records wait to be reclaimed.
 func (s *Session) Tombstones() int { return s.reclaim.len() }
 
-// Kept is how many verbs the session has posted to reclaim deleted records.
-func (s *Session) Kept() (verbs uint64) {
-	if s.keeper == nil {
-		return 0
-	}
-	for i := range s.keeper.phases {
-		verbs += s.keeper.phases[i].Total()
-	}
-	return verbs
-}
-
 // Together is what is flushed for log records of 64 bytes at some places: blade, first byte and
 // end of each.
 func (e *Engine) Together(at ...rdma.RemoteAddr) (flushed [][3]uint64) {

@@ -1,6 +1,7 @@
 package occ
 
 import (
+	"errors"
 	"slices"
 
 	"txnode/history"
@@ -10,8 +11,18 @@ import (
 )
 
 // undoable reports whether the transaction is one that policy ford commits with an undo log. One
-// that changes nodes is not: new blocks have no image before, and are redone with their nodes.
-func (tx *Tx) undoable() bool { return !tx.blind && !tx.edits }
+// that writes to ordered tables is not, whose new blocks and nodes are redone.
+func (tx *Tx) undoable() bool {
+	if tx.blind || tx.edits {
+		return false
+	}
+	for i := range tx.items {
+		if it := &tx.items[i]; it.write != writeNone && it.table.Ordered != nil {
+			return false
+		}
+	}
+	return true
+}
 
 // commitFORD posts FORD's verbs (FAST'22; SMART-DTX's setting): the undo log to
 // every blade beside validation; then, for each written record and replica, the
@@ -25,19 +36,24 @@ func (tx *Tx) undoable() bool { return !tx.blind && !tx.edits }
 func (tx *Tx) commitFORD() error {
 	c, b := tx.c, &tx.batch
 	if err := tx.seal(); err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
-	v := tx.view
+	v := tx.view // after seal, which may have gone over to a newer one
+
 	if err := tx.refrain(); err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
 	// Log and validation, one round trip.
 	at, undo, err := tx.undoRecord()
 	if err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
 	off, err := tx.reserveLog(undo.Len())
 	if err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
 	// Not before: while it waited for space neighbours may have begun, and been acknowledged.
@@ -52,7 +68,13 @@ func (tx *Tx) commitFORD() error {
 	c.Post(b)
 	if !tx.valid {
 		c.Count = &tx.phases[PhaseValidate]
-		tx.appendValidation(len(tx.items))
+		if err := tx.appendValidation(len(tx.items)); err != nil {
+			if e := c.Wait(b); e != nil {
+				err = tx.s.fail(e)
+			}
+			tx.unseal()
+			return tx.abandon(err)
+		}
 		c.Post(b)
 	}
 	err = c.Wait(b)
@@ -64,10 +86,11 @@ func (tx *Tx) commitFORD() error {
 	}
 	if !tx.valid {
 		err := tx.checkValidation(len(tx.items))
-		if err == nil && tx.scans != nil {
+		if errors.Is(err, errOwnBlocks) || err == nil && tx.scans != nil {
 			err = tx.validate(len(tx.items))
 		}
 		if err != nil {
+			tx.unseal()
 			return tx.abandon(err)
 		}
 	}
@@ -77,14 +100,20 @@ func (tx *Tx) commitFORD() error {
 	b.Reset()
 	held, err := tx.alloc(16)
 	if err != nil {
+		tx.unseal()
 		return tx.abandon(err)
 	}
 	tx.s.thread.PutWord(held, uint64(record.HeldBy(tx.id)))
 	tx.s.thread.PutWord(held+8, uint64(record.FreeAt(tx.id)))
+	moves := false
 	lastWritten, released := -1, uint64(0)
 	for i := range tx.items {
 		it := &tx.items[i]
 		if it.write == writeNone {
+			continue
+		}
+		if it.from != 0 {
+			moves = true
 			continue
 		}
 		lastWritten = i
@@ -111,12 +140,19 @@ func (tx *Tx) commitFORD() error {
 			return tx.undecided(err)
 		}
 	}
+	if moves {
+		// They stay locked until the transaction is concluded: with an undo log, a lock is
+		// what shows that its images were written by somebody who committed.
+		if err := tx.moveRecords(false); err != nil {
+			return tx.undecided(err)
+		}
+	}
 	tx.conclude(history.Committed)
 
 	// Release.
 	c.Count = &tx.phases[PhaseRelease]
 	bg := &tx.flights[tx.flight].bg
-	tx.releaseNodes(bg) // that are not changed after all
+	tx.releaseNodes(bg) // of ordered tables that were not written after all
 	for i := range tx.items {
 		it := &tx.items[i]
 		switch {
@@ -149,7 +185,7 @@ func (tx *Tx) appendFORDFlush(last int) {
 	}
 	for i := range tx.items[:last] {
 		it := &tx.items[i]
-		if it.write == writeNone {
+		if it.write == writeNone || it.from != 0 {
 			continue
 		}
 		for k := 1; k < v.Written(it.addr); k++ {
@@ -181,7 +217,7 @@ func (tx *Tx) logRolledBack() {
 		if it.write == writeNone && !it.has && !it.insert {
 			return
 		}
-		locked = locked || it.locked
+		locked = locked || it.locked && !it.inserted
 	}
 	if !locked || tx.s.broken != nil {
 		return
@@ -233,12 +269,17 @@ func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 		if it.write == writeNone {
 			continue
 		}
-		img := tx.image(it)
+		img := tx.image(it) // of what is inserted, the placeholder
 		m := img.Meta()
 		k := record.Size(m.KeyLen(), m.ValueLen())
 		w := undo.Add(buf, k)
 		copy(buf[w:w+k], img[:k])
-		undo.Set(buf, w, log.Update, it.addr, img.Version(), freed, k)
+		addr, other := it.addr, freed
+		kind := log.Update
+		if it.from != 0 {
+			addr, other, kind = it.from, uint64(it.addr), log.Move
+		}
+		undo.Set(buf, w, kind, addr, img.Version(), other, k)
 	}
 	return at, undo, nil
 }
@@ -248,6 +289,9 @@ func (tx *Tx) undoRecord() (at uint32, undo log.Builder, err error) {
 // locked.
 func (tx *Tx) pristine(it *item) error {
 	a := it.addr
+	if it.from != 0 {
+		a = it.from
+	}
 	if _, err := tx.image(it).Check(a); err == nil {
 		return nil
 	}

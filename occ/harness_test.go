@@ -1,18 +1,78 @@
 package occ_test
 
 import (
+	"sync"
 	"testing"
 
 	"txnode/index"
-	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
-	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/rdma"
 	"txnode/rdma/inproc"
 )
+
+// mapIndex is the slow twin of an index: a map under a mutex. Each lookup reads
+// one word of a blade, so that it has a round trip to share.
+type mapIndex struct {
+	mu    sync.Mutex
+	slots map[string]index.Candidate
+	word  rdma.RemoteAddr
+}
+
+func (m *mapIndex) BufferSize() int { return 64 }
+
+func (m *mapIndex) Search(b *rdma.Batch, q *index.Query) { b.Read(m.word, q.Local, 8) }
+
+func (m *mapIndex) Resolve(_ *rdma.Coro, q *index.Query) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q.Candidates = q.Candidates[:0]
+	if x, ok := m.slots[string(q.Key)]; ok {
+		q.Candidates = append(q.Candidates, x)
+	}
+	return false, nil
+}
+
+func (m *mapIndex) Validate(b *rdma.Batch, _ *index.Query, buffer uint32) { b.Read(m.word, buffer, 8) }
+
+func (m *mapIndex) Unchanged(q *index.Query, _ uint32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x, ok := m.slots[string(q.Key)]
+	return ok == (len(q.Candidates) == 1) && (!ok || x == q.Candidates[0])
+}
+
+func (m *mapIndex) Insert(_ *rdma.Coro, q *index.Query, a layout.Addr, class layout.Class) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.slots[string(q.Key)]; ok {
+		return index.ErrDuplicate
+	}
+	m.slots[string(q.Key)] = index.Candidate{Addr: a, Class: class}
+	return nil
+}
+
+func (m *mapIndex) Replace(_ *rdma.Coro, q *index.Query, old, a layout.Addr, class layout.Class) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.slots[string(q.Key)].Addr != old {
+		return index.ErrChanged
+	}
+	m.slots[string(q.Key)] = index.Candidate{Addr: a, Class: class}
+	return nil
+}
+
+func (m *mapIndex) Remove(_ *rdma.Coro, q *index.Query, a layout.Addr) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.slots[string(q.Key)].Addr != a {
+		return index.ErrChanged
+	}
+	delete(m.slots, string(q.Key))
+	return nil
+}
 
 // bed is a test bed: an engine over blades with one table.
 type bed struct {
@@ -56,6 +116,9 @@ func newBedOn(t testing.TB, f rdma.Fabric, m memory.Options, o occ.Options) *bed
 	}
 	o.CacheBytes = 1 << 20
 	b := &bed{t: t, fabric: f, ctl: ctl, space: space, opts: o, eng: occ.NewEngine(space, o)}
+	b.table = &occ.Table{ID: 1, Name: "t", Index: &mapIndex{
+		slots: map[string]index.Candidate{}, word: rdma.RemoteAddr{Blade: 0, Key: space.View().Key(0)},
+	}}
 	t.Cleanup(func() {
 		if err := space.Close(ctl.Plain()); err != nil {
 			t.Error(err)
@@ -67,39 +130,7 @@ func newBedOn(t testing.TB, f rdma.Fabric, m memory.Options, o occ.Options) *bed
 			t.Error(err)
 		}
 	})
-	b.briefly(func(tx *occ.Tx) { b.table = b.hashed(tx, 1, 0) })
 	return b
-}
-
-// briefly calls fn with a transaction of a session of its own, which it closes.
-func (b *bed) briefly(fn func(tx *occ.Tx)) {
-	b.t.Helper()
-	th, err := rdma.NewThread(b.fabric, rdma.ThreadOptions{Index: 98})
-	must(b.t, err)
-	s, err := b.eng.NewSession(th)
-	must(b.t, err)
-	tx, err := s.NewTx(th.Plain())
-	must(b.t, err)
-	fn(tx)
-	must(b.t, s.Close())
-	must(b.t, th.Close())
-}
-
-// linked are the blocks of the table's keys.
-func (b *bed) linked() map[string]layout.Addr {
-	b.t.Helper()
-	c, out := b.ctl.Plain(), map[string]layout.Addr{}
-	must(b.t, b.table.Index.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
-		buf, err := b.ctl.Alloc(record.LineSize)
-		must(b.t, err)
-		defer b.ctl.Free(buf, record.LineSize)
-		var batch rdma.Batch
-		batch.Read(b.space.View().At(x.Addr, 0), buf, record.LineSize)
-		must(b.t, c.Do(&batch))
-		out[string(record.Image(b.ctl.Bytes(buf, record.LineSize)).Key())] = x.Addr
-		return nil
-	}))
-	return out
 }
 
 // session makes a coordinator on a thread of its own, closed at the end.
@@ -160,11 +191,7 @@ func (b *bed) do(tx *occ.Tx, ops ...op) error {
 		must(b.t, tx.Rollback())
 		return err
 	}
-	err := tx.Commit()
-	if t := tx.Owing(); err == nil && t != nil { // as package txn does
-		err = tx.Posts(t)
-	}
-	return err
+	return tx.Commit()
 }
 
 func (b *bed) apply(tx *occ.Tx, ops ...op) error {

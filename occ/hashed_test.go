@@ -21,7 +21,7 @@ func (b *bed) hashed(tx *occ.Tx, id uint16, entries int) *occ.Table {
 	root, err := tx.NewNodes(t, tree.LeafClass, tree.EmptyHashed)
 	must(b.t, err)
 	meta := layout.Table{ID: id, Root: root, Nodes: tree.LeafClass}
-	t.Index, err = tree.Open(b.space, &meta, tree.Options{MaxEntries: entries, Leaves: 1 << 10})
+	t.Ordered, err = tree.Open(b.space, &meta, tree.Options{MaxEntries: entries, Leaves: 1 << 10})
 	must(b.t, err)
 	return t
 }

@@ -9,7 +9,7 @@ import (
 // item, with room for its block in the arena.
 const insistMost = 1 << 14
 
-// Insist has the walk lock the records and the leaves that it reads, so
+// Insist has the walk lock the records that it reads, and the leaves if the table is ordered, so
 // that no other transaction can change them: for one that has lost too often to such changes.
 // Beyond insistMost items and insistLeaves leaves it locks no more; what it reads without a lock is
 // validated as always. The walk must not have begun. A range with a limit locks nothing: it is
@@ -18,7 +18,7 @@ const insistMost = 1 << 14
 // A lock is had by staging the key for update; records that come to be locked are read again, at
 // the price of a second look at each unit of the walk.
 func (s *Scan) Insist() {
-	s.insists = !s.unvalidated && s.tx.s.alloc != nil && s.o.limit == 0
+	s.insists = !s.unvalidated && s.tx.s.alloc != nil && (s.o == nil || s.o.limit == 0)
 }
 
 // lock is what a walk that insists does with a unit of which it has read the leaves and rows from
@@ -26,8 +26,10 @@ func (s *Scan) Insist() {
 // them, and records are staged for that: they are to be executed, and the unit is to be read again.
 func (s *Scan) lock(leaves, rows int) (again bool, err error) {
 	tx := s.tx
-	if again, err = s.lockLeaves(leaves); err != nil {
-		return false, err
+	if s.o != nil {
+		if again, err = s.lockLeaves(leaves); err != nil {
+			return false, err
+		}
 	}
 	for k := rows; k < len(s.rows) && len(tx.items) < insistMost; k++ {
 		r := &s.rows[k]

@@ -63,7 +63,7 @@ func TestNewBlockUntilItIsThere(t *testing.T) {
 		}
 		// In the end all of them are in use.
 		var blocks []layout.Addr
-		must(t, b.table.Index.(*tree.Tree).Walk(tx.Coro(), func(_ layout.Addr, x index.Candidate) error {
+		must(t, b.table.Ordered.(*tree.Tree).Walk(tx.Coro(), func(_ layout.Addr, x index.Candidate) error {
 			blocks = append(blocks, x.Addr)
 			return nil
 		}))
@@ -83,7 +83,7 @@ func TestLockOfUnreadNode(t *testing.T) {
 	must(t, b.insert(tx, 1))
 	must(t, b.do(tx, get(string(key8(7))))) // which learns where the leaf is
 	var leaf layout.Addr
-	must(t, b.table.Index.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
+	must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
 		leaf = a
 		return nil
 	}))

@@ -13,12 +13,14 @@ import (
 type step uint8
 
 const (
-	stepNew    step = iota
-	stepProbe       // read, and lock if wanted, the block at addr
-	stepSearch      // read a node of the index
-	stepLock        // lock the block that was read, if it has not changed
-	stepReread      // the image was torn, or longer than expected
-	stepCopy        // the primary's image is damaged: read another copy
+	stepNew     step = iota
+	stepProbe        // read, and lock if wanted, the block at addr
+	stepSearch       // read the index
+	stepMany         // read all candidates
+	stepConfirm      // no candidate matches: is the index still the same?
+	stepLock         // lock the block that was read, if it has not changed
+	stepReread       // the image was torn, or longer than expected
+	stepCopy         // the primary's image is damaged: read another copy
 	stepDone
 )
 
@@ -49,42 +51,47 @@ type item struct {
 	vlen    uint32 // its length in bytes
 	w       int32  // offset in the log buffer of the new image, -1: none
 	wlen    uint32 // bytes of the new image
+	vbuf    uint32 // arena: what validation reads of an index; 0: not allocated
 	klen    uint32
 	marks
 
-	hash uint64      // of table and key, 0: not asked for yet
-	long []byte      // the key, if klen is not 8
-	hop  index.Hop   // the node to be read next; 0: ask the index
-	node int32       // one more than the number of the node that was read last
-	rank [8]byte     // of a table of hashes: what indexKey returns
-	leaf record.TxID // version of the node by which passed counts
+	hash  uint64       // of table and key, 0: not asked for yet
+	long  []byte       // the key, if klen is not 8
+	query *index.Query // nil when the transaction has ended: see finish
+	from  layout.Addr  // where a record that moves comes from
+	hop   index.Hop    // of an ordered table: the block to be read next; 0: ask the index
+	node  int32        // of an ordered table: one more than the number of the node that was read last
+	rank  [8]byte      // of a table of hashes: what indexKey returns
+	leaf  record.TxID  // version of the node by which passed counts
 }
 
 // marks are an item's small fields, all zero when it is staged.
 type marks struct {
-	class    layout.Class
-	step     step
-	state    record.State
-	write    write
-	has      bool // the key has a value, as the transaction sees it
-	update   bool // to be locked when fetched
-	cached   bool // addr came from the address cache
-	locked   bool
-	insert   bool  // by Insert: its node is locked when it is read
-	reserved bool  // the block, which is new, is locked on the primary: see Tx.hold
-	backup   bool  // read from a backup
-	primary  bool  // not to be read from a backup
-	changed  bool  // absent, and its node is not as it was
-	vacates  bool  // the commit makes the block free: see edit.go
-	private  bool  // the block is known to nobody yet: see edit.go
-	blind    bool  // what is stored will be replaced, whatever it is: see Tx.Blind
-	unread   bool  // it has a record of which no copy could be read: see Tx.overwrite
-	copy     uint8 // stepCopy reads this copy; 0: the primary was not found damaged
-	proof    proof // what damaged copies still show: see Tx.overwrite
-	tries    uint8
-	hops     uint8 // nodes that the search has followed
-	unsure   bool  // the block at addr may well be another key's: it is not locked before it was read
-	passed   uint8 // blocks that the node links for the key's hash, and that have other keys: see candidate
+	class     layout.Class
+	fromClass layout.Class
+	step      step
+	state     record.State
+	write     write
+	has       bool // the key has a value, as the transaction sees it
+	update    bool // to be locked when fetched
+	cached    bool // addr came from the address cache
+	locked    bool
+	insert    bool  // by Insert: link a block when the key turns out to have none
+	inserted  bool  // this transaction linked the block
+	backup    bool  // read from a backup
+	primary   bool  // not to be read from a backup
+	looksFar  uint8 // 0, or as a power of two how far candidates are read that are longer than readLen
+	changed   bool  // absent, and its buckets are not as they were
+	vacates   bool  // the commit makes the block free: see edit.go
+	private   bool  // the block is known to nobody yet: see edit.go
+	blind     bool  // what is stored will be replaced, whatever it is: see Tx.Blind
+	unread    bool  // it has a record of which no copy could be read: see Tx.overwrite
+	copy      uint8 // stepCopy reads this copy; 0: the primary was not found damaged
+	proof     proof // what damaged copies still show: see Tx.overwrite
+	tries     uint8
+	hops      uint8 // nodes of an ordered index that the search has followed
+	unsure    bool  // the block at addr may well be another key's: it is not locked before it was read
+	passed    uint8 // blocks that the node links for the key's hash, and that have other keys: see candidate
 }
 
 // is reports whether the item is that of an 8-byte key.
@@ -130,9 +137,9 @@ func (it *item) where() index.Place { return index.PlaceOf(it.indexKey()) }
 func (it *item) fresh(t *Table, update bool) {
 	it.table = t
 	it.marks = marks{update: update}
-	it.addr, it.version, it.hash, it.spot = 0, 0, 0, 0
+	it.addr, it.version, it.hash, it.spot, it.from = 0, 0, 0, 0, 0
 	it.hop, it.node = index.Hop{}, 0
-	it.bufLen, it.w, it.cas = 0, -1, -1
+	it.bufLen, it.vbuf, it.w, it.cas = 0, 0, -1, -1
 }
 
 // sees notes what the transaction has read of an item: a verified image. That is the

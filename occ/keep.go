@@ -95,7 +95,7 @@ func (tx *Tx) keepFor(cut uint32) error {
 	var kept *Table
 	for i := range n {
 		it := &tx.items[i]
-		if it.write == writeNone || it.state != record.Live || it.prior.Version().Coordinator() >= cut {
+		if it.write == writeNone || it.state != record.Live || it.inserted || it.prior.Version().Coordinator() >= cut {
 			continue
 		}
 		if kept == nil {

@@ -219,14 +219,14 @@ func (b *bed) waysBehind(n int) *waysBehind {
 	}}
 	_, w.tx = w.session()
 	w.tables = make([][3]*occ.Table, n)
-	tr := b.table.Index.(*tree.Tree)
+	tr := b.table.Ordered.(*tree.Tree)
 	for k := range w.tables {
 		for i := range w.tables[k] {
 			h, err := tree.New(b.space, tr.Geometry(), b.table.ID, tr.Root())
 			must(b.t, err)
 			_, err = h.Leaf(w.tx.Coro(), index.PlaceOf(key8(uint64(k))))
 			must(b.t, err)
-			w.tables[k][i] = &occ.Table{ID: b.table.ID, Name: b.table.Name, Index: h}
+			w.tables[k][i] = &occ.Table{ID: b.table.ID, Name: b.table.Name, Ordered: h}
 		}
 	}
 	return w
@@ -268,7 +268,7 @@ func TestNodesOfOthers(t *testing.T) {
 	s, tx := b.session()
 	b.table = b.ordered(tx, 2, 4)
 	mine := b.table
-	tr := mine.Index.(*tree.Tree)
+	tr := mine.Ordered.(*tree.Tree)
 	const n = 200
 	for k := range uint64(n) {
 		must(t, b.insert(tx, k))
@@ -289,7 +289,7 @@ func TestNodesOfOthers(t *testing.T) {
 	// of the same range.
 	b.table = b.ordered(tx, 3, 4)
 	again := func() (n int) {
-		must(t, b.table.Index.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
+		must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
 			if before[a] {
 				n++
 			}
@@ -326,7 +326,7 @@ func TestNodesThatAreRows(t *testing.T) {
 	b := newBed(t, 1, 0, occ.Options{ReclaimAfter: 1})
 	s, tx := b.session()
 	b.table = b.ordered(tx, 2, 4)
-	tr := b.table.Index.(*tree.Tree)
+	tr := b.table.Ordered.(*tree.Tree)
 	const n = 100
 	for k := range uint64(n) {
 		must(t, b.insert(tx, k))
@@ -392,7 +392,7 @@ func TestOwedStill(t *testing.T) {
 	for k := range uint64(3) {
 		must(t, b.insert(tx, 10*k))
 	}
-	if !b.table.Index.Owes() {
+	if !b.table.Ordered.Owes() {
 		t.Fatal("nothing is owed")
 	}
 	// The new leaf is locked by an insert.
@@ -402,15 +402,15 @@ func TestOwedStill(t *testing.T) {
 	must(t, other.Insert(n, []byte("v")))
 	must(t, other.Execute())
 	must(t, tx.Posts(b.table))
-	if !b.table.Index.Owes() {
+	if !b.table.Ordered.Owes() {
 		t.Error("what could not be added is owed no more")
 	}
 	must(t, other.Commit())
 	must(t, tx.Posts(b.table))
-	if b.table.Index.Owes() {
+	if b.table.Ordered.Owes() {
 		t.Error("it is owed still")
 	}
-	s, err := b.table.Index.(*tree.Tree).Stats(tx.Coro())
+	s, err := b.table.Ordered.(*tree.Tree).Stats(tx.Coro())
 	if must(t, err); s.Height != 2 {
 		t.Errorf("%+v", s)
 	}

@@ -29,7 +29,7 @@ func TestLinksLeadToImages(t *testing.T) {
 			_, tx := b.session()
 			b.table = b.ordered(tx, 2, 4)
 			var first layout.Addr // of the leaves: it stays that
-			must(t, b.table.Index.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
+			must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(a layout.Addr, _ []byte) error {
 				first = a
 				return nil
 			}))
@@ -60,7 +60,7 @@ func TestLinksLeadToImages(t *testing.T) {
 // many are whole and not locked, and how many rows these link. seen are the blocks that had images
 // before: a later one may be in the middle of being written.
 func (b *bed) links(f *rdmatest.Fabric, first layout.Addr, seen map[layout.Addr]bool) (leaves, rows int, err error) {
-	class := b.table.Index.NodeClass()
+	class := b.table.Ordered.NodeClass()
 	for a := first; a != 0; {
 		img := b.block(f, a, class)
 		if torn(img, a) {
@@ -136,8 +136,8 @@ func TestFreedBesideOlderImage(t *testing.T) {
 	must(t, tx.Commit())
 	a := tx.ItemAddr(i)
 	must(t, b.do(later, del(string(key8(1)))))
-	if s.Holds(a) {
-		t.Error("the record was deleted, and its block does not count as used")
+	if !s.Holds(a) {
+		t.Fatal("the block counts as used already: the test shows nothing")
 	}
 	tried := false
 	w.edits = func() { // the block has been announced
@@ -167,8 +167,8 @@ type watched struct {
 func (b *bed) watch(tx *occ.Tx) *watched {
 	b.t.Helper()
 	b.table = b.ordered(tx, 2, 4)
-	w := &watched{Tree: b.table.Index.(*tree.Tree)}
-	b.table.Index = w
+	w := &watched{Tree: b.table.Ordered.(*tree.Tree)}
+	b.table.Ordered = w
 	return w
 }
 

@@ -8,32 +8,41 @@ import (
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
-// Unblock looks after the lock that the transaction's last conflict was with: if no live client
-// stands for it, it is resolved, or its owner recovered. It reports whether that was so. If it was a
-// node that leads to a free block, or a block that could not be read, that may be damaged:
-// ErrCorrupt. If the transaction needed log space, and dead coordinators were in the way of that,
-// they are recovered. The transaction has ended.
+// Unblock looks after the lock that the transaction's last conflict was with: if
+// nobody alive stands for it, it is resolved, or its owner recovered. If it was a slot
+// that leads to a block which nobody has, the slot is emptied. It reports
+// whether that was so. If it was no lock at all, but a block that could not be read,
+// it may be damaged: ErrCorrupt. If it needed log space, and who has died was in the way of
+// that, they are recovered. The transaction has ended.
 func (tx *Tx) Unblock() (bool, error) {
 	m := tx.met
 	tx.met = meeting{}
 	done, err := tx.unblock(m)
 	if errors.Is(err, ErrCorrupt) {
-		tx.ill = m.addr
+		tx.ill = ill{block: m.addr, table: m.table}
+		if m.table != nil {
+			tx.ill.hash = record.Hash(m.table.ID, m.key)
+		}
 	}
 	return done, tx.naming(m, err)
 }
 
 func (tx *Tx) unblock(m meeting) (bool, error) {
-	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil) { // it only reads
+	if tx.s.alloc == nil && (m.guard.Held() || m.table != nil && m.addr != 0) { // it only reads
 		if err := tx.metReadOnly(m); err != nil || m.table == nil {
 			return false, err
 		}
 		return false, tx.contradicted(m.addr)
 	}
 	if m.table != nil {
-		return false, tx.contradicted(m.addr)
+		done, err := tx.vacate(m)
+		if err == nil && !done {
+			err = tx.contradicted(m.addr)
+		}
+		return done, err
 	}
 	if !m.guard.Held() && m.addr != 0 {
 		_, err := tx.Examine(m.addr)
@@ -109,13 +118,32 @@ func (s *Session) reap() error {
 	return nil
 }
 
-// meeting is what has ended an attempt: a lock that was met, or a block that stayed free however
-// often a node led to it.
+// vacate empties a slot that leads to a block which nobody has, as far as can be seen.
+func (tx *Tx) vacate(m meeting) (bool, error) {
+	s := tx.s
+	if m.addr == 0 || s.alloc == nil || s.broken != nil {
+		return false, nil
+	}
+	s.background++
+	s.openSpare()
+	defer func() {
+		s.closeSpare()
+		s.background--
+	}()
+	done, err := recovery.Vacate(tx.c, s.Recovery(), m.table.ID, m.key, m.addr)
+	if errors.Is(err, rdma.ErrVerb) {
+		_ = s.fail(err) // it may have left locks of the index behind
+	}
+	return done, err
+}
+
+// meeting is what has ended an attempt: a lock that was met, or a slot whose block
+// stayed free however often the key was looked up.
 type meeting struct {
 	addr  layout.Addr
 	guard record.Guard
-	table *Table // of the key, if it is a block that is free
-	key   []byte // empty: a range met it
+	table *Table // of the key, if it is a slot
+	key   []byte
 
 	stalled bool // it was a dead one's commit, for which a checkpoint waits
 }

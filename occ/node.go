@@ -9,7 +9,7 @@ import (
 	"txnode/rdma"
 )
 
-// A table has an index of nodes (index.Ranged), which are blocks like records. A lookup
+// An ordered table has an index of nodes (index.Ranged), which are blocks like records. A lookup
 // reads the node that is responsible for its key, as far as cached inner nodes know. Lookups of one
 // transaction share the READ of a node. That a key is absent holds as long as its node has the
 // version that was read: 8 bytes tell, whatever the node's size.
@@ -17,7 +17,7 @@ import (
 // To insert a key, its node is locked: with the fetch if the key was staged with Insert, else by
 // the commit (plant). The commit changes the node (edit.go).
 
-// node is a block of an index that the transaction has read.
+// node is a block of an ordered index that the transaction has read.
 type node struct {
 	table   *Table
 	addr    layout.Addr
@@ -63,7 +63,7 @@ func (tx *Tx) node(t *Table, h index.Hop) int {
 // nodeClass is the class of the block at an address if that is a node's. A stale hint may lead to a
 // block that is larger than any node.
 func (tx *Tx) nodeClass(t *Table, a layout.Addr) layout.Class {
-	return min(tx.view.Class(a), t.Index.NodeClass())
+	return min(tx.view.Class(a), t.Ordered.NodeClass())
 }
 
 func (tx *Tx) nodeImage(n *node) record.Image { return record.Image(tx.bytes(n.buf, n.class.Size())) }
@@ -120,14 +120,10 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	}
 	img := tx.nodeImage(n)
 	_, bad := img.Check(n.addr)
-	g := img.Guard()
-	if n.locked && n.tries == maxRereads {
-		g = n.prior // the transaction's own lock hides no damage
-	}
-	switch {
+	switch g := img.Guard(); {
 	case bad != nil:
 		if n.tries++; n.tries > maxRereads {
-			return false, false, tx.meetTorn(n.table, n.addr, g)
+			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
 		}
 		if n.tries > 2 {
 			tx.c.Yield()
@@ -136,7 +132,7 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	case img.Meta().State() != record.Node || img.Meta().Table() != n.table.ID:
 		tx.dropNode(n)
 		return false, true, nil
-	case n.locked && (img.Guard() != record.HeldBy(tx.id) || img.Version() != n.prior.Version()):
+	case n.locked && (g != record.HeldBy(tx.id) || img.Version() != n.prior.Version()):
 		n.tries++ // the last lines of the image before are still on their way
 		if n.tries > maxRereads {
 			return false, false, tx.meet(AbortReadLocked, &item{table: n.table, addr: n.addr}, g)
@@ -148,15 +144,6 @@ func (tx *Tx) acceptNode(n *node) (ok, stray bool, err error) {
 	n.guard, n.version = img.Guard(), img.Version()
 	n.state = nodeRead
 	return true, false, nil
-}
-
-// meetTorn is the conflict over a node that stays unreadable. If its guard is free no writer is at
-// work, so the node is probably damaged: see [Tx.Served].
-func (tx *Tx) meetTorn(t *Table, a layout.Addr, g record.Guard) error {
-	if !g.Held() {
-		tx.serve(a)
-	}
-	return tx.meet(AbortReadLocked, &item{table: t, addr: a}, g)
 }
 
 // free reports whether nobody but the transaction has the node locked, as it was read.
@@ -193,9 +180,9 @@ func (tx *Tx) dropNode(n *node) {
 // back, or is about to.
 func (tx *Tx) vacated(a layout.Addr) bool { return tx.view.Gone(a) && !tx.reaches(a) }
 
-// appendSearch appends what an item needs to be looked up.
+// appendSearch appends what an item of an ordered table needs to be looked up.
 func (tx *Tx) appendSearch(it *item) error {
-	ix, h := it.table.Index, it.hop
+	ix, h := it.table.Ordered, it.hop
 	if h.Addr == 0 {
 		h = ix.Find(it.where())
 	}
@@ -215,7 +202,7 @@ func (tx *Tx) searchedNode(it *item) error {
 	if err != nil {
 		return err
 	}
-	ix, p := it.table.Index, it.where()
+	ix, p := it.table.Ordered, it.where()
 	if stray {
 		it.hop, _, _ = ix.Follow(p, index.Node{Addr: n.addr}, int(it.hops))
 		return tx.searchAgain(it)
@@ -226,7 +213,7 @@ func (tx *Tx) searchedNode(it *item) error {
 	x := tx.read(n)
 	h, step, err := ix.Follow(p, x, int(it.hops))
 	if err != nil {
-		tx.ill = n.addr
+		tx.ill = ill{block: n.addr}
 		return tx.indexError(it, "looking up in", err)
 	}
 	if step != index.Here {
@@ -248,7 +235,7 @@ func (tx *Tx) searchedNode(it *item) error {
 func (tx *Tx) candidate(it *item, x index.Node) error {
 	n := &tx.nodes[it.node-1]
 	tx.evidence = append(tx.evidence[:0], x)
-	tx.cands = it.table.Index.Candidates(tx.cands[:0], it.indexKey(), tx.evidence)
+	tx.cands = it.table.Ordered.Candidates(tx.cands[:0], it.indexKey(), tx.evidence)
 	if int(it.passed) < len(tx.cands) {
 		x := tx.cands[it.passed]
 		if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
@@ -281,56 +268,21 @@ const maxHops = 200
 // keys lock it, for two round trips.
 const heldLooks = 8
 
-// notHere notes that the block that the node of an item links does not hold the key. Of a table of
-// hashes, it may be that of another key with the same hash. Otherwise the node has changed since, or
-// one of the two is damaged: the lookup is repeated.
+// notHere is notThis for an item of an ordered table: the block that its node links does not
+// hold the key. Of a table of hashes, it may be that of another key with the same hash.
 func (tx *Tx) notHere(it *item, img record.Image) error {
-	a := it.addr
 	it.addr = 0
 	n := &tx.nodes[it.node-1]
-	m := img.Meta()
-	if it.table.Hashed && m.State() != record.Free && m.Table() == it.table.ID &&
+	if m := img.Meta(); it.table.Hashed && m.State() != record.Free && m.Table() == it.table.ID &&
 		n.state == nodeRead && n.version == it.leaf && it.collides(img.Key()) {
 		it.passed++
 		return tx.candidate(it, tx.read(n))
-	}
-	if m.State() == record.Free {
-		tx.dangling = a
 	}
 	if n.used || n.locked {
 		return tx.conflict(AbortStale, it)
 	}
 	n.state = nodeNew
 	return tx.searchAgain(it)
-}
-
-// searchAgain repeats an item's lookup.
-func (tx *Tx) searchAgain(it *item) error {
-	it.tries++
-	if it.tries > maxSearches {
-		return tx.giveUp(it)
-	}
-	if it.tries > 2 {
-		tx.c.Yield()
-	}
-	it.step = stepSearch
-	return nil
-}
-
-// giveUp is the conflict with what has kept an item's lookup from coming to an end: see Unblock.
-func (tx *Tx) giveUp(it *item) error {
-	if tx.dangling != 0 {
-		tx.met = meeting{addr: tx.dangling, table: it.table, key: it.key()}
-		tx.dangling = 0
-	}
-	return tx.conflict(AbortStale, it)
-}
-
-// absent accepts that the key has no block.
-func (tx *Tx) absent(it *item) error {
-	it.addr, it.version, it.state = 0, 0, record.Free
-	it.step = stepDone
-	return nil
 }
 
 // collides reports whether another key has the item's hash.

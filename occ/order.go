@@ -12,7 +12,7 @@ import (
 
 // NewNodes commits the two blocks of an empty index of nodes of table t, whose values a function
 // returns: of its only node, given that node's address, and of its root. It returns where the root
-// is. t.Index need not be set yet. The transaction is not open.
+// is. t.Ordered need not be set yet. The transaction is not open.
 func (tx *Tx) NewNodes(t *Table, class layout.Class,
 	values func(a layout.Addr) (node, root []byte)) (root layout.Addr, err error) {
 	if err := tx.Begin(); err != nil {
@@ -37,13 +37,20 @@ func (tx *Tx) NewNodes(t *Table, class layout.Class,
 	return root, tx.Commit()
 }
 
-// unlink is what reclaiming a deleted record is: a transaction that takes its
+// unlink is what reclaiming a deleted record of an ordered table is: a transaction that takes its
 // entry out of its node and makes its block free.
 func (s *Session) unlink(c *rdma.Coro, t *tombstone) (reclaimResult, error) {
+	if s.keeper == nil {
+		tx, err := s.NewTx(c)
+		if err != nil {
+			return reclaimLater, nil //nolint:nilerr // there is no arena for it now
+		}
+		s.keeper = tx
+	}
 	tx := s.keeper
 	tx.c = c
 	result, err := tx.unlink(t)
-	if errors.Is(err, ErrConflict) && s.broken == nil {
+	if errors.Is(err, ErrConflict) {
 		return reclaimLater, nil
 	}
 	return result, err
@@ -78,7 +85,7 @@ func (tx *Tx) unlink(t *tombstone) (reclaimResult, error) {
 // nodeError is the error of a node that is no sound one, or does not go with those beside it.
 func (tx *Tx) nodeError(t *Table, err error) error {
 	if bad := (*index.NodeError)(nil); errors.As(err, &bad) {
-		tx.ill = bad.Addr
+		tx.ill = ill{block: bad.Addr}
 	}
 	return fmt.Errorf("%w: index of table %q: %w", ErrCorrupt, t.Name, err)
 }
@@ -87,20 +94,20 @@ func (tx *Tx) nodeError(t *Table, err error) error {
 // each by a transaction of its own. One that meets a lock, or has failed, is owed still. The
 // transaction is not open.
 func (tx *Tx) Posts(t *Table) error {
-	if tx.s.alloc == nil || tx.s.broken != nil {
+	if tx.s.alloc == nil || t.Ordered == nil || tx.s.broken != nil {
 		return nil
 	}
 	hist := tx.hist
 	tx.hist = nil // nobody reads or writes anything
 	defer func() { tx.hist = hist }()
 	for range maxPosts {
-		p, ok := t.Index.Owed()
+		p, ok := t.Ordered.Owed()
 		if !ok || t.Dropped() {
 			return nil
 		}
 		if err := tx.settlePost(t, p); err != nil {
 			p.Tries++
-			t.Index.Owe(p)
+			t.Ordered.Owe(p)
 			if errors.Is(err, ErrConflict) {
 				err = nil // whoever comes next does it
 			}
@@ -110,11 +117,11 @@ func (tx *Tx) Posts(t *Table) error {
 	return nil
 }
 
-// Owing returns a table that the last transaction has used and whose index owes
+// Owing returns an ordered table that the last transaction has used and whose index owes
 // something: see Posts.
 func (tx *Tx) Owing() *Table {
 	for i := range tx.nodes {
-		if t := tx.nodes[i].table; t.Index.Owes() {
+		if t := tx.nodes[i].table; t.Ordered.Owes() {
 			return t
 		}
 	}
@@ -148,7 +155,7 @@ func (tx *Tx) settlePost(t *Table, p index.Post) error {
 // see index.Here. The transaction depends on the node from then on, so that a further seek that
 // passes it leaves it locked.
 func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
-	ix := t.Index
+	ix := t.Ordered
 	h := ix.Find(p)
 	for hops, tries := 0, 0; tries < maxSearches && hops < maxHops; hops++ {
 		if tx.vacated(h.Addr) {
@@ -165,7 +172,7 @@ func (tx *Tx) seek(t *Table, p index.Place) (int, error) {
 		}
 		next, step, err := ix.Follow(p, x, hops)
 		if err != nil {
-			tx.ill = x.Addr
+			tx.ill = ill{block: x.Addr}
 			return 0, tx.indexError(&item{table: t}, "looking up in", err)
 		}
 		if step == index.Astray {

@@ -28,7 +28,7 @@ func (b *bed) ordered(tx *occ.Tx, id uint16, entries int) *occ.Table {
 	must(b.t, err)
 	tr, err := tree.New(b.space, g, id, root)
 	must(b.t, err)
-	t.Index = tr
+	t.Ordered = tr
 	return t
 }
 
@@ -85,7 +85,7 @@ func TestOrdered(t *testing.T) {
 // leaves counts the leaves of the table's index.
 func (b *bed) leaves(tx *occ.Tx) (n int) {
 	b.t.Helper()
-	leaves := b.table.Index.(interface {
+	leaves := b.table.Ordered.(interface {
 		Leaves(*rdma.Coro, func(layout.Addr, []byte) error) error
 	})
 	must(b.t, leaves.Leaves(tx.Coro(), func(layout.Addr, []byte) error {

@@ -21,7 +21,7 @@ func TestSeparatorOfMergedLeaf(t *testing.T) {
 	b.table = b.ordered(tx, 2, 2)
 	// last is where the last leaf is.
 	last := func() (a layout.Addr, low []byte) {
-		must(t, b.table.Index.(*tree.Tree).Leaves(tx.Coro(), func(at layout.Addr, value []byte) error {
+		must(t, b.table.Ordered.(*tree.Tree).Leaves(tx.Coro(), func(at layout.Addr, value []byte) error {
 			n, err := blink.Decode(value)
 			a, low = at, bytes.Clone(n.Low())
 			return err
@@ -31,7 +31,7 @@ func TestSeparatorOfMergedLeaf(t *testing.T) {
 	for k := range uint64(3) {
 		must(t, b.insert(tx, k))
 	}
-	separator, owed := b.table.Index.Owed()
+	separator, owed := b.table.Ordered.Owed()
 	if !owed {
 		t.Fatal("no separator is owed")
 	}
@@ -57,7 +57,7 @@ func TestSeparatorOfMergedLeaf(t *testing.T) {
 	for range 4 {
 		must(t, tx.Posts(b.table))
 	}
-	b.table.Index.Owe(separator)
+	b.table.Ordered.Owe(separator)
 	must(t, tx.Posts(b.table))
 	for k := range end {
 		must(t, tx.Begin())
@@ -86,10 +86,10 @@ func TestHandleLeftBehind(t *testing.T) {
 	_, tx := b.session()
 	_, other := b.session()
 	b.table = b.ordered(tx, 2, 2)
-	tr := b.table.Index.(*tree.Tree)
+	tr := b.table.Ordered.(*tree.Tree)
 	behind, err := tree.New(b.space, tr.Geometry(), 2, tr.Root())
 	must(t, err)
-	far := &occ.Table{ID: 2, Name: b.table.Name, Index: behind}
+	far := &occ.Table{ID: 2, Name: b.table.Name, Ordered: behind}
 	read := func(k uint64) (ok bool, err error) {
 		must(t, other.Begin())
 		i, err := other.Stage(far, key8(k), false)

@@ -34,7 +34,7 @@ func (tx *Tx) probed(it *item) error {
 	need, err := img.Check(it.addr)
 	if err == nil && !tx.matches(it, img) {
 		if it.backup {
-			// A block that is reserved is on the primary alone, until it is committed.
+			// A block that is being inserted is on the primary alone, until it is committed.
 			it.backup, it.primary = false, true
 			it.step = stepProbe
 			return nil
@@ -51,7 +51,7 @@ func (tx *Tx) probed(it *item) error {
 			it.step = stepSearch
 			return nil
 		}
-		return tx.notHere(it, img)
+		return tx.notThis(it, img)
 	}
 	if g := record.HeldBy(tx.id); !held && (img.Guard() == g || lost && tx.batch.Result(int(it.cas)) == uint64(g)) &&
 		it.tries < maxRereads {
@@ -108,7 +108,7 @@ func (tx *Tx) matches(it *item, img record.Image) bool {
 // found accepts a verified image, and locks it if that is still to be done.
 func (tx *Tx) found(it *item, img record.Image) error {
 	m := img.Meta()
-	if m.State() != record.Live && it.cached && tx.locksLost(it) {
+	if m.State() != record.Live && it.cached && it.query == nil && tx.locksLost(it) {
 		return tx.doubt(it)
 	}
 	it.version, it.class = img.Version(), m.Class()
@@ -147,9 +147,9 @@ func (tx *Tx) reread(it *item, need int) error {
 	return nil
 }
 
-// locksLost reports whether the lock of an item's block may have been lost with a blade. If the
-// block looks like that of a deleted record, it may be one that was reserved: then no node leads
-// there, and a transaction that has its address from before must not use it.
+// locksLost reports whether the lock of an item's block may have been lost with a blade. If it is
+// that of a deleted record, somebody may have been about to free it: then no slot leads there any
+// more, and who knows its address from before must not use it.
 func (tx *Tx) locksLost(it *item) bool {
 	return tx.view.LocksLost(it.addr)
 }

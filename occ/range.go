@@ -11,7 +11,7 @@ import (
 	"txnode/memory/record"
 )
 
-// orderedScan is where a walk is. The walk reads
+// orderedScan is the part of a Scan that is its own where the index is ordered. The walk reads
 // leaves, several at a time as far as a cached inner node knows them, and then the records that
 // they link, in order. What is validated is the guards of both, in one round trip. A leaf whose
 // version has not changed links what it did, and the fences of the leaves tile the range: so no key
@@ -34,10 +34,10 @@ type orderedScan struct {
 // maxLeaves is how many leaves are read together at most.
 const maxLeaves = 32
 
-// Range begins a walk over the records of a table between two bounds of its index, in the order of
-// its keys, or of their hashes, or down in the opposite one. limit is how many of them the caller
-// wants at most, as a hint for how far to read ahead; 0: all. Two bounds in the wrong order are an
-// empty range. The bounds must stay as they are until the transaction ends.
+// Range begins a walk over the records of an ordered table between two bounds, in the order of
+// their keys, or down in the opposite one. limit is how many of them the caller wants at most, as a
+// hint for how far to read ahead; 0: all. Two bounds in the wrong order are an empty range. The
+// bounds must stay as they are until the transaction ends.
 //
 // The transaction depends on the records that Next has returned, and on there being no others up to
 // the last one; and on there being no more when Next has said so.
@@ -48,11 +48,9 @@ func (tx *Tx) Range(t *Table, from, to index.Bound, down bool, limit int) (*Scan
 	if t.Dropped() {
 		return nil, fmt.Errorf("%w: %q", ErrDropped, t.Name)
 	}
-	return tx.walk(t, from, to, down, limit), nil
-}
-
-// walk is Range for a table of either kind: the bounds are those of the index.
-func (tx *Tx) walk(t *Table, from, to index.Bound, down bool, limit int) *Scan {
+	if t.Ordered == nil {
+		return nil, fmt.Errorf("%w: it has no order: %q", ErrNoScan, t.Name)
+	}
 	s := tx.newScan(t)
 	o := &s.ordered
 	*o = orderedScan{
@@ -69,7 +67,7 @@ func (tx *Tx) walk(t *Table, from, to index.Bound, down bool, limit int) *Scan {
 	if emptyRange(from, to) {
 		o.rest = false
 	}
-	return s
+	return s, nil
 }
 
 // emptyRange reports whether no key can be between two bounds.
@@ -108,9 +106,8 @@ func (s *Scan) compare(x, y []byte) (d int) {
 	return d
 }
 
-// Next returns the next record. ok is false when there are no more. The slices stay as they are
-// until the transaction ends. After an error only Rollback is allowed.
-func (s *Scan) Next() (key, value []byte, ok bool, err error) {
+// nextOrdered is Next for an ordered table.
+func (s *Scan) nextOrdered() (key, value []byte, ok bool, err error) {
 	tx, o := s.tx, s.o
 	for {
 		if s.over() {
@@ -177,8 +174,8 @@ func (s *Scan) ownNext(row []byte) int32 {
 	return -1
 }
 
-// leaves reads some leaves, and the records that they link; more is false when there are none left.
-func (s *Scan) leaves() (more bool, err error) {
+// orderedUnit is unit for an ordered table: some leaves, and the records that they link.
+func (s *Scan) orderedUnit() (more bool, err error) {
 	o := s.o
 	place, leaves := o.place, len(o.leaves)
 	found, rows, data, seen := len(s.found), len(s.rows), len(s.data), len(s.seen)
@@ -187,7 +184,7 @@ func (s *Scan) leaves() (more bool, err error) {
 		if err := s.readLeaves(); err != nil {
 			return false, err
 		}
-		dangling, err := s.read(s.cands)
+		dangling, err := s.read(s.cands, false)
 		locks := err == nil && !dangling && s.insists && tries <= insistLooks
 		if locks {
 			locks, err = s.lock(leaves, rows)
@@ -205,7 +202,7 @@ func (s *Scan) leaves() (more bool, err error) {
 			}
 		}
 		if tries == scanLooks {
-			return false, s.tx.giveUp(&item{table: s.table}) // the block may be damaged
+			return false, s.tx.conflict(AbortStale, &item{table: s.table})
 		}
 		if tries > 2 {
 			s.tx.c.Yield()

@@ -21,7 +21,7 @@ const leafEntry = 32
 // readLeaves reads the next leaves of the range, at least one, and lists the blocks that they link.
 func (s *Scan) readLeaves() error {
 	tx, o, t := s.tx, s.o, s.tx.s.thread
-	ix := s.table.Index
+	ix := s.table.Ordered
 	from, to := o.bounds()
 	size := ix.NodeClass().Size()
 	n := min(max(s.want-len(s.rows), 0)/int(size/leafEntry)+1, maxLeaves)
@@ -73,9 +73,7 @@ func (s *Scan) readLeaves() error {
 		switch {
 		// it is being written, locked, or its guard is damaged
 		case bad != nil || !img.Stable() && g != record.HeldBy(tx.id):
-			if tries++; tries > heldLooks && bad != nil {
-				return tx.meetTorn(s.table, at, g)
-			} else if tries > heldLooks {
+			if tries++; tries > heldLooks {
 				return tx.meet(AbortReadLocked, &item{table: s.table, addr: at}, g)
 			}
 			if tries > 2 {
@@ -94,7 +92,7 @@ func (s *Scan) readLeaves() error {
 		x := index.Node{Addr: at, Body: img.Value()}
 		next, step, err := ix.Follow(o.place, x, tries)
 		if err != nil {
-			tx.ill = at
+			tx.ill = ill{block: at}
 			return s.indexError(err)
 		}
 		if step != index.Here {
@@ -189,8 +187,8 @@ func (tx *Tx) joined(b *rdma.Batch, blocks []block, order []int32, buf, room uin
 	return n, order
 }
 
-// readJoined is read with a buffer of room bytes.
-func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32) (dangling bool, err error) {
+// readJoined is read for an ordered table, whose records may lie side by side.
+func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32, last bool) (dangling bool, err error) {
 	tx, t := s.tx, s.tx.s.thread
 	for len(cands) > 0 {
 		s.blocks = s.blocks[:0]
@@ -215,7 +213,7 @@ func (s *Scan) readJoined(cands []index.Candidate, buf, room uint32) (dangling b
 		}
 		for i, x := range cands[:n] {
 			y := &s.blocks[i]
-			if dangling, err = s.take(x, record.Image(t.Bytes(y.to, y.n))); err != nil || dangling {
+			if dangling, err = s.take(x, record.Image(t.Bytes(y.to, y.n)), last); err != nil || dangling {
 				return dangling, err
 			}
 		}

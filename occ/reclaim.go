@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -15,18 +16,23 @@ import (
 )
 
 // reclaimer frees the blocks of deleted records, some time after the delete: a
-// key that is deleted and inserted again soon keeps its block and its entry in a node, which
+// key that is deleted and inserted again soon keeps its block and its slot, which
 // makes the insert as cheap as an update.
 type reclaimer struct {
-	mu    sync.Mutex  // for the queue, of which other sessions help themselves when space is short
-	queue []tombstone // oldest first
-	bytes int         // of their blocks
-	added int         // since the last Maintain
-	// listed are the blocks of the queue, at the versions: every walk that comes by a deleted record
-	// of a coordinator that is gone puts it on the list.
+	mu      sync.Mutex  // for the queues, of which other sessions help themselves when space is short
+	queue   []tombstone // oldest first
+	ordered []tombstone // likewise, of ordered tables
+	bytes   int         // of their blocks
+	added   int         // since the last Maintain
+	// listed are the blocks of ordered, at the versions: every range that comes by a deleted record
+	// of one who is gone puts it on the list.
 	listed map[layout.Addr]record.TxID
 
-	busy bool // a coroutine is reclaiming
+	busy  bool // a coroutine is reclaiming
+	batch rdma.Batch
+	query *index.Query
+	buf   uint32
+	size  int
 }
 
 type tombstone struct {
@@ -56,14 +62,18 @@ func (r *reclaimer) add(it *item, v record.TxID) {
 func (r *reclaimer) push(t tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.listed[t.addr] == t.version {
-		return
+	if t.table.Ordered != nil {
+		if r.listed[t.addr] == t.version {
+			return
+		}
+		if r.listed == nil {
+			r.listed = map[layout.Addr]record.TxID{}
+		}
+		r.listed[t.addr] = t.version
+		r.ordered = append(r.ordered, t)
+	} else {
+		r.queue = append(r.queue, t)
 	}
-	if r.listed == nil {
-		r.listed = map[layout.Addr]record.TxID{}
-	}
-	r.listed[t.addr] = t.version
-	r.queue = append(r.queue, t)
 	r.bytes += int(t.class.Size())
 	r.added++
 }
@@ -72,26 +82,25 @@ func (r *reclaimer) push(t tombstone) {
 // their keys to be inserted again: of small records it is more than Options.ReclaimAfter of them.
 const reclaimBytes = 4 << 20
 
-// heavy reports whether they take more, and then some.
+// orderedKeep is how many deleted records of ordered tables a session keeps: every range that
+// comes by reads them.
+const orderedKeep = 64
+
+// heavy reports whether they take more, and then some: then it is worth while to reclaim them at
+// once.
 func (r *reclaimer) heavy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.bytes > reclaimBytes+reclaimBytes/4
-}
-
-// due reports whether it is worth while to reclaim some at once: they are heavy, or twice as many as
-// may stay.
-func (r *reclaimer) due(keep int) bool {
-	return r.heavy() || r.len() > 2*max(keep, reclaimBatch)
+	return r.bytes > reclaimBytes+reclaimBytes/4 || len(r.ordered) > 2*orderedKeep
 }
 
 // excess is about how many tombstones are due, if keep may stay.
 func (r *reclaimer) excess(keep int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := len(r.queue) - keep
+	n := max(len(r.queue)-keep, len(r.ordered)-min(keep, orderedKeep))
 	if over := r.bytes - reclaimBytes; over > 0 {
-		n = max(n, over/(r.bytes/len(r.queue))+1)
+		n = max(n, over/(r.bytes/(len(r.queue)+len(r.ordered)))+1)
 	}
 	return n
 }
@@ -100,17 +109,21 @@ func (r *reclaimer) excess(keep int) int {
 func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) <= keep && r.bytes <= reclaimBytes || len(r.queue) == 0 {
+	q := &r.queue
+	switch heavy := r.bytes > reclaimBytes; {
+	case len(r.ordered) > min(keep, orderedKeep), heavy && len(r.queue) == 0 && len(r.ordered) > 0:
+		q = &r.ordered
+	case len(r.queue) <= keep && !heavy, len(r.queue) == 0:
 		return t, false
 	}
-	t = r.queue[0]
+	t = (*q)[0]
 	r.bytes -= int(t.class.Size())
-	if r.listed[t.addr] == t.version {
+	if q == &r.ordered && r.listed[t.addr] == t.version {
 		delete(r.listed, t.addr)
 	}
-	r.queue[0] = tombstone{}
-	if r.queue = r.queue[1:]; len(r.queue) == 0 {
-		r.queue = nil
+	(*q)[0] = tombstone{}
+	if *q = (*q)[1:]; len(*q) == 0 {
+		*q = nil
 	}
 	return t, true
 }
@@ -118,7 +131,7 @@ func (r *reclaimer) pop(keep int) (t tombstone, ok bool) {
 func (r *reclaimer) len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.queue)
+	return len(r.queue) + len(r.ordered)
 }
 
 // MakeRoom reclaims all deleted records, also those of other sessions, instead of
@@ -271,8 +284,7 @@ func (r *reclaimer) run(s *Session, c *rdma.Coro, keep, n int) (freed int, err e
 		case reclaimed:
 			freed++
 		}
-		if s.broken == nil && (errors.Is(err, layout.ErrCorrupt) || errors.Is(err, layout.ErrLost) ||
-			errors.Is(err, memory.ErrCutOff)) {
+		if s.broken == nil && (errors.Is(err, layout.ErrCorrupt) || errors.Is(err, layout.ErrLost)) {
 			continue
 		}
 		if err != nil {
@@ -302,6 +314,14 @@ func (r *reclaimer) some(s *Session, c *rdma.Coro, keep int) error {
 	return nil
 }
 
+// close frees what run needs.
+func (r *reclaimer) close(s *Session) {
+	if r.size > 0 {
+		s.thread.Free(r.buf, r.size)
+		r.size = 0
+	}
+}
+
 // reclaimResult is what has become of a tombstone.
 type reclaimResult uint8
 
@@ -315,5 +335,121 @@ func (r *reclaimer) one(s *Session, c *rdma.Coro, t *tombstone) (reclaimResult, 
 	if t.table.Dropped() {
 		return reclaimNever, nil // its index may be gone
 	}
-	return s.unlink(c, t)
+	if t.table.Ordered != nil {
+		return s.unlink(c, t)
+	}
+	need := t.table.Index.BufferSize() + record.LineSize
+	if r.size < need {
+		at, err := s.thread.Alloc(need)
+		if err != nil {
+			return reclaimLater, err
+		}
+		r.close(s)
+		r.buf, r.size = at, need
+	}
+	if r.query == nil {
+		r.query = &index.Query{}
+	}
+	id, err := s.nextTx()
+	if errors.Is(err, ErrConflict) {
+		return reclaimLater, nil
+	}
+	if err != nil {
+		return reclaimLater, err
+	}
+	v := s.eng.space.ViewOn(s.thread)
+	if !v.Valid(t.addr) {
+		if err := s.eng.space.Missing(v, t.addr); errors.Is(err, rdma.ErrVerb) {
+			return reclaimLater, s.fail(err) // it is another session's, and this one was declared dead
+		}
+		return reclaimNever, nil // lost with its blade
+	}
+	if memory.BladesOf(v, t.addr)&uint64(s.without) != 0 {
+		return reclaimLater, nil
+	}
+	b := &r.batch
+	g := v.At(t.addr, 0)
+	g.Off += record.GuardOff
+	b.Reset()
+	cas := b.CAS(g, uint64(record.FreeAt(t.version)), uint64(record.HeldBy(id)))
+	if err := c.Do(b); err != nil {
+		return reclaimLater, s.fail(err)
+	}
+	if prior := record.Guard(b.Result(cas)); prior.Held() {
+		return reclaimLater, nil
+	} else if prior != record.FreeAt(t.version) {
+		return reclaimNever, nil
+	}
+	q := r.query
+	q.Key, q.Hash, q.Local, q.View = t.key, t.hash, r.buf+record.LineSize, v
+	leave := func(err error) error {
+		b.Reset()
+		b.CAS(g, uint64(record.HeldBy(id)), uint64(record.FreeAt(t.version)))
+		if e := c.Do(b); e != nil {
+			err = s.fail(e)
+		}
+		return err
+	}
+	err = lookup(c, t.table, q)
+	if err == nil {
+		err = s.reachesIndex(t.table, q)
+	}
+	if err != nil && (s.refused(err) != nil || errors.Is(err, memory.ErrCutOff)) {
+		return reclaimLater, leave(nil)
+	}
+	if err != nil {
+		return reclaimLater, leave(err)
+	}
+	s.eng.forget(t.table.ID, t.key, t.spot, t.addr)
+	switch err := t.table.Index.Remove(c, q, t.addr); {
+	case errors.Is(err, index.ErrChanged):
+		// Nobody unlinks what somebody else has locked: damage has. A copy may still lead there,
+		// so the block stays.
+		return reclaimNever, leave(nil)
+	case err != nil:
+		return reclaimLater, s.fail(err) // the lock stays
+	}
+	s.alloc.Hold(t.addr)
+	b.Reset()
+	record.Image(s.thread.Bytes(r.buf, record.LineSize)).PutFree(t.addr, id, t.table.ID, t.class,
+		s.eng.space.CountFree(t.addr))
+	// The primary has the lock, and comes last: whoever finishes this for a dead session
+	// knows by it that there is something to be finished.
+	for k := 1; k < v.Written(t.addr); k++ {
+		b.Write(v.At(t.addr, k), r.buf, record.LineSize)
+	}
+	for last := false; ; last = true {
+		if last {
+			b.Reset()
+			record.AppendFree(b, v.At(t.addr, 0), r.buf, s.caps.OrderedLine)
+		}
+		if err := c.Do(b); err != nil {
+			return reclaimLater, s.fail(err)
+		}
+		if err := c.Fence(rdma.FenceThread, 0, b); err != nil { // before anybody has the block again
+			return reclaimLater, s.fail(err)
+		}
+		if last {
+			break
+		}
+	}
+	s.alloc.Free(t.addr, t.class)
+	return reclaimed, nil
+}
+
+// lookup runs a query to its end.
+func lookup(c *rdma.Coro, t *Table, q *index.Query) error {
+	var b rdma.Batch
+	for range maxSearches {
+		b.Reset()
+		t.Index.Search(&b, q)
+		if err := c.Do(&b); err != nil {
+			return err
+		}
+		again, err := t.Index.Resolve(c, q)
+		if err != nil || !again {
+			return err
+		}
+	}
+	return conflictErrors[AbortStale]
 }

@@ -106,6 +106,7 @@ func (e *Engine) Serving(id uint32) bool {
 
 // fail marks the session as broken: a request failed whose effect is not known.
 func (s *Session) fail(err error) error {
+	s.halfDone = s.halfDone || s.spareUsers > 0
 	if s.broken == nil {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		s.unserve()
@@ -205,8 +206,8 @@ func (e *Engine) recoveryBy(s *Session) recovery.Options {
 		by = e.space.Recoverer()
 	}
 	o := recovery.Options{
-		Space: e.space, By: by, Term: e.opts.LeaseTerm,
-		Recovered: e.opts.Recovered, Settle: e.opts.Settle,
+		Space: e.space, By: by, Open: e.opts.OpenIndex, Term: e.opts.LeaseTerm,
+		Damaged: e.opts.Damaged, Recovered: e.opts.Recovered, Settle: e.opts.Settle,
 	}
 	if e.asking.Load() != 0 {
 		e.mu.Lock()
@@ -256,7 +257,7 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 		busy := errors.Is(err, index.ErrBusy) && patient
 		if busy { // another session is at it, or has left it half-done when the blade died
 			tries = 0
-			_ = s.recoverExpired(c) // what fails is tried again with the rest
+			_ = s.seeTo(c) // what fails is tried again with the rest
 		}
 		// A checkpoint has waited for transactions of others, whose disk may be slow.
 		busy = busy || errors.Is(err, ErrConflict) && patient
@@ -266,6 +267,33 @@ func (s *Session) Rejoin(c *rdma.Coro) error {
 		}
 		c.Sleep(rejoinPollNs)
 	}
+}
+
+// seeTo recovers whoever may have left a change of an index half-done that is in the way
+// of the session: coordinators whose leases have expired, since all others may be waiting
+// like this one; and the indexes.
+//
+// If it is in the way of the recovery of the session's own coordinator, they are recovered
+// together: who was declared dead may not recover others by themselves. Two whose own recoveries
+// wait for one another have both let go of their claims; they sleep for a time that chance
+// decides, and who comes first recovers both.
+func (s *Session) seeTo(c *rdma.Coro) (err error) {
+	space := s.eng.space
+	own := space.Lease(s.coord.ID, 0) != memory.LeaseLive
+	if own {
+		c.Sleep(int64(c.Thread().Rand() % lettingGoNs))
+	}
+	dead := s.expired(c)
+	if len(dead) > 0 {
+		if own {
+			dead = append(dead, s.coord.ID)
+		}
+		_, err = recovery.Recover(c, s.Recovery(), dead...)
+	}
+	if own {
+		return err // it has no valid keys for more
+	}
+	return errors.Join(err, recovery.SweepIndexes(c, s.Recovery()))
 }
 
 // expired lists the coordinators whose leases have expired, but for the session's own.
@@ -285,6 +313,10 @@ func (s *Session) recoverExpired(c *rdma.Coro) error {
 	}
 	return err
 }
+
+// lettingGoNs is for how long at most a session leaves its own recovery to others that it may be
+// in the way of: for as long as it has waited for them.
+const lettingGoNs = 20_000_000
 
 // maxRejoins bounds how often in a row something goes wrong.
 const maxRejoins = 100
@@ -333,6 +365,7 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 			_ = c.Drain(&f.bg) // what has failed in it is recovered below
 			f.bg.Reset()
 			f.held, f.generation = false, 0 // the ring is made anew
+			f.freed = f.freed[:0]
 			s.freeExtra(f)
 		}
 	}
@@ -364,6 +397,13 @@ func (s *Session) rejoin(c *rdma.Coro) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.halfDone { // others wait for it
+		err := recovery.SweepIndexes(c, s.Recovery())
+		if errors.Is(err, rdma.ErrVerb) {
+			return err
+		}
+		s.halfDone = err != nil // somebody else was at it, or the sweep will find what is wrong
 	}
 	s.broken = nil
 	return nil
@@ -445,9 +485,11 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 		for i := range tx.items {
 			it := &tx.items[i]
 			if it.addr == 0 || tx.concluded || tx.id.Coordinator() == s.coord.ID || !it.update && !it.locked &&
-				!it.unlinked() {
+				!it.inserted && it.from == 0 {
 				continue
 			}
+			fresh := it.inserted || it.from != 0 || it.private
+			s.halfDone = s.halfDone || fresh
 			free, err := recovery.UnlockOwn(c, o, it.addr)
 			if err != nil && !recovery.Beyond(err) {
 				return err
@@ -456,10 +498,23 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 			// it; unless the transaction has taken effect: then it is free because somebody
 			// has deleted the record since, and has it now.
 			unused := free == recovery.UnlockedUnused && s.alloc.Holds(it.addr) && !committed
-			if it.unlinked() && unused {
+			if it.inserted && unused && it.table.Ordered == nil {
+				// Its placeholder may have died with a blade, and its slot not.
+				err := recovery.Unlink(c, o, it.table.ID, it.key(), it.addr)
+				if err != nil && !recovery.Beyond(err) {
+					return err
+				}
+				unused = err == nil
+			}
+			if fresh && unused {
 				s.alloc.Free(it.addr, it.class)
 			}
 			it.addr = 0
+			if it.from != 0 {
+				if _, err := recovery.UnlockOwn(c, o, it.from); err != nil && !recovery.Beyond(err) {
+					return err
+				}
+			}
 		}
 		for i := range tx.nodes {
 			if n := &tx.nodes[i]; (n.locked || n.cas >= 0) && !tx.concluded && tx.id.Coordinator() != s.coord.ID {
@@ -472,6 +527,7 @@ func (s *Session) releaseOld(c *rdma.Coro) error {
 		for i := range tx.flights {
 			tx.flights[i].installs = nil // Abandon gives up all that is on its way
 		}
+		clear(tx.items) // one that was to move has its query still, which is not for the next
 		tx.items = tx.items[:0]
 	}
 	return s.alloc.Abandon()

@@ -40,8 +40,8 @@ type Repaired struct {
 // HasServed reports whether Served returns a block.
 func (tx *Tx) HasServed() bool { return len(tx.served) > 0 }
 
-// Served returns a block that has served a transaction though a copy of it is damaged, or a node
-// that could not be read though its guard is free, and forgets it; 0: there is none.
+// Served returns a block that has served a transaction though a copy of it is damaged, and forgets
+// it; 0: there is none.
 func (tx *Tx) Served() layout.Addr {
 	n := len(tx.served)
 	if n == 0 {
@@ -52,11 +52,26 @@ func (tx *Tx) Served() layout.Addr {
 	return a
 }
 
-// Ill returns the block that the last ErrCorrupt was about, and forgets it; 0: it is not known.
-func (tx *Tx) Ill() layout.Addr {
-	a := tx.ill
-	tx.ill = 0
-	return a
+// ill is what the last ErrCorrupt was about: a block, or the slot of an index that seems to lead to
+// it.
+type ill struct {
+	block layout.Addr
+	table *Table
+	hash  uint64
+}
+
+// Ill returns the block that the last ErrCorrupt was about, and forgets it; 0: it is not
+// known. table and near say which index has led there, and where it may be damaged; nil if
+// that is not known.
+func (tx *Tx) Ill() (block layout.Addr, table *Table, near layout.Addr) {
+	x := tx.ill
+	tx.ill = ill{}
+	if x.table != nil {
+		if ix, ok := x.table.Index.(interface{ Near(hash uint64) layout.Addr }); ok {
+			return x.block, x.table, ix.Near(x.hash)
+		}
+	}
+	return x.block, nil, 0
 }
 
 // Repair replaces damaged copies of a block by an intact one. whole: all copies are intact and
@@ -97,22 +112,16 @@ func (tx *Tx) Repair(a layout.Addr) (m Repaired, whole bool, err error) {
 }
 
 // BadGuard returns the guard of a block if it is damaged: the intact copies say with one voice that
-// it is another one. agree: they say so, or that it is right. While something may be left of a dead
-// coordinator, a guard that is another one may be its lock: they do not agree then. The transaction
-// is not open.
+// it is another one. agree: they say so, or that it is right. The transaction is not open.
 func (tx *Tx) BadGuard(a layout.Addr) (guard record.Guard, bad, agree bool, err error) {
-	if !tx.mayRepair() {
+	if !tx.mayRepair() || !tx.s.eng.space.Tidy() {
 		return 0, false, false, nil
 	}
 	x, err := tx.survey(a)
 	if err != nil || x.good == nil {
 		return 0, false, false, err
 	}
-	bad = x.guard != x.good.Guard()
-	if bad && !tx.s.eng.space.Tidy() {
-		return 0, false, false, nil
-	}
-	return x.guard, bad, true, nil
+	return x.guard, x.guard != x.good.Guard(), true, nil
 }
 
 // RepairGuard sets a guard that BadGuard has returned free at the version that the intact copies
@@ -130,6 +139,31 @@ func (tx *Tx) RepairGuard(a layout.Addr, bad record.Guard) (m Repaired, done boo
 	m.Guard = m.Copies == 0
 	done, err = tx.casGuard(x, x.guard, x.good.Guard())
 	return m, done, err
+}
+
+// RepairIndex has the index of a table replace what is damaged of its primary, near an address, by
+// what a copy has: how many words. Like a guard they may have been changed on the primary and not
+// yet on the copies, so it is called when everything has ended, in all processes, that had begun
+// when the damage was met. What dead coordinators have left need not be swept: the sweep may wait
+// for it. Each step of a split is complete on all copies before the next one begins, so a word of a
+// copy is at most one step behind. The transaction is not open.
+func (tx *Tx) RepairIndex(t *Table, at layout.Addr) (words int, err error) {
+	if !tx.CanRepairIndex(t) {
+		return 0, nil
+	}
+	words, err = t.Index.(healing).Heal(tx.c, at)
+	return words, tx.s.failed(err)
+}
+
+// CanRepairIndex reports whether RepairIndex can do anything to the index of a table now.
+func (tx *Tx) CanRepairIndex(t *Table) bool {
+	_, ok := t.Index.(healing)
+	return ok && tx.mayRepair()
+}
+
+// healing is an index that can be repaired while it is in use.
+type healing interface {
+	Heal(c *rdma.Coro, at layout.Addr) (words int, err error)
 }
 
 // mayRepair reports whether the transaction may repair what is damaged.
@@ -185,8 +219,8 @@ func (tx *Tx) survey(a layout.Addr) (x survey, err error) {
 		free := bytes.Clone(img)
 		record.Image(free).SetGuard(img.Unlocked())
 		switch {
-		case bad != nil || k > 0 && !img.Stable(), k == 0 && wiped(img):
-		case img.Meta().State() == record.Free || img.Version() == 0 || img.Meta().Class() != class,
+		case bad != nil || k > 0 && !img.Stable() && !img.Stranded(), k == 0 && wiped(img):
+		case img.Stranded() || img.Meta().State() == record.Free || img.Version() == 0 || img.Meta().Class() != class,
 			x.good != nil && !bytes.Equal(free[:need], x.good):
 			x.good = nil
 			return x, nil

@@ -208,11 +208,8 @@ func (tx *Tx) naming(m meeting, err error) error {
 	if !errors.Is(err, layout.ErrCorrupt) {
 		return err
 	}
-	switch {
-	case m.table != nil && len(m.key) > 0:
+	if m.table != nil {
 		return fmt.Errorf("table %q, key %x: %w", m.table.Name, m.key, err)
-	case m.table != nil: // a range met it
-		return fmt.Errorf("table %q: %w", m.table.Name, err)
 	}
 	for i := range tx.items {
 		if it := &tx.items[i]; it.addr == m.addr && m.addr != 0 && it.table != nil {

@@ -24,7 +24,7 @@ func (tx *Tx) Rollback() error {
 func (tx *Tx) rollback() error {
 	err := tx.s.broken
 	if err == nil {
-		err = tx.freeReserved()
+		err = tx.removePlaceholders()
 		tx.releaseLocks()
 	}
 	if tx.tap != nil {
@@ -64,7 +64,7 @@ func (tx *Tx) releaseLocks() {
 		tx.keepVacated()
 	}
 	for i := range tx.items {
-		if it := &tx.items[i]; it.locked && !it.reserved {
+		if it := &tx.items[i]; it.locked && !it.inserted {
 			tx.appendRelease(it)
 		}
 	}

@@ -24,50 +24,99 @@ func scanBuffer(t *rdma.Thread) (buf uint32, room int, err error) {
 	return buf, room, err
 }
 
-// read reads blocks, some of which may lie side by side. dangling: one is free.
-func (s *Scan) read(blocks []index.Candidate) (dangling bool, err error) {
-	t := s.tx.s.thread
+// read reads the blocks that the scan does not know. dangling: one is free, which counts for
+// absent in the last look.
+func (s *Scan) read(blocks []index.Candidate, last bool) (dangling bool, err error) {
+	tx, t := s.tx, s.tx.s.thread
 	buf, room, err := scanBuffer(t)
 	if err != nil {
 		return false, s.indexError(err)
 	}
 	defer func() { t.Free(buf, room) }()
-	return s.readJoined(blocks, buf, uint32(room))
+	if s.o != nil {
+		return s.readJoined(blocks, buf, uint32(room), last)
+	}
+	for len(blocks) > 0 {
+		b := &s.batch
+		b.Reset()
+		s.reading = s.reading[:0]
+		n, used := 0, uint32(0)
+		for ; n < len(blocks) && b.Len() < scanBatch; n++ {
+			x := blocks[n]
+			if _, ok := s.known[x.Addr]; ok {
+				continue
+			}
+			if !tx.reaches(x.Addr) || x.Class >= layout.NumClasses {
+				return false, tx.lost(&item{table: s.table}, x.Addr)
+			}
+			size := readLen(x.Class)
+			if used+size > uint32(room) {
+				break
+			}
+			b.Read(tx.view.At(x.Addr, 0), buf+used, size)
+			used += size
+			s.reading = append(s.reading, x)
+		}
+		if err := tx.c.Do(b); err != nil {
+			return false, tx.s.stopped(err)
+		}
+		at := buf
+		for _, x := range s.reading {
+			img := record.Image(t.Bytes(at, readLen(x.Class)))
+			at += readLen(x.Class)
+			if _, ok := s.known[x.Addr]; ok {
+				continue // two slots lead to it: one is being moved
+			}
+			if dangling, err = s.take(x, img, last); err != nil || dangling {
+				return dangling, err
+			}
+		}
+		blocks = blocks[n:]
+	}
+	return false, nil
 }
 
 // take accepts the image of a block that was read, or looks at the block for longer.
-func (s *Scan) take(x index.Candidate, img record.Image) (dangling bool, err error) {
+func (s *Scan) take(x index.Candidate, img record.Image, last bool) (dangling bool, err error) {
 	if _, err := img.Check(x.Addr); err != nil || !img.Stable() && img.Guard() != record.HeldBy(s.tx.id) {
-		return s.pursue(x)
+		return s.pursue(x, last)
 	}
-	return s.accept(x, img)
+	return s.accept(x, img, last)
 }
 
 // accept notes a block whose image is whole, and unlocked or locked by the transaction.
-func (s *Scan) accept(x index.Candidate, img record.Image) (dangling bool, err error) {
+func (s *Scan) accept(x index.Candidate, img record.Image, last bool) (dangling bool, err error) {
 	tx, m, g := s.tx, img.Meta(), img.Guard()
 	e := evidence{addr: x.Addr, guard: g, own: g.Held()}
 	switch {
 	case m.State() == record.Free:
-		tx.dangling = x.Addr
-		return true, nil
+		if !last {
+			return true, nil
+		}
 	case m.Table() != s.table.ID:
-		return true, nil
+		if !last {
+			return true, nil
+		}
+		return false, fmt.Errorf("%w: index of table %q leads to block %v of table %d",
+			ErrCorrupt, s.table.Name, x.Addr, m.Table())
 	}
 	e.row = m.State() == record.Live && !e.own
 	before := len(s.seen)
-	if tx.hist != nil {
+	if s.o != nil && tx.hist != nil {
 		s.seen = append(s.seen, s.table.op(img.Key(), img.Version(), m.State()))
 	}
-	if m.State() == record.Absent && !e.own {
+	if s.o != nil && m.State() == record.Absent && !e.own {
 		tx.addTombstone(s.table, x, img)
 	}
-	if err := s.note(e); err != nil || m.State() != record.Live {
+	if err := s.note(e); err != nil || !e.row && !(s.o != nil && m.State() == record.Live) {
 		return false, err
 	}
 	key, value := img.Key(), img.Value()
 	s.rows = append(s.rows, scanRow{before, len(s.data), len(key), len(value), int32(len(s.found) - 1)})
 	s.data = append(append(s.data, key...), value...)
+	if tx.hist != nil && s.o == nil {
+		s.seen = append(s.seen, s.table.op(key, img.Version(), m.State()))
+	}
 	return false, nil
 }
 
@@ -80,13 +129,16 @@ func (s *Scan) note(e evidence) error {
 				"the keys in several transactions", evidenceSize, s.table.Name),
 		}
 	}
+	if s.o == nil {
+		s.known[e.addr] = int32(len(s.found))
+	}
 	s.found = append(s.found, e)
 	return nil
 }
 
 // pursue looks at a block that is being written, or is locked, until it is neither. If that takes
 // too long, it stages the key: then the block is an item's, with all that is done for those.
-func (s *Scan) pursue(x index.Candidate) (dangling bool, err error) {
+func (s *Scan) pursue(x index.Candidate, last bool) (dangling bool, err error) {
 	tx := s.tx
 	size := int(readLen(x.Class))
 	var img record.Image
@@ -101,7 +153,7 @@ func (s *Scan) pursue(x index.Candidate) (dangling bool, err error) {
 			continue
 		}
 		if bad == nil && (img.Stable() || img.Guard() == record.HeldBy(tx.id)) {
-			return s.accept(x, img)
+			return s.accept(x, img, last)
 		}
 		if tries > 2 {
 			tx.c.Sleep(int64(min(tries, 16)) * scanPauseNs)
@@ -138,7 +190,7 @@ const scanPauseNs = 1000
 func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (dangling bool, err error) {
 	tx := s.tx
 	it := &item{table: s.table, addr: x.Addr, klen: uint32(len(key)), long: key}
-	if s.claimed {
+	if s.checking || s.claimed {
 		return false, tx.meet(AbortReadLocked, it, g)
 	}
 	i, err := tx.Stage(s.table, append([]byte(nil), key...), false)
@@ -151,7 +203,7 @@ func (s *Scan) stand(x index.Candidate, key []byte, g record.Guard) (dangling bo
 	if tx.items[i].addr != x.Addr {
 		return true, nil
 	}
-	if err := s.note(evidence{addr: x.Addr, own: true}); err != nil {
+	if err := s.note(evidence{addr: x.Addr, own: true}); err != nil || s.o == nil {
 		return false, err
 	}
 	return false, s.stands(i)

@@ -12,10 +12,10 @@ import (
 type scanSpace struct {
 	found []evidence
 	batch rdma.Batch
-	// cands are the blocks of a piece of the index.
-	cands   []index.Candidate
-	blocks  []block // that are read together
-	ordered orderedScan
+	// cands are the blocks of a piece of the index, and reading those that are read together.
+	cands, reading []index.Candidate
+	blocks         []block // of an ordered table, that are read together
+	ordered        orderedScan
 
 	rows []scanRow // of the piece
 	data []byte    // their keys and values

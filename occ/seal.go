@@ -6,7 +6,7 @@ import (
 
 // seal completes the new images and their log entries.
 func (tx *Tx) seal() error {
-	buf := tx.logBytes()
+	buf, v := tx.logBytes(), tx.view
 	tx.homes, tx.behind = 0, 0
 	freed := tx.freed()
 	for i := range tx.items {
@@ -14,10 +14,23 @@ func (tx *Tx) seal() error {
 		if it.write == writeNone {
 			continue
 		}
+		if it.wlen > it.class.Size() {
+			if err := tx.sealMove(it); err != nil {
+				return err
+			}
+			continue
+		}
 		tx.sealImage(it)
 		kind, prev := it.logged()
 		tx.log.Set(buf, int(it.w), kind, it.addr, prev, freed, int(it.wlen))
 		tx.spread(it)
+	}
+	if tx.view != v { // a move has met a segment that is newer than the map
+		for i := range tx.items {
+			if it := &tx.items[i]; it.write != writeNone && it.from == 0 {
+				tx.spread(it)
+			}
+		}
 	}
 	return nil
 }
@@ -25,7 +38,7 @@ func (tx *Tx) seal() error {
 // freed is what the log says of the blocks of a transaction that inserts or deletes: see
 // log.Entry. Of records that were there before, and stay, their versions say enough.
 func (tx *Tx) freed() uint64 {
-	if !tx.deletes && !tx.edits {
+	if !tx.linked && !tx.deletes && !tx.edits {
 		return 0
 	}
 	return tx.s.eng.space.Frees()

@@ -112,9 +112,9 @@ func (tx *Tx) stageAny(t *Table, key []byte, update bool) (int, error) {
 		}
 		return 0, &TooLargeError{What: "key", Got: len(key), Limit: record.MaxKey}
 	}
-	if !t.Hashed && len(key) > t.Index.MaxKey() {
+	if t.Ordered != nil && len(key) > t.Ordered.MaxKey() {
 		return 0, &TooLargeError{
-			What: "key", Got: len(key), Limit: t.Index.MaxKey(),
+			What: "key", Got: len(key), Limit: t.Ordered.MaxKey(),
 			Remedy: fmt.Sprintf("table %q was created for keys of that length: make another one with a larger MaxKey",
 				t.Name),
 		}

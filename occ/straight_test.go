@@ -33,7 +33,7 @@ func testStraight(t *testing.T, blades, backups int) {
 		}
 		r := rand.New(rand.NewPCG(7, 1))
 		number := func(k int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(k))) }
-		for k := range 16 { // in one leaf, inserted one after the other: their addresses come from a run
+		for k := range 64 { // inserted one after the other: their addresses come from a run
 			must(t, b.do(tx, put(number(k), "v")))
 		}
 		built := 0

@@ -16,7 +16,7 @@ type TapWrite struct {
 	Key, Value []byte
 	Deleted    bool
 	// Block is where the record was that is replaced or deleted, or where the one is that is new.
-	// Without a Key it is a block that has become free: a record that is
+	// Without a Key it is a block that has become free: in an ordered table a record that is
 	// replaced gets another one.
 	Block layout.Addr
 }
@@ -170,12 +170,16 @@ func (tx *Tx) tell(known bool) {
 			}
 			continue
 		}
+		was := it.addr
+		if it.from != 0 {
+			was = it.from
+		}
 		switch it.write {
 		case writePut:
 			img := record.Image(buf[it.w : uint32(it.w)+it.wlen])
-			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value(), Block: it.addr})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Value: img.Value(), Block: was})
 		case writeDelete:
-			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true, Block: it.addr})
+			w = append(w, TapWrite{Table: it.table, Key: it.key(), Deleted: true, Block: was})
 		}
 	}
 	t.failed = t.pass(tx, w)

@@ -42,8 +42,16 @@ type flight struct {
 	held  bool   // token is a reservation
 	seq   uint64 // of the transaction
 
-	generation uint32        // of the record, with FlushDurable; else 0
+	generation uint32 // of the record, with FlushDurable; else 0
+	freed      []freed
 	installs   []layout.Addr // private blocks whose images are on their way to the primaries
+}
+
+// freed is a block that a record has left. As long as the transaction that moved it
+// is not at rest, recovery may come by and free it again.
+type freed struct {
+	addr  layout.Addr
+	class layout.Class
 }
 
 type chunk struct {
@@ -69,24 +77,30 @@ type state struct {
 	built   int
 	lines   int // so many may follow them, if the requests of all that is staged are in the batch; else 0
 	writes  int
+	inserts int // staged items of Insert that have not been executed
 	valid   bool
 	active  bool
-	shut    bool     // of a worker that is closed
-	deletes bool     // an item has been deleted
-	odd     bool     // not every entry of the log is an image of one line
-	late    bool     // an item was written that was not locked, or is outgrown
-	atEnd   bool     // ValidateAtEnd
-	copied  bool     // of items[:judged], one was read from a backup
-	judged  int32    // of items[:judged], certify has counted
-	loose   int32    // so many that are not locked
-	homes   bladeSet // of the primaries of what is written, once that is sealed
-	behind  bladeSet // of the backups
-	busy    bool     // from Begin until the last background request is posted
+	shut    bool // of a worker that is closed
+	queried bool // an item has a query
+	deletes bool // an item has been deleted
+	odd     bool // not every entry of the log is an image of one line
+	moves   bool // an item moves to a larger block
+	linked  bool // the transaction has linked a block
+	late    bool // an item was written that was not locked, or is outgrown
+	atEnd   bool // ValidateAtEnd
+	// outgrown: a record that the transaction inserts has come to be too large for its block.
+	outgrown bool
+	copied   bool     // of items[:judged], one was read from a backup
+	judged   int32    // of items[:judged], certify has counted
+	loose    int32    // so many that are not locked
+	homes    bladeSet // of the primaries of what is written, once that is sealed
+	behind   bladeSet // of the backups
+	busy     bool     // from Begin until the last background request is posted
 	// blind: a record is written of which every copy is damaged: see overwrite.
 	blind   bool
 	scans   *Scan // the last one that it began; nil: none
 	vacates bool  // the commit makes blocks free
-	edits   bool  // the commit changes nodes
+	edits   bool  // the commit changes nodes of ordered indexes
 	// concluded: it is committed, and what is left of it is in its log.
 	concluded bool
 	// reserved: it may write reserved tables: see AllowReserved.
@@ -106,13 +120,14 @@ type Tx struct {
 	view  *layout.View
 	items []item
 	state
-	index itemIndex
-	keys  []byte
+	index   itemIndex
+	keys    []byte
+	queries []*index.Query // free
 
 	spaces  []*scanSpace // free
 	loops   []*Scan      // open scans: see note
 	notes   notes
-	nodes   []node
+	nodes   []node // of ordered indexes
 	editors []tableEditor
 	// evidence and cands are scratch of lookups.
 	evidence []index.Node
@@ -120,7 +135,7 @@ type Tx struct {
 	posts    []tablePost
 	scratch  []byte
 	kept     []byte // what is replaced, as it is kept: see keep
-	// guards that scans depend on, perhaps while one of them reads
+	// guards that scans of ordered tables depend on, perhaps while one of them reads
 	// blocks (see stand)
 	checks []block
 	proofs []tableEvidence // of the same numbers
@@ -142,12 +157,13 @@ type Tx struct {
 	stuck    stuck       // what it meets, and has met before
 	met      meeting     // what the last conflict was with
 	asked    uint64      // of which classes blocks were asked for, by bit, since Begin
-	dangling layout.Addr // a block that is free, and a node led to it
+	dangling layout.Addr // a block that is free, and a slot led to it
+	ragged   meeting     // one of several candidates that could not be read
 	// mayBeDamaged is such a block that seems to be damaged: see contradicted.
 	mayBeDamaged layout.Addr
 	// ill is where damage was met last, and served are blocks of this transaction and of those
 	// before that were read from another copy: what Repair is to look at.
-	ill    layout.Addr
+	ill    ill
 	served []layout.Addr
 
 	expected  [maxExpected]expected // of these, the first expecting: see Expect
@@ -169,9 +185,6 @@ func (s *Session) NewTx(c *rdma.Coro) (*Tx, error) {
 	for i := range tx.flights {
 		at, err := s.thread.Alloc(slabSize)
 		if err != nil {
-			for _, f := range tx.flights[:i] {
-				s.thread.Free(f.slab, slabSize)
-			}
 			return nil, fmt.Errorf("txn: buffers of a transaction: %w; raise Arena, or run fewer "+
 				"Coroutines on a thread", err)
 		}
@@ -255,6 +268,9 @@ func (tx *Tx) Begin() error {
 	tx.logAt, tx.logCap = f.slab, slabLog
 	tx.next, tx.end = f.slab+slabLog, f.slab+slabSize
 	tx.log.Reset()
+	if tx.queried {
+		clear(tx.items) // an item may still have its query
+	}
 	tx.items = tx.items[:0]
 	tx.keys = tx.keys[:0]
 	tx.nodes, tx.posts = tx.nodes[:0], tx.posts[:0]
@@ -316,10 +332,11 @@ func (tx *Tx) free() {
 // blades for memory, and also returns errors of other kinds, which break nothing. A
 // blade that has not answered is seen to when the session rejoins.
 func (s *Session) failed(err error) error {
-	if e := s.refused(err); e != nil {
+	if e := s.refused(err); e != nil { // what is done of a change of an index is undone when the transaction rolls back
 		return e
 	}
 	if errors.Is(err, rdma.ErrVerb) || errors.Is(err, rdma.ErrBladeDown) {
+		s.halfDone = true
 		return s.fail(err)
 	}
 	if errors.Is(err, memory.ErrNoCoordinator) { // it was declared dead

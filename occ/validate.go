@@ -2,7 +2,6 @@ package occ
 
 import (
 	"errors"
-	"slices"
 
 	"txnode/memory"
 	"txnode/memory/record"
@@ -122,40 +121,68 @@ func (tx *Tx) validateReads() error {
 }
 
 // validate repeats every read that is not protected by a lock: one READ of the
-// guard for a record, and of the node for an absent key. All of them were read
+// guard for a record, the index buckets for an absent key. All of them were read
 // before and all of them are found unchanged after, so they held together at the
 // moment between; and so did everything that is locked. What scans have read comes
 // last.
 //
 // Only the items with a number less than n are validated: see certify.
 func (tx *Tx) validate(n int) error {
-	b := &tx.batch
-	tx.c.Count = &tx.phases[PhaseValidate]
-	tx.unbuild()
-	b.Reset()
-	tx.appendValidation(n)
-	for s := tx.scans; s != nil; s = s.next {
-		if err := s.cover(); err != nil {
+	for round := 0; ; round++ {
+		b := &tx.batch
+		tx.c.Count = &tx.phases[PhaseValidate]
+		tx.unbuild()
+		b.Reset()
+		if err := tx.appendValidation(n); err != nil {
 			return err
 		}
+		for s := tx.scans; s != nil; s = s.next {
+			if err := s.cover(); err != nil {
+				return err
+			}
+		}
+		err := tx.guardsJoined()
+		if err == nil {
+			err = tx.checkValidation(n)
+		}
+		if err == nil && tx.scans != nil {
+			err = tx.validateScans()
+		}
+		if !errors.Is(err, errOwnBlocks) {
+			return err
+		}
+		if round == maxOwnRounds {
+			return tx.conflict(AbortPhantom, tx.firstChanged(n))
+		}
+		if err := tx.lookAgain(n); err != nil {
+			return err
+		}
+		n = tx.fetched // what was staged since has not been looked up
 	}
-	if err := tx.guardsJoined(); err != nil {
-		return err
-	}
-	return tx.checkValidation(n)
 }
+
+// errOwnBlocks is what checkValidation returns when all that has changed is buckets of
+// absent keys, perhaps because the transaction itself has linked blocks there: the same
+// keys would meet in the same buckets in every further attempt.
+var errOwnBlocks = errors.New("txn: buckets have changed")
 
 // maxOwnRounds bounds how often such keys are looked up again.
 const maxOwnRounds = 4
 
-// firstChanged is the first of n items whose nodes have changed.
+// firstChanged is the first of n items whose buckets have changed; without one, it is a scan whose
+// have.
 func (tx *Tx) firstChanged(n int) *item {
-	i := slices.IndexFunc(tx.items[:n], func(it item) bool { return it.changed })
-	return &tx.items[max(i, 0)]
+	for i := range tx.items[:n] {
+		if tx.items[i].changed {
+			return &tx.items[i]
+		}
+	}
+	return &item{table: tx.scans.table} // what a scan has read has
 }
 
-// lookAgain looks up the absent ones of the first n items whose nodes have changed. They have been
-// read anew then, and everything is to be validated after that.
+// lookAgain looks up the absent ones of the first n items whose buckets have changed,
+// with the transaction's own blocks in them, or without. They have been read anew then, and
+// everything is to be validated after that.
 func (tx *Tx) lookAgain(n int) error {
 	c, b := tx.c, &tx.batch
 	c.Count = &tx.phases[PhaseExecute]
@@ -184,11 +211,25 @@ func (tx *Tx) lookAgain(n int) error {
 	return nil
 }
 
-func (tx *Tx) appendValidation(n int) {
+func (tx *Tx) appendValidation(n int) error {
 	b := &tx.batch
 	for i := range tx.items[:n] {
 		it := &tx.items[i]
-		if it.locked || it.addr == 0 { // its node is validated
+		if it.locked {
+			continue
+		}
+		if it.addr == 0 && it.table.Ordered != nil {
+			continue // its node is
+		}
+		if it.addr == 0 {
+			if it.vbuf == 0 {
+				at, err := tx.alloc(uint32(it.table.Index.BufferSize()) + 64)
+				if err != nil {
+					return err
+				}
+				it.vbuf = (at + 63) &^ 63
+			}
+			it.table.Index.Validate(b, it.query, it.vbuf)
 			continue
 		}
 		g := tx.view.At(it.addr, 0)
@@ -196,13 +237,28 @@ func (tx *Tx) appendValidation(n int) {
 		b.Read(g, it.buf+record.GuardOff, 8) // nobody needs any more what was read there
 	}
 	tx.appendNodeGuards()
+	return nil
 }
 
-// checkValidation compares what appendValidation has read: nil, or a conflict.
+// checkValidation compares what appendValidation has read: nil, a conflict, or
+// errOwnBlocks.
 func (tx *Tx) checkValidation(n int) error {
+	var own error
 	for i := range tx.items[:n] {
 		it := &tx.items[i]
-		if it.locked || it.addr == 0 {
+		if it.locked {
+			continue
+		}
+		if it.addr == 0 && it.table.Ordered != nil {
+			continue
+		}
+		if it.addr == 0 {
+			if !it.table.Index.Unchanged(it.query, it.vbuf) {
+				if !tx.linked {
+					return tx.conflict(AbortPhantom, it)
+				}
+				it.changed, own = true, errOwnBlocks
+			}
 			continue
 		}
 		if g := record.Guard(tx.s.thread.Word(it.buf + record.GuardOff)); g != record.FreeAt(it.version) {
@@ -215,6 +271,6 @@ func (tx *Tx) checkValidation(n int) error {
 	if err := tx.checkNodeGuards(); err != nil {
 		return err
 	}
-	tx.valid = true
-	return nil
+	tx.valid = own == nil
+	return own
 }

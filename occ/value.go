@@ -178,15 +178,17 @@ func (tx *Tx) Put(i int, value []byte) error {
 	return tx.setImage(i, writePut, value)
 }
 
-// Insert sets the value of item i, which has not been executed, on the condition that it has none:
-// Execute then locks its node with the fetch, and not a later step of Commit. If after Execute
-// Exists still is what was stored before, the caller takes the write back with Withdraw.
+// Insert sets the value of item i, which has not been executed, on the condition
+// that it has none: Execute then links a block for it at once, so that the lock is
+// taken with the fetch and not by a later step of Commit. If after Execute Exists
+// still is what was stored before, the caller takes the write back with Withdraw.
 func (tx *Tx) Insert(i int, value []byte) error {
 	if err := tx.Put(i, value); err != nil {
 		return err
 	}
 	if it := &tx.items[i]; i >= tx.fetched && !it.insert {
 		it.insert = true
+		tx.inserts++
 	}
 	return nil
 }
@@ -197,7 +199,7 @@ func (tx *Tx) Found(i int) bool { return tx.items[i].state == record.Live }
 
 // Withdraw forgets what the transaction has written to item i.
 func (tx *Tx) Withdraw(i int) {
-	if it := &tx.items[i]; it.write != writeNone {
+	if it := &tx.items[i]; it.write != writeNone && !it.inserted {
 		tx.dropWrite(it)
 	}
 }
@@ -244,8 +246,10 @@ func (tx *Tx) setImage(i int, w write, value []byte) error {
 		tx.odd = true
 		img.PutBody(it.key(), value)
 	}
-	if it.addr != 0 && uint32(n) > it.class.Size() {
+	if it.table.Ordered != nil && it.addr != 0 && uint32(n) > it.class.Size() {
 		tx.late = true
+	} else if it.inserted && uint32(n) > it.class.Size() {
+		tx.outgrown, tx.late = true, true
 	}
 	it.write, it.wlen = w, uint32(n)
 	it.val, it.vlen = tx.logAt+uint32(it.w)+uint32(record.ValueAt(int(it.klen), len(value))), uint32(len(value))

@@ -33,7 +33,7 @@ pkgs=${PKGS:-./...}
 # Of two packages at a time: those that take long begin first, so that none goes on alone at the end.
 ordered=$pkgs
 if [ "$pkgs" = ./... ]; then
-	ordered="./txn ./occ/recovery ./occ/exhaustive ./txn/crashtest ./rdma/tcp ./cmd/txnode/command ./..."
+	ordered="./txn ./occ/recovery ./occ/exhaustive ./txn/crashtest ./index/race ./rdma/tcp ./cmd/txnode/command ./..."
 fi
 
 # The packages whose tests are shorter with -short. Those of the others are run once by make test and make test-full
@@ -62,7 +62,7 @@ race_pkgs() {
 	full) race_pkgs race | grep -v -E '/benchmarks/(channelbench|figures|re(port|ference).*|shapes|smallbank|tatp|tpcc|workload.*|ycsb)$|/rdma/sim$' ;;
 	*) go list $ordered | grep -v -e '/cmd/' -e '/internal/depcheck$' -e '/internal/docscheck$' -e '/internal/mutant' -e '/internal/eintr$' -e '/occ/exhaustive$' -e '/occ/recovery$' \
 		-e '/benchmarks/simbench' -e '/benchmarks/hashbench$' -e '/benchmarks/instructions$' -e '/rdma/sim/verbs$' \
-		-e '/rdma/sim/calibrate$' -e '/check$' -e '/verify$' -e '/txn/orders$' ;;
+		-e '/rdma/sim/calibrate$' -e '/check$' -e '/verify$' -e '/index/race$' -e '/txn/orders$' ;;
 	esac
 }
 
@@ -125,6 +125,9 @@ if [ -n "$WITH_RACE" ]; then
 	# shellcheck disable=SC2046 # a list of packages
 	raced=$(echo $(race_pkgs "$mode"))
 	[ -z "$raced" ] || steps="$steps :: label=race env CGO_ENABLED=1 go test -race -json $flags $short $* $raced"
+	if [ "$mode" != quick ] && [ "$pkgs" = ./... ]; then # its other tests go step by step
+		steps="$steps :: label=race env CGO_ENABLED=1 go test -race -json $flags $short $* -run ^TestSuite\$ ./index/race"
+	fi
 fi
 if [ -z "$steps" ]; then
 	echo "nothing to test in PKGS=$pkgs" >&2

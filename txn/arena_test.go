@@ -26,7 +26,7 @@ func TestSmallArena(t *testing.T) {
 				n := arena >> 16
 				for ; n > 1 && !inSmallArena(t, arena, n, value); n-- {
 				}
-				if n < arena>>16-6 { // a session has the arena of one for itself, and for what must not fail
+				if n < arena>>16-5 {
 					t.Errorf("only %d coroutines have room", n)
 				}
 			})

@@ -19,8 +19,8 @@ type BackupOptions struct {
 	// Progress, if not nil, is called now and then with the number of records done
 	// so far, from the goroutine of the caller.
 	Progress func(records uint64)
-	// SkipDamaged, if not nil, has Backup go on where a record or a node of an index is damaged
-	// on every copy. Backup leaves that out and calls SkipDamaged, from the goroutine of the caller.
+	// SkipDamaged, if not nil, has Backup go on where a record, a slot or an index is damaged on
+	// every copy. Backup leaves that out and calls SkipDamaged, from the goroutine of the caller.
 	// nil: Backup fails with ErrCorrupt. Damage to one of several copies is no reason to leave
 	// anything out. Restore does not use it. It deletes the entries of indexes that lead to what
 	// was left out, and marks an index of which entries were left out, or whose Key only the
@@ -34,9 +34,9 @@ type Skipped struct {
 	// Key is the key of the record as a damaged copy shows it, encoded by the table's Key, and
 	// possibly damaged too; nil: no copy shows one, or Rest is set.
 	Key []byte
-	// Block is the block of the record, by its logical address, or, without Key, that of a leaf,
-	// whose records are left out: Err says which keys they have, or, of a hash table, which hashes.
-	// 0: Rest is set.
+	// Block is the block of the record, by its logical address, or, without Key, that of a leaf of
+	// an ordered table, whose records are left out: Err says which keys they have. 0: the slot is
+	// damaged, or Rest is set.
 	Block layout.Addr
 	// Rest says that the index of the table is damaged: the records that the index did not lead to
 	// before the damage was met are left out, and how many they are is not known.

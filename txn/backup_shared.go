@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/occ"
@@ -164,7 +166,12 @@ func (db *DB) keptTable(c *rdma.Coro) (*occ.Table, error) {
 	if meta == nil || meta.Root == 0 {
 		return nil, fmt.Errorf("%w: %q", ErrNoTable, keptName)
 	}
-	t, err := db.withTree(&occ.Table{ID: meta.ID, Name: keptName, Hashed: true}, *meta)
+	t := &occ.Table{ID: meta.ID, Name: keptName, Hashed: meta.InBlocks()}
+	if meta.InBlocks() {
+		t, err = db.withTree(t, *meta)
+	} else {
+		t.Index, err = db.slots(c, meta)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("txn: index of table %q: %w", keptName, err)
 	}
@@ -173,6 +180,16 @@ func (db *DB) keptTable(c *rdma.Coro) (*occ.Table, error) {
 	}
 	db.names.add(t)
 	return t, nil
+}
+
+// slots opens an index of slots, and mends nothing.
+func (db *DB) slots(c *rdma.Coro, meta *layout.Table) (index.Slots, error) {
+	ix, err := race.Open(c, db.space, meta.Root, meta.ID)
+	if err != nil {
+		return nil, err
+	}
+	db.equip(ix)
+	return ix, nil
 }
 
 // kept copies the records that transactions have replaced since the cut. What an earlier backup has

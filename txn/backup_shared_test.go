@@ -47,7 +47,7 @@ func sharedBackupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name 
 	ctx := t.Context()
 	var rec history.Recorder
 	o := sharedOn(t, 3)
-	o.Policy, o.History, o.Retries = policy, &rec, 1<<20
+	o.Policy, o.IndexGroups, o.History, o.Retries = policy, 16, &rec, 1<<20
 	var dbs []*txn.DB
 	var tables []*txn.Table[uint64, []byte]
 	for range processes {

@@ -9,8 +9,8 @@ import (
 	"txnode/occ"
 )
 
-// tally counts the records of a copy. The walk meets some of them twice: when a leaf is read again,
-// and when a transaction puts a record elsewhere meanwhile. So the
+// tally counts the records of a copy. The walk meets some of them twice: when a split moves a slot,
+// when the walk begins again, and when a transaction puts a record elsewhere meanwhile. So the
 // tally knows blocks, a bit each:
 //
 //   - A record that no transaction changes stays in its block. It counts when the walk comes

@@ -64,7 +64,7 @@ func backupRound(t *testing.T, create func(t testing.TB, db *txn.DB, name string
 	const keys, writers = 3000, 4
 	ctx := context.Background()
 	var rec history.Recorder
-	db := openMemory(t, txn.Options{Policy: policy, History: &rec})
+	db := openMemory(t, txn.Options{Policy: policy, IndexGroups: 16, History: &rec})
 	table := create(t, db, "t")
 	write := func(tx *txn.Tx, k uint64, pad int) error {
 		v := make([]byte, 8+pad)
@@ -271,9 +271,9 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// TestBackupWhileUndecided: a blade is lost while a backup reads. Transactions that were under way are
-// not decided yet, and what they had locked may look unlocked on the copies that are left. The backup
-// reads by transactions, which are tried again, so it has all records.
+// TestBackupWhileUndecided: a blade is lost when the backup has collected the last records,
+// and reads them only then. Transactions that were under way are not decided yet, and what
+// they had locked may look unlocked on the copies that are left.
 func TestBackupWhileUndecided(t *testing.T) {
 	ctx := context.Background()
 	db := openMemory(t, txn.Options{Blades: 2})
@@ -300,21 +300,8 @@ func TestBackupWhileUndecided(t *testing.T) {
 			}
 		}
 	}}, &file, txn.BackupOptions{})
-	if err != nil || !lost {
-		t.Fatalf("%v, %v", err, lost)
-	}
-	to := openMemory(t, txn.Options{})
-	if _, err := to.Restore(ctx, bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	copied, err := txn.OpenTable(to, "t", txn.Uint64, txn.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k, v := range contents(t, to, copied, 20) {
-		if string(v) != "1" {
-			t.Errorf("key %d: %q", k, v)
-		}
+	if err == nil || !lost {
+		t.Fatalf("a backup that has read what is not decided: %v, %v", err, lost)
 	}
 	put("2")
 	file.Reset()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -17,9 +18,9 @@ import (
 // of several records.
 const bulkBytes = 128 << 10
 
-// bulk loads hash tables that nobody can find yet (memory.Space.LoadTable): records are written
-// block beside block, and the index of a table is built when all of its records are there. A later
-// record replaces an earlier one of its key. It belongs to one goroutine.
+// bulk loads tables with hash indexes that nobody can find yet (memory.Space.LoadTable): records
+// are written block beside block, and the index of a table is built when all of its records are
+// there. A later record replaces an earlier one of its key. It belongs to one goroutine.
 type bulk struct {
 	ctx  context.Context
 	w    *Worker
@@ -27,13 +28,15 @@ type bulk struct {
 
 	pending []occ.BulkRecord
 	bytes   []byte // their keys and values
-	hashes  map[uint16][]tree.Hashed
+	links   map[uint16][]race.Linked
+	hashes  map[uint16][]tree.Hashed // of tables of hashes, whose index is of nodes
 	strays  map[uint16][]occ.Remnant // blocks that no index is to lead to, and may be in use
 }
 
 func newBulk(ctx context.Context, w *Worker) bulk {
 	return bulk{
-		ctx: ctx, w: w, hashes: map[uint16][]tree.Hashed{}, strays: map[uint16][]occ.Remnant{},
+		ctx: ctx, w: w, links: map[uint16][]race.Linked{}, hashes: map[uint16][]tree.Hashed{},
+		strays: map[uint16][]occ.Remnant{},
 	}
 }
 
@@ -70,7 +73,11 @@ func (l *bulk) flush() error {
 		}
 		for _, x := range records {
 			id, hash := x.Table.ID, record.Hash(x.Table.ID, x.Key)
-			l.hashes[id] = append(l.hashes[id], tree.Link(hash, x.Addr, x.Class))
+			if x.Table.Hashed {
+				l.hashes[id] = append(l.hashes[id], tree.Link(hash, x.Addr, x.Class))
+			} else {
+				l.links[id] = append(l.links[id], race.Link(hash, x.Addr, x.Class))
+			}
 		}
 		l.done += uint64(len(records))
 		return nil
@@ -86,6 +93,45 @@ func (l *bulk) stray(x occ.BulkRecord) {
 			Addr: x.Addr, Class: x.Class, Version: x.Version,
 		})
 	}
+}
+
+// index builds the index of a table, all of whose records are written.
+func (l *bulk) index(t *occ.Table) (root layout.Addr, err error) {
+	if t.Hashed {
+		return l.leaves(t)
+	}
+	db, links := l.w.db, l.links[t.ID]
+	delete(l.links, t.ID)
+	o := race.Options{Groups: db.opts.IndexGroups, Keys: race.KeysAtLeast(uint64(len(links)))}
+	if o.Validate() != nil {
+		o.Keys = 0 // more than it can have: Build says so
+	}
+	twice := map[layout.Addr]occ.Remnant{}
+	db.ctlMu.Lock()
+	err = db.withBlades(func(c *rdma.Coro) error {
+		clear(twice)
+		root, _, err = race.Build(c, db.space, t.ID, o, links, func(x, y layout.Addr) (layout.Addr, error) {
+			out, err := earlier(c, db.space, x, y)
+			if out.Addr != 0 {
+				twice[out.Addr] = out
+			}
+			return out.Addr, err
+		}, func() error {
+			if l.ctx.Err() != nil {
+				return canceled(l.ctx)
+			}
+			return nil
+		})
+		return err
+	})
+	db.ctlMu.Unlock()
+	if err != nil {
+		return 0, fmt.Errorf("the index of table %q: %w", t.Name, err)
+	}
+	for _, x := range twice {
+		l.strays[t.ID] = append(l.strays[t.ID], x)
+	}
+	return root, l.free(t)
 }
 
 // earlier returns the earlier one of two records of one key; none: they have different keys.

@@ -13,15 +13,12 @@ import (
 // nodesAtOnce is how many nodes of an index a transaction of bulk writes at most.
 const nodesAtOnce = 128
 
-// index builds the index of a table, all of whose records are written.
-func (l *bulk) index(t *occ.Table) (root layout.Addr, err error) {
+// leaves is index of a table of hashes whose index is of nodes.
+func (l *bulk) leaves(t *occ.Table) (root layout.Addr, err error) {
 	list, err := l.latest(t, l.hashes[t.ID])
 	delete(l.hashes, t.ID)
 	if err == nil {
-		var nodes []occ.Remnant
-		if root, nodes, err = l.build(t, list); err != nil {
-			l.strays[t.ID] = append(l.strays[t.ID], nodes...)
-		}
+		root, err = l.build(t, tree.LeafClass, list)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("the index of table %q: %w", t.Name, err)
@@ -29,10 +26,10 @@ func (l *bulk) index(t *occ.Table) (root layout.Addr, err error) {
 	return root, l.free(t)
 }
 
-// build makes the nodes of an index, of a list that is in order, and returns them, those that it has
-// made before an error, too.
-func (l *bulk) build(t *occ.Table, list []tree.Hashed) (root layout.Addr, nodes []occ.Remnant, err error) {
-	g := tree.HashesOf(tree.LeafClass, l.w.db.treeOptions())
+// build makes the nodes of an index of hashes, of a list that is in order. After an error they are
+// strays.
+func (l *bulk) build(t *occ.Table, leaf layout.Class, list []tree.Hashed) (root layout.Addr, err error) {
+	nodes, g := []occ.Remnant(nil), tree.HashesOf(leaf, l.w.db.treeOptions())
 	root, err = tree.Build(g, list, func(class layout.Class, n int,
 		image func(dst []byte, i int, at []layout.Addr) []byte) ([]layout.Addr, error) {
 		at := make([]layout.Addr, n)
@@ -45,7 +42,10 @@ func (l *bulk) build(t *occ.Table, list []tree.Hashed) (root layout.Addr, nodes 
 		}
 		return at, nil
 	})
-	return root, nodes, err
+	if err != nil {
+		l.strays[t.ID] = append(l.strays[t.ID], nodes...)
+	}
+	return root, err
 }
 
 // write writes the nodes from, ..., to-1, by several transactions if the arena has no room for

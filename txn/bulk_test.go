@@ -65,7 +65,14 @@ func hasKinds(t testing.TB, what string, db *txn.DB, n uint64, nodes int) {
 func TestRestoreCutShort(t *testing.T) {
 	const n = 1200
 	file := backupOfKinds(t, n)
+	for _, leaves := range []bool{false, true} {
+		restoreCutShort(t, file, n, leaves)
+	}
+}
+
+func restoreCutShort(t *testing.T, file []byte, n uint64, leaves bool) {
 	fresh := tiny()
+	fresh.LeafIndex = leaves
 	whole := mustOpen(t, fresh)
 	if _, err := whole.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
@@ -92,7 +99,7 @@ func TestRestoreCutShort(t *testing.T) {
 				}
 			}})
 			cancel()
-			what := fmt.Sprintf("durability %v, stop %d", d, stop)
+			what := fmt.Sprintf("leaves %v, durability %v, stop %d", leaves, d, stop)
 			lost := o
 			lost.Dir = filepath.Join(t.TempDir(), "lost")
 			if err := os.CopyFS(lost.Dir, os.DirFS(o.Dir)); err != nil {
@@ -132,7 +139,7 @@ func TestRestoreCutShort(t *testing.T) {
 			sound(t, o.Dir)
 		}
 		if stops < 2 {
-			t.Errorf("durability %v: it was cut short at %d places", d, stops)
+			t.Errorf("leaves %v, durability %v: it was cut short at %d places", leaves, d, stops)
 		}
 	}
 }
@@ -210,21 +217,28 @@ func TestRestoreTwice(t *testing.T) {
 	if _, err := w.Finish(0, r.Tables()); err != nil {
 		t.Fatal(err)
 	}
-	to := mustOpen(t, tiny())
-	if _, err := to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	got := contents(t, to, table(t, to, "t"), 500)
-	if !maps.EqualFunc(got, want, bytes.Equal) {
-		t.Errorf("%d of %d records, or others", len(got), len(want))
-	}
-	if live := quiet(t, to); live != 500+nodesOf(t, 500) {
-		t.Errorf("%d blocks are in use", live)
+	for _, leaves := range []bool{false, true} {
+		o, nodes := tiny(), 0
+		if o.LeafIndex = leaves; leaves {
+			nodes = nodesOf(t, 500)
+		}
+		to := mustOpen(t, o)
+		if _, err := to.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		got := contents(t, to, table(t, to, "t"), 500)
+		if !maps.EqualFunc(got, want, bytes.Equal) {
+			t.Errorf("leaves %v: %d of %d records, or others", leaves, len(got), len(want))
+		}
+		if live := quiet(t, to); live != 500+nodes {
+			t.Errorf("leaves %v: %d blocks are in use", leaves, live)
+		}
 	}
 }
 
-// nodesOf is how many nodes the index of a table with number 1 has whose keys are so many, from 0 on,
-// if it was built at once.
+// nodesOf is how many nodes the index of leaves has of a table with number 1 whose keys are so
+// many, from
+// 0 on, if it was built at once.
 func nodesOf(t testing.TB, keys int) (nodes int) {
 	t.Helper()
 	var list []bucket.Linked
@@ -256,7 +270,13 @@ func TestRestoreBesideLoss(t *testing.T) {
 	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	db := openMemory(t, txn.Options{Blades: 4, Backups: txn.F(1), LeaseTerm: -1})
+	for _, leaves := range []bool{false, true} {
+		restoreBesideLoss(t, file.Bytes(), n, leaves)
+	}
+}
+
+func restoreBesideLoss(t *testing.T, file []byte, n int, leaves bool) {
+	db := openMemory(t, txn.Options{Blades: 4, Backups: txn.F(1), LeaseTerm: -1, LeafIndex: leaves})
 	patiently := func(what string, done func() bool) {
 		for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
@@ -265,7 +285,7 @@ func TestRestoreBesideLoss(t *testing.T) {
 		}
 	}
 	told := 0
-	if _, err := db.Restore(t.Context(), bytes.NewReader(file.Bytes()), txn.BackupOptions{Progress: func(uint64) {
+	if _, err := db.Restore(t.Context(), bytes.NewReader(file), txn.BackupOptions{Progress: func(uint64) {
 		switch told++; told {
 		case 1: // the next transaction finds out, in the midst of its writes
 			if err := stopper(t, db).StopBlade(1); err != nil {
@@ -286,9 +306,13 @@ func TestRestoreBesideLoss(t *testing.T) {
 	patiently("copies are missing", func() bool { return db.Redundancy().Missing == 0 })
 	got := contents(t, db, table(t, db, "t"), uint64(n))
 	if len(got) != n {
-		t.Errorf("%d records", len(got))
+		t.Errorf("leaves %v: %d records", leaves, len(got))
 	}
-	if live := quiet(t, db); live != n+nodesOf(t, n) {
-		t.Errorf("%d blocks are in use", live)
+	nodes := 0
+	if leaves {
+		nodes = nodesOf(t, n)
+	}
+	if live := quiet(t, db); live != n+nodes {
+		t.Errorf("leaves %v: %d blocks are in use", leaves, live)
 	}
 }

@@ -21,7 +21,7 @@ func TestInsertsShareBuckets(t *testing.T) {
 }
 
 func insertsShareBuckets(t *testing.T, p occ.Policy) {
-	db := mustOpen(t, txn.Options{Retries: 3, Policy: p})
+	db := mustOpen(t, txn.Options{Retries: 3, IndexGroups: 16, Policy: p})
 	for n := range 30 {
 		table := must(txn.CreateTable(db, fmt.Sprint("t", n), txn.Uint64, txn.Plain[uint64]()))
 		for lo := uint64(0); lo < 1024; lo += 64 {

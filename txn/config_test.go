@@ -38,13 +38,13 @@ func FuzzTableOptions(f *testing.F) {
 // FuzzOptions: no options make Validate or Open panic, and what Validate accepts is
 // opened, or refused for want of memory.
 func FuzzOptions(f *testing.F) {
-	f.Add(2, uint64(64<<20), uint32(256<<10), uint32(64<<10), 1, uint8(0), 4, 1<<20, 1<<20, false)
-	f.Add(0, uint64(0), uint32(0), uint32(0), -1, uint8(1), 0, 0, 0, true)
+	f.Add(2, uint64(64<<20), uint32(256<<10), uint32(64<<10), 1, uint8(0), 4, 1<<20, 1<<20, uint32(4), false)
+	f.Add(0, uint64(0), uint32(0), uint32(0), -1, uint8(1), 0, 0, 0, uint32(0), true)
 	f.Fuzz(func(t *testing.T, blades int, size uint64, segment, log uint32, backups int, policy uint8, workers, arena,
-		cache int, noBackups bool) {
+		cache int, groups uint32, noBackups bool) {
 		o := Options{
 			Blades: blades, BladeSize: size, SegmentSize: segment, LogArea: log, Workers: workers, Arena: arena,
-			CacheBytes: min(cache, 1<<20),
+			CacheBytes: min(cache, 1<<20), IndexGroups: groups,
 		}
 		o.Policy = occ.Policy(policy)
 		if !noBackups {

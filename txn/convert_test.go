@@ -1,77 +1,75 @@
 package txn_test
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"txnode/internal/raced"
+	"txnode/memory/catalog"
 	"txnode/memory/layout"
-	"txnode/memory/record"
+	"txnode/occ"
+	"txnode/rdma"
+	"txnode/rdma/rdmatest"
 	"txnode/txn"
 	"txnode/verify"
 )
 
-// slotted are the tables of a database that the last version with slots has made, of which
-// testdata/slots has an archive: "t" of n keys, some of which are deleted, and some changed; "empty";
-// "gone", which is dropped; "ordered"; and "people", which has indexes.
+// slotted are the tables of a database of an earlier version: "t" of n keys, some of which are
+// deleted, and some changed; "empty"; "gone", which is dropped; "ordered"; and "people", which has
+// indexes.
 type slotted struct {
 	n      uint64
 	values map[uint64][]byte // of "t"
 }
 
-// unslot unpacks an archive to a new directory, whose database has so many keys.
-func unslot(t testing.TB, name string, n uint64) (*slotted, txn.Options) {
+func newSlotted(t testing.TB, db *txn.DB, n uint64) *slotted {
 	t.Helper()
-	o := tiny()
-	o.Dir = filepath.Join(t.TempDir(), "data")
+	s := &slotted{n: n, values: map[uint64][]byte{}}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	f, err := os.Open(filepath.Join("testdata", "slots", name+".tar.gz"))
+	gone := table(t, db, "gone")
+	_, err := gone.Load(t.Context(), numbered(0, n/8), txn.LoadOptions{})
 	check(err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
+	table(t, db, "empty")
+	tab := table(t, db, "t")
+	_, err = tab.Load(t.Context(), numbered(0, n), txn.LoadOptions{})
 	check(err)
-	check(os.Mkdir(o.Dir, 0o700))
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		check(err)
-		p, err := io.ReadAll(r)
-		check(err)
-		check(os.WriteFile(filepath.Join(o.Dir, filepath.Base(h.Name)), p, 0o600))
-	}
-	o.BladeSize = 8 << 20
-	s := &slotted{n: n, values: maps.Collect(numbered(0, n))}
+	maps.Insert(s.values, numbered(0, n))
 	for k := uint64(0); k < n; k += 7 {
-		if k%2 == 0 {
-			delete(s.values, k)
-		} else {
-			s.values[k] = bytes.Repeat([]byte{1}, int(k%1500))
-		}
+		check(db.Update(t.Context(), func(tx *txn.Tx) error {
+			if k%2 == 0 {
+				delete(s.values, k)
+				return tab.Delete(tx, k)
+			}
+			s.values[k] = bytes.Repeat([]byte{1}, int(k%1500)) // some need a larger block
+			return tab.Put(tx, k, s.values[k])
+		}))
 	}
-	return s, o
+	_, err = inOrder(t, db, "ordered").Load(t.Context(), numbered(0, n/8), txn.LoadOptions{})
+	check(err)
+	byName, byMail := peopleIndexes()
+	people, err := txn.CreateTable(db, "people", txn.Uint64, txn.JSON[person](), byName, byMail)
+	check(err)
+	for k := range n / 20 {
+		check(db.Update(t.Context(), func(tx *txn.Tx) error {
+			return people.Insert(tx, k, person{fmt.Sprint("name", k%5), fmt.Sprint("mail", k)})
+		}))
+	}
+	check(db.DropTable(t.Context(), "gone"))
+	return s
 }
-
-// slots are the archives of databases that were closed.
-var slots = []struct {
-	name string
-	n    uint64
-}{{"f0", 400}, {"f1", 240}, {"f2", 160}}
 
 // holds demands that all is there, and can be changed.
 func (s *slotted) holds(t testing.TB, what string, db *txn.DB) {
@@ -136,9 +134,8 @@ func (s *slotted) holds(t testing.TB, what string, db *txn.DB) {
 	}
 }
 
-// leafy demands that all hash tables have leaves, and no extents are left, and returns how many
-// tables have leaves.
-func leafy(t testing.TB, what string, db *txn.DB) (leaves int) {
+// indexed demands that all hash tables have leaves, or slots, and returns how many have leaves.
+func indexed(t testing.TB, what string, db *txn.DB, all bool) (leaves int) {
 	t.Helper()
 	ts, err := db.Space().Tables()
 	if err != nil {
@@ -149,15 +146,12 @@ func leafy(t testing.TB, what string, db *txn.DB) (leaves int) {
 		case x.State != layout.TableLive || x.Ordered():
 		case x.InBlocks():
 			leaves++
-		default:
+		case all:
 			t.Errorf("%s: table %q has slots", what, x.Name)
 		}
-		if bytes.Contains(x.Options, []byte("converting")) {
-			t.Errorf("%s: table %q: %s", what, x.Name, x.Options)
-		}
 	}
-	if n := len(db.Space().Extents()); n > 0 {
-		t.Errorf("%s: %d extents are left", what, n)
+	if all && len(db.Space().Extents()) > 0 {
+		t.Errorf("%s: %d extents are left", what, len(db.Space().Extents()))
 	}
 	return leaves
 }
@@ -169,151 +163,49 @@ func closed(t testing.TB, db *txn.DB) {
 	}
 }
 
-// TestConvert: a database whose hash tables have slots is opened: they have leaves then, and all
-// records. It is sound, and stays so when it is opened again.
+// TestConvert: a database whose hash tables have slots is opened with leaves: the tables have them
+// then, and all records. It is sound, and stays so with what opens it next, with leaves or
+// without.
 func TestConvert(t *testing.T) {
-	for _, x := range slots {
-		s, o := unslot(t, x.name, x.n)
-		for _, what := range []string{x.name, x.name + ", again"} {
+	raced.Skip(t)
+	n := uint64(10_000)
+	if testing.Short() {
+		n = 1_500
+	}
+	for f := range 3 {
+		for _, died := range []bool{false, true} {
+			what := fmt.Sprintf("f %d, died %v", f, died)
+			o := tiny()
+			o.Dir, o.Blades, o.Backups, o.BladeSize = filepath.Join(t.TempDir(), "data"), 3, txn.F(f), 64<<20
 			db := mustOpen(t, o)
-			if got := leafy(t, what, db); got != 3 {
+			s := newSlotted(t, db, n)
+			if indexed(t, what, db, false) > 0 {
+				t.Fatal("a table has leaves already")
+			}
+			if died {
+				dead := filepath.Join(t.TempDir(), "dead")
+				if err := os.CopyFS(dead, os.DirFS(o.Dir)); err != nil {
+					t.Fatal(err)
+				}
+				closed(t, db)
+				o.Dir = dead
+			} else {
+				closed(t, db)
+				sound(t, o.Dir)
+			}
+			o.LeafIndex = true
+			db = mustOpen(t, o)
+			if got := indexed(t, what, db, true); got != 3 {
 				t.Errorf("%s: %d tables have leaves", what, got)
 			}
 			quiet(t, db)
 			s.holds(t, what, db)
 			closed(t, db)
 			sound(t, o.Dir)
-		}
-	}
-}
-
-// TestConvertDeleted: a record that is deleted, and whose block is in use still, stays linked, so
-// that a transaction that meets it frees the block.
-func TestConvertDeleted(t *testing.T) {
-	s, o := unslot(t, "f1", 240)
-	db := mustOpen(t, o)
-	copied := filepath.Join(t.TempDir(), "copied")
-	if err := os.CopyFS(copied, os.DirFS(o.Dir)); err != nil {
-		t.Fatal(err)
-	}
-	closed(t, db)
-	for _, x := range checkDir(t, copied, func(f verify.Finding) { t.Error(f) }).Tables {
-		if x.Name == "t" && (x.Records != uint64(len(s.values)) || x.Tombstones > s.n-uint64(len(s.values))) {
-			t.Errorf("%+v", x)
-		}
-	}
-}
-
-// TestConvertRefused: a database that was not closed by the earlier version, or that is only read, is
-// refused with an error that says what to do, every time.
-func TestConvertRefused(t *testing.T) {
-	read := func(dir string) map[string]string {
-		all := map[string]string{}
-		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if filepath.Ext(f.Name()) != ".region" {
-				continue
-			}
-			p, err := os.ReadFile(filepath.Join(dir, f.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[f.Name()] = string(p)
-		}
-		return all
-	}
-	_, o := unslot(t, "open", 240)
-	for range 2 {
-		_, err := txn.Open(t.Context(), o)
-		says(t, "not closed", err, txn.ErrUnrecovered, `"t"`, "index of slots", "was not closed",
-			"open it by that version first")
-	}
-	same := func(what string, x, y map[string]string) {
-		for name, p := range x {
-			if y[name] != p {
-				t.Errorf("%s: %s was changed", what, name)
-			}
-		}
-	}
-	s, o := unslot(t, "f1", 240)
-	before := read(o.Dir)
-	o.ReadOnly = true
-	_, err := txn.Open(t.Context(), o)
-	says(t, "read only", err, txn.ErrUnrecovered, "index of slots", "open the database once for writing")
-	same("read only", before, read(o.Dir))
-	o.ReadOnly = false
-	db := mustOpen(t, o)
-	s.holds(t, "for writing", db)
-	closed(t, db)
-	o.ReadOnly = true
-	db = mustOpen(t, o)
-	if got := contents(t, db, table(t, db, "t"), s.n); len(got) != len(s.values) {
-		t.Errorf("%d records", len(got))
-	}
-	closed(t, db)
-}
-
-// looked is a context that calls a function when it is looked at.
-type looked struct {
-	context.Context
-	look func() error
-}
-
-func (c *looked) Err() error {
-	if err := c.look(); err != nil {
-		return err
-	}
-	return c.Context.Err()
-}
-
-// TestConvertStops: a conversion that ends with its context, anywhere, and a process that dies in its
-// midst, leave a database that has all records. The next opening converts it.
-func TestConvertStops(t *testing.T) {
-	raced.Skip(t)
-	for _, d := range []txn.Durability{txn.DurabilityProcess, txn.DurabilityPower} {
-		step := 1
-		if testing.Short() {
-			step = 9
-		}
-		for stop, done := 0, false; !done; stop += step {
-			what := fmt.Sprintf("durability %v, stop %d", d, stop)
-			s, o := unslot(t, "f1", 240)
-			o.Durability = d
-			dead, n := o, 0
-			dead.Dir = filepath.Join(t.TempDir(), "dead")
-			done = true
-			db, err := txn.Open(&looked{t.Context(), func() error {
-				if n++; n <= stop {
-					return nil
-				}
-				if done {
-					done = false
-					if err := os.CopyFS(dead.Dir, os.DirFS(o.Dir)); err != nil {
-						t.Error(err)
-					}
-				}
-				return context.Canceled
-			}}, o)
-			if done {
-				closed(t, db)
-				if err != nil || stop < 20 {
-					t.Errorf("%s: %v", what, err)
-				}
-				break
-			}
-			if err == nil { // it had come to the end
-				closed(t, db)
-			} else if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", what, err)
-			}
-			for _, o := range []txn.Options{o, dead} {
-				db := mustOpen(t, o)
-				leafy(t, what, db)
-				quiet(t, db)
-				s.holds(t, what, db)
+			for _, o.LeafIndex = range []bool{false, true} {
+				db = mustOpen(t, o)
+				indexed(t, what, db, true)
+				s.holds(t, what+", again", db)
 				closed(t, db)
 				sound(t, o.Dir)
 			}
@@ -321,58 +213,293 @@ func TestConvertStops(t *testing.T) {
 	}
 }
 
-// TestConvertDamaged: a record that is damaged on its primary is linked by the key that a copy has.
-// One that is damaged on all is an error that names its block, and so is a node of nothing; nothing
-// is lost by that: without the damage the database is converted.
-func TestConvertDamaged(t *testing.T) {
-	for _, copies := range []int{1, 2} {
-		for _, zero := range []bool{false, true} {
-			what := fmt.Sprintf("%d copies, zero %v", copies, zero)
-			s, o := unslot(t, "f1", 240)
-			whole := o
-			whole.Dir = filepath.Join(t.TempDir(), "whole")
-			if err := os.CopyFS(whole.Dir, os.DirFS(o.Dir)); err != nil {
+// TestConvertReadOnly: an opening that does not write converts nothing.
+func TestConvertReadOnly(t *testing.T) {
+	o := tiny()
+	o.Dir = filepath.Join(t.TempDir(), "data")
+	db := mustOpen(t, o)
+	fill(t, db, table(t, db, "t"), 100, val(3))
+	closed(t, db)
+	o.LeafIndex, o.ReadOnly = true, true
+	db = mustOpen(t, o)
+	if indexed(t, "read only", db, false) > 0 || len(contents(t, db, table(t, db, "t"), 100)) != 100 {
+		t.Error("it was converted, or records are missing")
+	}
+}
+
+// TestConvertDeleted: a record that is deleted, and whose block is in use still, stays linked, so
+// that a transaction that meets it frees the block.
+func TestConvertDeleted(t *testing.T) {
+	o := tiny()
+	o.Dir = filepath.Join(t.TempDir(), "data")
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	fill(t, db, tab, 100, val(3))
+	for k := uint64(0); k < 100; k += 2 {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, k) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.Convert(t.Context())
+	if indexed(t, "converted", db, true) != 1 {
+		t.Fatal("it was not converted")
+	}
+	dead := o
+	dead.Dir = filepath.Join(t.TempDir(), "dead")
+	if err := os.CopyFS(dead.Dir, os.DirFS(o.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	sum := checkDir(t, dead.Dir, func(f verify.Finding) { t.Error(f) })
+	if x := sum.Tables[0]; x.Records != 50 || x.Tombstones != 50 || x.Slots != 100 {
+		t.Fatalf("%+v", x)
+	}
+	db = mustOpen(t, dead)
+	tab = table(t, db, "t")
+	if got := contents(t, db, tab, 100); len(got) != 50 {
+		t.Errorf("%d records", len(got))
+	}
+	fill(t, db, table(t, db, "other"), 1, val(1))
+	for k := uint64(0); k < 100; k += 2 {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, val(4)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, db)
+	sum = checkDir(t, dead.Dir, func(f verify.Finding) { t.Error(f) })
+	if x := sum.Tables[0]; x.Records != 100 || x.Tombstones != 0 || x.Slots != 100 {
+		t.Errorf("%+v", x)
+	}
+}
+
+// TestConvertStops: a conversion that ends with its context, anywhere, and a process that dies
+// then, leave a sound database that has all records. The next opening goes on, and one without
+// leaves keeps the slots that there are.
+func TestConvertStops(t *testing.T) {
+	raced.Skip(t)
+	for _, d := range []txn.Durability{txn.DurabilityProcess, txn.DurabilityPower} {
+		o := tiny()
+		o.Dir, o.Durability = filepath.Join(t.TempDir(), "whole"), d
+		db := mustOpen(t, o)
+		s := newSlotted(t, db, 400)
+		closed(t, db)
+		whole, some := o.Dir, 0
+		step := int64(1)
+		if testing.Short() {
+			step = 7
+		}
+		for stop, done := int64(0), false; !done; stop += step {
+			what := fmt.Sprintf("durability %v, stop %d", d, stop)
+			o.Dir, o.LeafIndex = filepath.Join(t.TempDir(), "part"), false
+			if err := os.CopyFS(o.Dir, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
-			}
-			needle := append(txn.Uint64.Append(nil, 21), bytes.Repeat([]byte{1}, 21)...)
-			files, err := filepath.Glob(filepath.Join(o.Dir, "blade-*.region"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			found := 0
-			for _, file := range files {
-				p, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				i := bytes.Index(p, needle)
-				if i < 0 || found == copies {
-					continue
-				}
-				found++
-				if p[i]++; zero {
-					clear(p[i&^(record.LineSize-1):][:record.LineSize])
-				}
-				if err := os.WriteFile(file, p, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if found != copies {
-				t.Fatalf("%d copies", found)
-			}
-			if copies == 2 {
-				if zero {
-					continue // as a block that was never used
-				}
-				_, err := txn.Open(t.Context(), o)
-				says(t, what, err, txn.ErrCorrupt, "block ", "no copy is intact", "earlier version")
-				o = whole
 			}
 			db := mustOpen(t, o)
-			leafy(t, what, db)
-			s.holds(t, what, db)
+			n := &atomic.Int64{}
+			n.Store(stop)
+			db.Convert(stopping{t.Context(), n})
+			done = n.Load() >= 0
+			dead := filepath.Join(t.TempDir(), "dead")
+			if err := os.CopyFS(dead, os.DirFS(o.Dir)); err != nil { // as if the process had died here
+				t.Fatal(err)
+			}
+			if left := indexed(t, what, db, done); left > 0 && left < 3 {
+				some++
+			}
 			closed(t, db)
 			sound(t, o.Dir)
+			if d == txn.DurabilityProcess {
+				sound(t, dead) // what a process has left that died is no finding
+			}
+			o.Dir = dead
+			for _, o.LeafIndex = range []bool{stop%2 == 0, true} {
+				db = mustOpen(t, o)
+				indexed(t, what, db, o.LeafIndex)
+				quiet(t, db)
+				s.holds(t, what, db)
+				closed(t, db)
+				sound(t, o.Dir)
+			}
 		}
+		if some < 2 {
+			t.Errorf("durability %v: it was stopped between two tables %d times", d, some)
+		}
+	}
+}
+
+// TestConvertDies: a process dies at any verb of a conversion, or in the midst of it loses power
+// with all that is not on disk. The next opening has all records, converts, and leaves nothing
+// behind.
+func TestConvertDies(t *testing.T) {
+	raced.Skip(t)
+	for _, power := range []bool{false, true} {
+		step := 1
+		if testing.Short() {
+			step = 7
+		}
+		for stop := 0; convertDies(t, power, stop); stop += step {
+		}
+	}
+}
+
+// convertDies is TestConvertDies of a process that dies after so many verbs that change something;
+// false: it came to the end before.
+func convertDies(t *testing.T, power bool, stop int) bool {
+	left, cat := -1, &catalog.Mem{}
+	var died *catalog.Mem
+	caps := atOnce
+	if stop%4 > 1 { // what was posted before may arrive later
+		caps = later
+	}
+	ro := rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: caps, Seed: uint64(stop), Volatile: power,
+		Fail: func(w *rdma.WR) rdma.Status {
+			switch {
+			case left < 0 || left > 0 && w.Op == rdma.OpRead:
+				return rdma.StatusOK
+			case left == 0:
+				if died == nil {
+					died = cat.Clone()
+				}
+				return rdma.StatusTimeout
+			}
+			left--
+			return rdma.StatusOK
+		}}
+	f := rdmatest.New(ro)
+	o := onFabric(f, txn.PolicyDefault)
+	if o.Catalog = cat; power {
+		o.Durability = txn.DurabilityPower
+	}
+	db := reopen(t, o)
+	tab := table(t, db, "t")
+	const n = 90
+	fill(t, db, tab, n, val(1))
+	fill(t, db, table(t, db, "other"), 3, val(2))
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, 5) }); err != nil {
+		t.Fatal(err)
+	}
+	left = stop
+	db.Convert(t.Context())
+	if left = -1; died == nil {
+		return false
+	}
+	if o.Catalog = died; power {
+		o.Fabric = f.LosePower(uint64(stop))
+	}
+	what := fmt.Sprintf("power %v, stop %d", power, stop)
+	for _, o.LeafIndex = range []bool{stop%2 == 0, true} {
+		db = reopen(t, o)
+		tab = table(t, db, "t")
+		got, nodes := contents(t, db, tab, n+1), 0
+		if _, there := got[5]; there || len(got) != n-1 {
+			t.Errorf("%s: %d records", what, len(got))
+		}
+		if got = contents(t, db, table(t, db, "other"), 4); len(got) != 3 {
+			t.Errorf("%s: the other table has %d records", what, len(got))
+		}
+		if x := indexed(t, what, db, o.LeafIndex); x == 2 {
+			nodes = nodesOf(t, n) + nodesOf(t, 3)
+		} else if x == 1 {
+			nodes = nodesOf(t, n)
+		}
+		if live := quiet(pastIndexes{t}, db); live < n+2+nodes-2 || live > n+2+nodes+1 {
+			t.Errorf("%s: %d blocks are in use", what, live)
+		}
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 5, val(1)) }); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Delete(tx, 5) }); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		close1(t, db)
+	}
+	return true
+}
+
+// pastIndexes is a tester that lets pass that extents, which no index uses any more, are not the
+// same on all copies after a loss of power.
+type pastIndexes struct{ *testing.T }
+
+func (p pastIndexes) Errorf(format string, args ...any) {
+	if !strings.HasPrefix(format, "index segment") {
+		p.T.Errorf(format, args...)
+	}
+}
+
+// TestConvertFull: where there is no room for leaves a table keeps its slots, and what was written
+// is freed.
+func TestConvertFull(t *testing.T) {
+	o := spaceOptions(occ.PolicyDefault, 18)
+	o.Dir = filepath.Join(t.TempDir(), "data")
+	db := mustOpen(t, o)
+	tab := table(t, db, "t")
+	n := uint64(0)
+	for db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, n, val(n)) }) == nil {
+		n++
+	}
+	closed(t, db)
+	o.LeafIndex = true
+	db = mustOpen(t, o)
+	if indexed(t, "full", db, false) != 0 {
+		t.Error("it was converted")
+	}
+	if got := contents(t, db, table(t, db, "t"), n); uint64(len(got)) != n {
+		t.Errorf("%d records of %d", len(got), n)
+	}
+	if live := quiet(t, db); live != int(n) {
+		t.Errorf("%d blocks are in use", live)
+	}
+	closed(t, db)
+	sound(t, o.Dir)
+}
+
+// TestConvertDamaged: a record that is damaged on its primary is linked by the key that a copy
+// has. One that is damaged on all leaves its table the slots, and other tables get leaves.
+func TestConvertDamaged(t *testing.T) {
+	for _, copies := range []int{1, 2} {
+		f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: atOnce, Seed: 1})
+		o := onFabric(f, txn.PolicyDefault)
+		db := reopen(t, o)
+		tab := table(t, db, "t")
+		needle := []byte("needle")
+		fill(t, db, tab, 40, val(1))
+		fill(t, db, table(t, db, "other"), 3, val(2))
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }); err != nil {
+			t.Fatal(err)
+		}
+		l, v := db.Space().Layout(), db.Space().View()
+		close1(t, db)
+		found := 0
+		for id := range l.Segments {
+			if l.Segments[id].Kind != layout.KindBlocks {
+				continue
+			}
+			for k := range copies {
+				at := v.At(layout.MakeAddr(layout.SegmentID(id), 0), k)
+				if i := bytes.Index(f.Memory(at.Blade)[at.Off:][:l.SegmentSize], needle); i >= 0 {
+					f.Memory(at.Blade)[at.Off+uint64(i)]++
+					found++
+				}
+			}
+		}
+		if found != copies {
+			t.Fatalf("%d copies", found)
+		}
+		o.LeafIndex = true
+		db = reopen(t, o)
+		if got := indexed(t, "damaged", db, false); got != 3-copies {
+			t.Errorf("%d copies are damaged: %d tables have leaves", copies, got)
+		}
+		tab = table(t, db, "t")
+		err := db.View(t.Context(), func(tx *txn.Tx) error {
+			v, err := tab.Get(tx, 7)
+			if err == nil && !bytes.Equal(v, needle) {
+				err = fmt.Errorf("%q", v)
+			}
+			return err
+		})
+		if copies == 1 && err != nil || copies == 2 && !errors.Is(err, txn.ErrCorrupt) {
+			t.Errorf("%d copies are damaged: %v", copies, err)
+		}
+		close1(t, db)
 	}
 }

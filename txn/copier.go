@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"txnode/index"
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -16,20 +18,16 @@ import (
 	"txnode/txn/snapshot"
 )
 
-// A table is copied by transactions that read some of its records each, in the order of its index.
-// What such a page has is what was there at one moment after the tap was connected, and the tap has
-// what was committed since. So locks, damaged copies and what dead coordinators have left are met as
-// by other transactions.
-
 const (
-	pageRecords = 256     // of a page; after a conflict it is halved, since writers are at its records
-	pageBytes   = 1 << 20 // of a page, if it has several records; what the arena has no room for is halved
-	pagePauseNs = 64_000  // after a conflict
-	fetchBytes  = 1 << 10 // that a READ has at least, where the arena has not room for all
-	maxPieces   = 1 << 10 // looks at a block that is locked, or damaged
-	maxWalks    = 16      // attempts at pages in whose time the epoch has moved,
-	maxWalksNs  = 60e9    // for so long at least
-	reportStep  = 1 << 8
+	copyBatch  = 32      // blocks that are read in one round trip
+	copyProbe  = 1 << 10 // bytes of each that are read at first
+	patience   = 64      // rereads of a locked block before a transaction is sent to it
+	maxWalks   = 16      // walks over an index that was repaired meanwhile, or in whose time the epoch has moved,
+	maxWalksNs = 60e9    // for so long at least, if it was the epoch
+	maxStrange = 64      // looks at a slot and what it leads to that do not go together
+	maxStill   = 1 << 10 // looks at an image that is not locked, and that stays torn,
+	maxStillNs = 2e9     // for so long at least
+	reportStep = 1 << 8
 )
 
 // copier reads all records of tables beside transactions, and copies them, or gives them to each. A
@@ -54,6 +52,16 @@ type copier struct {
 
 	t     *occ.Table
 	batch rdma.Batch
+	buf   uint32       // copyBatch * copyProbe
+	words uint32       // copyBatch words: slots, read behind the blocks that they lead to
+	img   record.Image // what was read last of a block
+	// foreign: the image that was looked at last is a sound one of another table.
+	foreign bool
+	// torn is the image that was looked at last, if its checksum does not match, and it is not
+	// locked; still is for how many looks in a row it has been the same, and since when.
+	torn  []byte
+	still int
+	since int64
 }
 
 // tables copies tables.
@@ -87,83 +95,54 @@ func (s *copier) table(t layout.Table) error {
 
 // walk reads the records of the table s.t.
 func (s *copier) walk() error {
-	err := s.pages()
+	walk := s.slots
+	if ix, ok := s.t.Ordered.(*tree.Tree); ok {
+		walk = func() error { return s.ordered(ix) }
+	}
+	err := walk()
 	if s.t.Dropped() { // its blocks may be those of others by now
 		return fmt.Errorf("%w: table %q", ErrDropped, s.t.Name)
 	}
 	return err
 }
 
-// page is records of a table.
-type page struct {
-	data []byte
-	rows []pageRow
-	more bool // there may be others behind the last one
-}
-
-// pageRow is a record: page.data[at:key] is the key, page.data[key:end] the value. later: it was
-// written after the cut.
-type pageRow struct {
-	at, key, end int
-	block        layout.Addr
-	later        bool
-}
-
-// last is the key of the last record.
-func (p *page) last() []byte {
-	r := p.rows[len(p.rows)-1]
-	return p.data[r.at:r.key]
-}
-
-func (s *copier) pages() error {
-	var p page
-	limit, most := pageRecords, pageRecords
-	failed, begun := 0, s.w.Now()
-	for from := (index.Bound{}); ; {
-		err := s.stands()
-		n := min(limit, most)
-		if err == nil {
-			limit, err = s.readPage(&p, from, n)
-		}
-		switch {
-		case errors.Is(err, ErrTooLarge) && n > 1: // for the arena
-			limit, most = pageRecords, n/2
-			continue
-		case errors.Is(err, ErrTooLarge):
-			if p.more, err = s.beside(&from, err); err != nil {
-				return err
-			}
-		case errors.Is(err, ErrConflict) && s.ctx.Err() == nil:
-			s.w.coro.Sleep(pagePauseNs)
-			continue
-		case s.skipDamaged != nil && errors.Is(err, ErrCorrupt) && !errors.Is(err, rdma.ErrVerb):
-			if p.more, err = s.beside(&from, err); s.goesOn(err) &&
-				(failed < maxWalks || s.w.Now()-begun < maxWalksNs) {
-				failed++
-				continue // the leaf comes once more
-			}
-			if err != nil {
-				return err
-			}
-		case err != nil:
-			return err
-		}
-		for _, r := range p.rows {
-			if r.later {
-				continue
-			}
-			if err := s.base(p.data[r.at:r.key], p.data[r.key:r.end], r.block); err != nil {
-				return err
-			}
-		}
-		if !p.more {
-			return nil
-		}
-		if len(p.rows) > 0 {
-			from = index.Bound{Key: s.t.IndexKey(p.last()), After: true}
-		}
-		p.rows = p.rows[:0]
+// slots is walk of a table with an index of slots.
+func (s *copier) slots() (err error) {
+	ix, ok := s.t.Index.(index.Walker)
+	if !ok {
+		return fmt.Errorf("its index, a %T, can not be walked", s.t.Index)
 	}
+	th := s.w.thread
+	if s.buf, err = th.Alloc(copyBatch * copyProbe); err != nil {
+		return err
+	}
+	defer th.Free(s.buf, copyBatch*copyProbe)
+	if s.words, err = th.Alloc(copyBatch * 8); err != nil {
+		return err
+	}
+	defer th.Free(s.words, copyBatch*8)
+	// Where the index was repaired from another copy the walk begins again. What was copied before
+	// is copied once more, as it is if a split carries it meanwhile.
+	from := th.Now()
+	for again, failed := 0, 0; ; again++ {
+		err = ix.Pieces(s.w.coro, func(links []index.Linked) error {
+			for part := range slices.Chunk(links, copyBatch) {
+				if err := s.copy(part); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if s.goesOn(err) && (failed < maxWalks || th.Now()-from < maxWalksNs) {
+			failed++
+			continue
+		}
+		if c := (*race.CorruptError)(nil); !errors.As(err, &c) || again-failed >= maxWalks ||
+			!s.w.repairIndex(s.t, c.Addr) {
+			break
+		}
+	}
+	return err
 }
 
 // goesOn reports whether the copy can go on after an error, from the beginning of the walk: the
@@ -205,11 +184,113 @@ func (s *copier) skip(x Skipped) bool {
 	return true
 }
 
+// skipRecord is skip for the record that a slot leads to.
+func (s *copier) skipRecord(e index.Linked, err error) bool {
+	if s.skipDamaged == nil || !errors.Is(err, ErrCorrupt) {
+		return false
+	}
+	x := Skipped{Table: s.t.Name, Block: e.Addr, Err: err}
+	v := s.view()
+	if !v.Valid(e.Addr) {
+		x.Block = 0
+		return s.skip(x)
+	}
+	for k := range v.Copies(e.Addr) {
+		size := min(e.Class.Size(), record.LineSize+record.MaxKey)
+		img, err := s.fetch(nil, v.At(e.Addr, k), int(size))
+		if err != nil {
+			return false
+		}
+		m := record.Image(img).Meta()
+		at, n := record.KeyAt(m.KeyLen()), m.KeyLen()
+		if m.Table() == s.t.ID && n > 0 && at+n <= len(img) {
+			x.Key = img[at : at+n]
+			break
+		}
+	}
+	return s.skip(x)
+}
+
 // view is the map to read by. When a blade is lost all sessions are declared dead, the
 // worker's too, and its reads fail from then on: until everything is decided that was under
 // way, records are unlocked on the copies that are left that are not what they seem.
 func (s *copier) view() *layout.View {
 	return s.w.db.space.ViewOn(s.w.thread)
+}
+
+// copy copies what links of one piece of the index lead to.
+//
+// A slot may lead to another block by the time at which its block is read, and that may have the
+// record of another key by then, which is sound. So the slot is read once more, behind the block.
+// If it leads to the same block still, it did all the time: a slot never gets a word again that it
+// has had (package race).
+func (s *copier) copy(links []index.Linked) error {
+	if s.ctx.Err() != nil {
+		return canceled(s.ctx)
+	}
+	if err := s.stands(); err != nil {
+		return err
+	}
+	th, b, v := s.w.thread, &s.batch, s.view()
+	b.Reset()
+	for i, e := range links {
+		if !v.Valid(e.Addr) {
+			continue // a segment that is younger than the view; copied one by one below
+		}
+		b.Read(v.At(e.Addr, 0), s.buf+uint32(i*copyProbe), min(e.Class.Size(), copyProbe))
+	}
+	if b.Len() > 0 {
+		if err := s.w.coro.Do(b); err != nil {
+			return err
+		}
+	}
+	b.Reset()
+	for i, e := range links {
+		b.Read(v.At(e.At, 0), s.words+uint32(8*i), 8)
+	}
+	if err := s.w.coro.Do(b); err != nil {
+		return err
+	}
+	for i, e := range links {
+		slot := race.Slot(th.Word(s.words + uint32(8*i)))
+		if v.Valid(e.Addr) && slot.Addr() == e.Addr {
+			img := record.Image(th.Bytes(s.buf+uint32(i*copyProbe), min(e.Class.Size(), copyProbe)))
+			if done, _, err := s.take(img, e.Addr); err != nil {
+				return err
+			} else if done {
+				continue
+			}
+		}
+		err := s.one(e)
+		if errors.Is(err, ErrCorrupt) && s.w.repairIndex(s.t, e.At) {
+			err = s.one(e)
+		}
+		if err != nil && !s.skipRecord(e, err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// take writes the record in an image if it is the state of an unlocked record,
+// and reports whether that is so; need is how many bytes it takes to know, 0: unknown.
+func (s *copier) take(img record.Image, a layout.Addr) (done bool, need int, err error) {
+	need, err = img.Check(a)
+	s.foreign = err == nil && need <= len(img) && img.Stable() && img.Meta().State() != record.Free &&
+		img.Meta().Table() != s.t.ID
+	if err != nil || !img.Stable() || s.foreign {
+		return false, need, nil //nolint:nilerr // not readable yet: it is read again, or found to be damaged there
+	}
+	switch img.Meta().State() {
+	case record.Absent:
+		return true, need, nil
+	case record.Live:
+		if s.later(img.Version()) {
+			return true, need, nil
+		}
+		return true, need, s.base(img.Key(), img.Value(), a)
+	}
+	return false, need, nil // freed: the slot leads elsewhere by now, or nowhere
 }
 
 // later reports whether a record was written after the cut.
@@ -240,189 +321,252 @@ func (s *copier) copied(table uint16, key, value []byte, block layout.Addr) erro
 	return nil
 }
 
-// readPage reads the page behind a bound by a transaction, of at most so many records. It returns how
-// many the next page should have.
-func (s *copier) readPage(p *page, from index.Bound, most int) (next int, err error) {
-	attempts := 0
-	err = s.w.View(s.ctx, func(tx *Tx) error {
-		n := max(most>>attempts, 1)
-		want := n
-		if s.t.Hashed {
-			want++ // a page ends where the hash does
-		}
-		attempts++
-		next = min(2*n, pageRecords)
-		p.data, p.rows, p.more = p.data[:0], p.rows[:0], false
-		var scan *occ.Scan
-		tx.walk(s.w.db, s.t, func() (_ *occ.Scan, err error) {
-			scan, err = tx.o.Range(s.t, from, index.Bound{End: true}, false, want)
-			return scan, err
-		}, func(key, value []byte) (bool, error) {
-			at := len(p.data)
-			if p.more && !bytes.Equal(s.t.IndexKey(key), s.t.IndexKey(p.last())) {
-				return false, nil
-			}
-			later := s.later(scan.Version())
-			if p.data = append(p.data, key...); !later {
-				p.data = append(p.data, value...)
-			}
-			p.rows = append(p.rows, pageRow{at, at + len(key), len(p.data), scan.Block(), later})
-			p.more = len(p.rows) >= n || len(p.data) >= pageBytes
-			return !p.more || s.t.Hashed, nil
-		}, nil)
-		return tx.Err()
-	})
+// one copies what a slot leads to, and waits until it is not locked.
+func (s *copier) one(e index.Linked) error {
+	word, err := s.w.thread.Alloc(8)
 	if err != nil {
-		p.rows = p.rows[:0]
+		return err
 	}
-	return next, err
-}
-
-// beside copies what a leaf leads to record by record, since a page that begins with it has met
-// damage, or records that the arena has room for one by one at most. It leaves out the damaged
-// ones; or all of the leaf, if that is damaged itself. It sets the bound behind the leaf. more is
-// false if there is no leaf behind it, or none that is known.
-func (s *copier) beside(from *index.Bound, damage error) (more bool, err error) {
-	ix, ok := s.t.Index.(*tree.Tree)
-	if !ok {
-		return false, damage
-	}
-	value, err := ix.Leaf(s.w.coro, index.Place{Bound: *from})
-	if err != nil {
-		if !errors.Is(err, index.ErrBusy) && !errors.Is(err, ErrCorrupt) {
-			return false, err
+	defer s.w.thread.Free(word, 8)
+	p := pursuit{copier: s, at: e.At, c: e.Candidate, word: word, size: copyProbe}
+	s.torn, s.still = s.torn[:0], 0
+	for tries := 1; ; tries++ {
+		if s.ctx.Err() != nil {
+			return canceled(s.ctx)
 		}
-		at, next, ok, err := ix.Behind(s.w.coro, from.Key)
-		if err != nil {
-			return false, errors.Join(damage, err)
+		seen, err := p.look()
+		if err != nil || seen == copied {
+			return err
 		}
-		to := "on"
-		if ok {
-			to = fmt.Sprintf("to %.64x", next)
-		}
-		x := Skipped{Table: s.t.Name, Block: at, Rest: !ok, Err: fmt.Errorf("the keys from %.64x %s: %w",
-			from.Key, to, damage)}
-		if !s.skip(x) {
-			return false, damage
-		}
-		*from = index.Bound{Key: next}
-		return ok, nil
-	}
-	keys, rest, more, err := ix.Keys(value, *from)
-	if err != nil {
-		return false, errors.Join(damage, err)
-	}
-	for _, k := range keys {
-		if k.Key == nil {
-			if k.Key, err = s.keyAt(k.Candidate); err != nil {
-				return false, err
-			}
-		}
-		if k.Key == nil {
-			err = fmt.Errorf("%w: no copy of block %v has a record", ErrCorrupt, k.Addr)
-		} else if err = s.single(k.Key); errors.Is(err, ErrTooLarge) {
-			var moved bool
-			if moved, err = s.pieces(k.Candidate, k.Key, err); moved {
-				return true, nil // the leaf is read again
-			}
-		}
-		if err == nil || s.skip(Skipped{Table: s.t.Name, Key: k.Key, Block: k.Addr, Err: err}) {
+		if seen == larger {
 			continue
 		}
-		return false, err
-	}
-	*from = rest
-	return more, nil
-}
-
-// keyAt is the key of the record in a block, by the first copy that is intact, or, if none is, looks
-// as if it were; nil: there is none.
-func (s *copier) keyAt(x index.Candidate) (key []byte, err error) {
-	v := s.view()
-	if !v.Valid(x.Addr) || x.Class >= layout.NumClasses {
-		return nil, nil
-	}
-	for k := range v.Copies(x.Addr) {
-		img, err := s.fetch(nil, v.At(x.Addr, k), int(x.Class.Size()))
-		if err != nil {
-			return nil, err
+		if err := p.lasted(); err != nil {
+			return err
 		}
-		_, bad := record.Image(img).Check(x.Addr)
-		m := record.Image(img).Meta()
-		at, n := record.KeyAt(m.KeyLen()), m.KeyLen()
-		if m.Table() != s.t.ID || n == 0 || at+n > len(img) || bad != nil && key != nil {
-			continue
-		}
-		if key = bytes.Clone(img[at : at+n]); bad == nil {
-			break
-		}
-	}
-	return key, nil
-}
-
-// single copies one record.
-func (s *copier) single(key []byte) error {
-	for {
-		var value []byte
-		var block layout.Addr
-		later := false
-		err := s.w.View(s.ctx, func(tx *Tx) error {
-			i, err := tx.fetch(s.t, key, false)
-			if err != nil {
+		if tries%patience == 0 {
+			if gone, err := p.ask(); err != nil || gone {
 				return err
 			}
-			v, ok := tx.o.Read(i)
-			if !ok {
-				return ErrNotFound
-			}
-			value, later, block = append(value[:0], v...), s.later(tx.o.Version(i)), tx.o.Block(i)
-			return nil
-		})
-		switch {
-		case errors.Is(err, ErrNotFound) || err == nil && later:
-			return nil
-		case errors.Is(err, ErrConflict) && s.ctx.Err() == nil:
-			s.w.coro.Sleep(pagePauseNs)
-		case err != nil:
-			return err
-		default:
-			return s.base(key, value, block)
 		}
+		s.w.coro.Sleep(int64(min(tries, patience)) * 1000)
 	}
 }
 
-// pieces copies a record that the arena has no room for, which err says, from its block: by one READ
-// after the other. moved: the block has not the record any more.
-func (s *copier) pieces(x index.Candidate, key []byte, full error) (moved bool, err error) {
-	for tries := 0; ; tries++ {
-		v, guard := s.view(), record.Guard(0)
-		if !v.Valid(x.Addr) || tries == maxPieces {
-			return false, full
+// pursuit is what is known of a slot whose record could not be copied yet.
+type pursuit struct {
+	*copier
+	at    layout.Addr     // the slot
+	c     index.Candidate // to which it led at the last look
+	known bool            // which lies in a segment that the view has
+	key   []byte          // that it has, and which is locked, if so
+	word  uint32          // of the arena: the slot is read to it
+	size  int             // bytes of the block to be read
+	// was is the slot at the last look, strange for how many looks in a row it has led to
+	// another one's block.
+	was     race.Slot
+	strange int
+	// dangling is the slot if it led to a block that is free, and was not freed, when
+	// that was asked last.
+	dangling race.Slot
+}
+
+// seen is what comes of a look at a slot.
+type seen uint8
+
+const (
+	unclear seen = iota // the record or the slot is being changed, or one of them is damaged
+	copied              // or there is nothing to be copied
+	larger              // the record has more bytes than were read
+)
+
+// look reads the slot, and then the block that it leads to, and copies the record if it can.
+func (p *pursuit) look() (seen, error) {
+	v := p.view()
+	slot, err := p.slot(v)
+	if err != nil {
+		return unclear, err
+	}
+	if slot.Empty() {
+		return copied, nil // deleted; or moved to a sub-table that the walk comes to
+	}
+	if err := slot.Check(); err != nil {
+		return unclear, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if p.strange++; slot != p.was {
+		p.was, p.strange = slot, 0
+	}
+	p.c = index.Candidate{Addr: slot.Addr(), Class: slot.Class()}
+	if p.key = nil; !v.Valid(p.c.Addr) {
+		if err := p.newer(&v); err != nil {
+			return unclear, err
 		}
-		for k := range v.Copies(x.Addr) {
-			p, err := s.fetch(nil, v.At(x.Addr, k), int(x.Class.Size()))
+	}
+	if p.known = v.Valid(p.c.Addr); !p.known {
+		return unclear, nil
+	}
+	room := int(p.c.Class.Size())
+	p.size = min(p.size, room)
+	if p.img, err = p.fetch(p.img[:0], v.At(p.c.Addr, 0), p.size); err != nil {
+		return unclear, err
+	}
+	if slot, err = p.slot(v); err != nil || slot.Addr() != p.c.Addr { // the block may be another key's by now: see copy
+		return unclear, err
+	}
+	done, need, key, err := p.read(p.c, p.size)
+	switch p.key = key; {
+	case err != nil:
+		return unclear, err
+	case done:
+		return copied, nil
+	case need > p.size && p.size < room:
+		p.size = need
+		return larger, nil
+	case need <= room && !p.foreign: // else it is no record that the slot leads to
+		p.strange = 0
+	}
+	return unclear, nil
+}
+
+// slot reads the slot.
+func (p *pursuit) slot(v *layout.View) (race.Slot, error) {
+	p.batch.Reset()
+	p.batch.Read(v.At(p.at, 0), p.word, 8)
+	err := p.w.coro.Do(&p.batch)
+	return race.Slot(p.w.thread.Word(p.word)), err
+}
+
+// newer replaces a map that does not have the block's segment by one that has it, since another
+// process may have added that.
+func (p *pursuit) newer(v **layout.View) error {
+	err := p.w.db.space.Missing(*v, p.c.Addr)
+	if err != nil && !errors.Is(err, rdma.ErrStaleKey) {
+		return err
+	}
+	if now := p.view(); now.Valid(p.c.Addr) {
+		*v = now
+		return nil
+	}
+	return err // the thread was fenced
+}
+
+// lasted is an error if what was seen has lasted longer than anybody's change does: it is
+// damage.
+func (p *pursuit) lasted() error {
+	if p.strange > maxStrange {
+		what := "holds something else"
+		if !p.known {
+			what = "lies in no segment"
+		}
+		return fmt.Errorf("%w: the slot at %v leads to block %v of class %d, which %s; the database, closed, "+
+			"can be checked", ErrCorrupt, p.at, p.c.Addr, p.c.Class, what)
+	}
+	if p.still > maxStill && p.w.thread.Now()-p.since > maxStillNs { // a writer would have come to an end
+		return fmt.Errorf("%w: block %v, to which the slot at %v leads, does not match its checksum, and nobody is "+
+			"writing it; the database, closed, can be checked, and repaired from another copy",
+			ErrCorrupt, p.c.Addr, p.at)
+	}
+	return nil
+}
+
+// ask has the record examined: a transaction that meets its lock decides what a dead client has
+// left there. It says whether there is no record after all.
+func (p *pursuit) ask() (gone bool, err error) {
+	if len(p.key) > 0 {
+		// Its owner may be dead: a transaction that meets the lock knows what to do.
+		return false, p.visit(p.key)
+	}
+	if !p.known {
+		return false, nil
+	}
+	if done, err := p.fromCopy(); done || err != nil || p.w.repairTorn(p.c.Addr) {
+		return done, err
+	}
+	free, err := p.w.o.Examine(p.c.Addr)
+	if p.w.o.Asks() {
+		p.w.db.askIdle()
+	}
+	if errors.Is(err, ErrCorrupt) && p.w.repairBlock(p.c.Addr) {
+		return false, nil // from another copy: it can be read now
+	}
+	if err != nil {
+		return false, err
+	}
+	damaged, space := false, p.w.db.space
+	if tidy := space.Tidy(); free {
+		if damaged, err = p.w.o.Contradicted(p.c.Addr); err != nil {
+			return false, err
+		}
+		if !damaged && tidy && space.Tidy() {
+			return true, nil // what a dead one has left of an insert that never was
+		}
+		if !damaged {
+			p.w.maintain() // it cannot be told from damage before that was swept
+		}
+	}
+	if damaged && p.dangling == p.was { // which has led there all the time
+		if p.w.repairBlock(p.c.Addr) {
+			return false, nil
+		}
+		return false, fmt.Errorf("%w: the slot at %v leads to block %v, which is free, and was not freed; the "+
+			"database, closed, can be checked, and repaired from another copy", ErrCorrupt, p.at, p.c.Addr)
+	}
+	if p.dangling = 0; damaged {
+		p.dangling = p.was
+	}
+	return false, nil
+}
+
+// fromCopy copies the record from another copy, if that is intact and has the version of the
+// primary's guard. The block is repaired beside.
+func (p *pursuit) fromCopy() (done bool, err error) {
+	v := p.view()
+	first, err := p.fetch(nil, v.At(p.c.Addr, 0), record.LineSize)
+	if err != nil {
+		return false, err
+	}
+	guard, room := record.Image(first).Guard(), int(p.c.Class.Size())
+	for k := 1; k < v.Copies(p.c.Addr) && !guard.Held() && !done; k++ {
+		for size, need := 0, record.LineSize; need > size && need <= room && !done; {
+			size = need
+			img, err := p.fetch(nil, v.At(p.c.Addr, k), size)
 			if err != nil {
 				return false, err
 			}
-			img := record.Image(p)
-			if k == 0 {
-				guard = img.Guard() // a copy may be behind
+			if record.Image(img).Version() != guard.Version() {
+				break
 			}
-			if _, err := img.Check(x.Addr); err != nil || guard != record.FreeAt(img.Version()) {
-				continue
+			if done, need, err = p.take(img, p.c.Addr); err != nil {
+				return false, err
 			}
-			if m := img.Meta(); m.State() == record.Free || m.Table() != s.t.ID || !bytes.Equal(img.Key(), key) {
-				return true, nil
-			} else if m.State() != record.Live || s.later(img.Version()) {
-				return false, nil
-			}
-			return false, s.base(img.Key(), img.Value(), x.Addr)
 		}
-		if s.ctx.Err() != nil {
-			return false, canceled(s.ctx)
-		}
-		s.w.coro.Sleep(pagePauseNs)
 	}
+	if done {
+		p.w.repairTorn(p.c.Addr)
+	}
+	return done, nil
+}
+
+// read takes the first size bytes of a block, which were read. If they are a record that is locked,
+// it returns its key.
+func (s *copier) read(cand index.Candidate, size int) (done bool, need int, key []byte, err error) {
+	th, img := s.w.thread, s.img
+	if done, need, err = s.take(img, cand.Addr); done || err != nil || need == 0 || need > size {
+		return done, need, nil, err
+	}
+	_, torn := img.Check(cand.Addr)
+	switch {
+	case torn == nil || img.Guard().Held():
+		s.torn, s.still = s.torn[:0], 0
+	case bytes.Equal(s.torn, img):
+		s.still++
+	default:
+		s.torn, s.still, s.since = append(s.torn[:0], img...), 0, th.Now()
+	}
+	if torn == nil && img.Guard().Held() {
+		key = append([]byte(nil), img.Key()...)
+	}
+	return false, need, key, nil
 }
 
 // fetch appends size bytes that lie at a place to p: by one READ, or by as many as it takes
@@ -430,7 +574,7 @@ func (s *copier) pieces(x index.Candidate, key []byte, full error) (moved bool, 
 func (s *copier) fetch(p []byte, at rdma.RemoteAddr, size int) ([]byte, error) {
 	th, b, room := s.w.thread, &s.batch, size
 	buf, err := th.Alloc(room)
-	for errors.Is(err, rdma.ErrArenaFull) && room > fetchBytes {
+	for errors.Is(err, rdma.ErrArenaFull) && room > copyProbe {
 		room = (room/2 + record.LineSize - 1) &^ (record.LineSize - 1)
 		buf, err = th.Alloc(room)
 	}
@@ -449,4 +593,16 @@ func (s *copier) fetch(p []byte, at rdma.RemoteAddr, size int) ([]byte, error) {
 		at.Off += uint64(n)
 	}
 	return p, nil
+}
+
+// visit reads a key in a transaction.
+func (s *copier) visit(key []byte) error {
+	err := s.w.View(s.ctx, func(tx *Tx) error {
+		_, err := tx.get(s.t, key, false)
+		return err
+	})
+	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
 }

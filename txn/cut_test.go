@@ -12,7 +12,7 @@ import (
 // TestCutWhileOpen: a file of the database is cut short while the database is open, for writing or
 // not. Every use of the file is an error, each time; nothing waits for ever, Close included.
 func TestCutWhileOpen(t *testing.T) {
-	options := txn.Options{BladeSize: 16 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10}
+	options := txn.Options{BladeSize: 16 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 8}
 	for _, c := range []struct {
 		file string
 		size int64

@@ -9,17 +9,21 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"txnode/index/bucket"
-	"txnode/index/tree"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/txn"
+	"txnode/verify"
 )
 
 // hide makes a database that has a value at key 7 of table t, beside others, and closes it.
@@ -124,8 +128,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestDamagedIndex: an operation that needs a leaf that is damaged on all copies says so; the
-// others go on, also if the database was not closed.
+// TestDamagedIndex: a table whose index is damaged can not be opened, and says so; the
+// others can, also if the database was not closed.
 func TestDamagedIndex(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		t.Run(fmt.Sprint("closed=", closed), func(t *testing.T) { damagedIndex(t, closed) })
@@ -138,8 +142,12 @@ func damagedIndex(t *testing.T, closed bool) {
 	db := mustOpen(t, o)
 	fill(t, db, table(t, db, "spoilt"), 3, val(1))
 	fill(t, db, table(t, db, "sound"), 3, val(1))
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
 	v := db.Space().View()
-	leaf := db.Leads("spoilt", txn.Uint64.Append(nil, 1))
+	root := tables[0].Root
 	if closed {
 		close1(t, db)
 	} else {
@@ -161,15 +169,12 @@ func damagedIndex(t *testing.T, closed bool) {
 		}
 		close1(t, db)
 	}
-	spoilLeaf(t, o.Dir, v, leaf)
+	spoilRoot(t, o.Dir, v, root)
 
 	for range 2 {
 		db = mustOpen(t, o)
-		spoilt := table(t, db, "spoilt")
-		err := db.View(t.Context(), func(tx *txn.Tx) error { _, err := spoilt.Get(tx, 1); return err })
-		says(t, "Get", err, txn.ErrCorrupt, fmt.Sprint(leaf))
-		err = db.Update(t.Context(), func(tx *txn.Tx) error { return spoilt.Put(tx, 9, val(1)) })
-		says(t, "Put", err, txn.ErrCorrupt, fmt.Sprint(leaf))
+		_, err = txn.OpenTable(db, "spoilt", txn.Uint64, txn.Bytes())
+		says(t, "OpenTable", err, txn.ErrCorrupt, "spoilt", "seg ")
 		sound := table(t, db, "sound")
 		for k := range uint64(4) {
 			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, k, val(2)) }); err != nil {
@@ -198,63 +203,40 @@ func damagedIndex(t *testing.T, closed bool) {
 	}
 }
 
-// spoilBlocks changes the files of a closed database where they have the record with a needle, of
-// which there is one: in the region of every blade, with the block's place in it.
-func spoilBlocks(t *testing.T, dir string, v *layout.View, needle []byte,
-	change func(region []byte, block uint64)) {
-	t.Helper()
-	spoilImages(t, dir, v, func(img record.Image) bool {
-		return img.Meta().State() == record.Live && bytes.Contains(img[:record.LineSize], needle)
-	}, func(_ layout.Addr, region []byte, block uint64) { change(region, block) })
-}
-
-// spoilImages changes the files of a closed database where they have an intact block that is wanted,
-// of which there is one.
-func spoilImages(t *testing.T, dir string, v *layout.View, wanted func(img record.Image) bool,
-	change func(a layout.Addr, region []byte, block uint64)) {
+// spoilSlots changes the files of a closed database where they have a record with a needle, of
+// which there is one: in the region of every blade, with the slot's place in it, and the block's.
+func spoilSlots(t *testing.T, dir string, v *layout.View, needle []byte,
+	change func(region []byte, at int, s race.Slot, block uint64)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "blade-*.region"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	regions, spoilt := make([][]byte, len(files)), 0
-	for i, file := range files {
-		if regions[i], err = os.ReadFile(file); err != nil {
+	spoilt := 0
+	for blade, file := range files {
+		p, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for id := 1; id < v.Segments(); id++ {
-		first := layout.MakeAddr(layout.SegmentID(id), 0)
-		if !v.Valid(first) {
-			continue
+		for at := 0; at+8 <= len(p); at += 8 {
+			s := race.Slot(binary.LittleEndian.Uint64(p[at:]))
+			if s.Empty() || s.Check() != nil || s.Addr().Offset() == 0 || !v.Valid(s.Addr()) {
+				continue
+			}
+			for i := range v.Copies(s.Addr()) {
+				if b := v.At(s.Addr(), i); int(b.Blade) == blade && int(b.Off)+record.LineSize <= len(p) &&
+					bytes.Contains(p[b.Off:][:record.LineSize], needle) {
+					change(p, at, s, b.Off)
+					spoilt++
+				}
+			}
 		}
-		for off := 0; v.Valid(first + layout.Addr(off)); off += record.LineSize {
-			a := first + layout.Addr(off)
-			at := v.At(a, 0)
-			if off > 0 && a.Segment() != first.Segment() || int(at.Off)+record.LineSize > len(regions[at.Blade]) {
-				break
-			}
-			img := record.Image(regions[at.Blade][at.Off:])
-			if img.Meta() == 0 {
-				continue
-			}
-			if _, err := img.Check(a); err != nil || !wanted(img) {
-				continue
-			}
-			for k := range v.Copies(a) {
-				at := v.At(a, k)
-				change(a, regions[at.Blade], at.Off)
-				spoilt++
-			}
+		if err := os.WriteFile(file, p, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if spoilt != len(files) {
-		t.Fatalf("%d copies are spoilt", spoilt)
-	}
-	for i, file := range files {
-		if err := os.WriteFile(file, regions[i], 0o644); err != nil {
-			t.Fatal(err)
-		}
+		t.Fatalf("%d slots lead to the record", spoilt)
 	}
 }
 
@@ -265,7 +247,7 @@ func TestNoRecordLocked(t *testing.T) {
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
-	spoilBlocks(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, block uint64) {
+	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, _ int, _ race.Slot, block uint64) {
 		copy(region[block:], bytes.Repeat([]byte{0xff}, record.LineSize))
 	})
 	db := mustOpen(t, o)
@@ -275,33 +257,20 @@ func TestNoRecordLocked(t *testing.T) {
 	for range 2 {
 		says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
 		_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
-		says(t, "Backup", err, txn.ErrCorrupt, "no copy of it is intact")
+		says(t, "Backup", err, txn.ErrCorrupt, "nobody is writing it")
 	}
 }
 
-// TestEntryToNowhere: an entry of a leaf that leads to a segment that there is not is damage, for a
-// backup, too.
-func TestEntryToNowhere(t *testing.T) {
+// TestSlotToNowhere: a slot that leads to a segment that there is not is damage, for who
+// copies the database, too.
+func TestSlotToNowhere(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()
 	o.Dir, o.Retries = t.TempDir(), 3
 	needle := []byte("a needle in a haystack")
-	space := hide(t, o, needle)
-	var list []bucket.Linked
-	for i, k := range []uint64{0, 1, 2, 7} {
-		h := bucket.HashOf(record.Hash(1, txn.Uint64.Append(nil, k)))
-		list = append(list, bucket.NewLinked(h, layout.MakeAddr(4000, uint32(i)*record.LineSize), 0))
-	}
-	slices.SortFunc(list, bucket.Linked.Compare)
-	var leaf bucket.Builder
-	if n, err := leaf.Load(int(tree.LeafClass.Size())-record.LineSize, list); err != nil || n != 1 {
-		t.Fatal(n, err)
-	}
-	spoilImages(t, o.Dir, space.View(), func(img record.Image) bool {
-		return img.Meta().State() == record.Node && img.Meta().Class() == tree.LeafClass && img.Meta().Table() == 1
-	}, func(a layout.Addr, region []byte, block uint64) {
-		img := record.Image(region[block:][:tree.LeafClass.Size()])
-		img.Put(a, img.Version(), record.Node, 1, tree.LeafClass, 0, nil, leaf.AppendBody(leaf.AppendHead(nil, 0, 0), 0))
+	spoilSlots(t, o.Dir, hide(t, o, needle).View(), needle, func(region []byte, at int, s race.Slot, block uint64) {
+		binary.LittleEndian.PutUint64(region[at:],
+			uint64(race.MakeSlot(s.Fingerprint(), s.Class(), layout.MakeAddr(4000, 0))))
 	})
 	db := mustOpen(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -309,7 +278,7 @@ func TestEntryToNowhere(t *testing.T) {
 	tab := table(t, db, "t")
 	says(t, "Get", db.View(ctx, func(tx *txn.Tx) error { _, err := tab.Get(tx, 7); return err }), txn.ErrCorrupt)
 	_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
-	says(t, "Backup", err, txn.ErrCorrupt)
+	says(t, "Backup", err, txn.ErrCorrupt, "no segment")
 }
 
 // TestTornByTheLiving: junk in a block that looks as if somebody had written it who is alive, and
@@ -321,7 +290,7 @@ func TestTornByTheLiving(t *testing.T) {
 	needle := []byte("a needle")
 	space := hide(t, o, needle)
 	next := space.Layout().NextCoordinator
-	spoilBlocks(t, o.Dir, space.View(), needle, func(region []byte, block uint64) {
+	spoilSlots(t, o.Dir, space.View(), needle, func(region []byte, _ int, _ race.Slot, block uint64) {
 		binary.LittleEndian.PutUint64(region[block:], uint64(record.MakeTxID(next, 9)))
 	})
 	db := mustOpen(t, o)
@@ -354,16 +323,77 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// spoilLeaf overwrites all copies of a node of an index, in the files of a database that is closed.
-func spoilLeaf(t *testing.T, dir string, v *layout.View, leaf layout.Addr) {
+// TestMaintenanceBesideDamage: a coordinator has died, and the index of a table is damaged.
+// What it has left in the other tables is swept, which is said once, and not over and over
+// again.
+func TestMaintenanceBesideDamage(t *testing.T) {
+	var said atomic.Int32
+	o := tiny()
+	o.Dir, o.LeaseTerm = t.TempDir(), 30*time.Millisecond
+	o.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}),
+		zapcore.AddSync(io.Discard), zap.WarnLevel),
+		zap.Hooks(func(e zapcore.Entry) error {
+			if strings.HasPrefix(e.Message, "maintenance has failed") {
+				said.Add(1)
+			}
+			return nil
+		}))
+	db := mustOpen(t, o)
+	fill(t, db, table(t, db, "spoilt"), 3, val(1))
+	fill(t, db, table(t, db, "sound"), 3, val(1))
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	close1(t, db)
+	v, root := db.Space().View(), tables[0].Root
+	spoilRoot(t, o.Dir, v, root)
+
+	db = mustOpen(t, o)
+	sound := table(t, db, "sound")
+	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Delete(tx, 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Recover(t.Context()); !errors.Is(err, txn.ErrCorrupt) { // as if its lease had expired
+		t.Errorf("recovered beside a damaged index: %v", err)
+	}
+	before, _ := db.Space().Unswept()
+	d, err := verify.Attach(db.Space().Fabric(), db.Space().Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	sum, err := d.Check(t.Context(), verify.Options{Report: func(verify.Finding) error { return nil }})
+	if err != nil || sum.Absent != 0 {
+		t.Errorf("%d blocks are deleted records still: %v", sum.Absent, err)
+	}
+	for since := time.Now(); said.Load() == 0 && time.Since(since) < 5*time.Minute; {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	// Once for each of those who were declared dead, as a worker may be on a machine that is busy.
+	after, _ := db.Space().Unswept()
+	if n := int(said.Load()); n == 0 || n > 1+int(after-before) {
+		t.Errorf("the damage was said %d times", n)
+	}
+	for k := range uint64(4) {
+		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return sound.Put(tx, k, val(2)) }); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// spoilRoot overwrites all copies of the root of an index, in the files of a database that is
+// closed.
+func spoilRoot(t *testing.T, dir string, v *layout.View, root layout.Addr) {
 	t.Helper()
-	for i := range v.Copies(leaf) {
-		at := v.At(leaf, i)
+	for i := range v.Copies(root) {
+		at := v.At(root, i)
 		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("blade-%03d.region", at.Blade)), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt([]byte("not what the leaf of an index says"), int64(at.Off)+record.LineSize); err != nil {
+		if _, err := f.WriteAt([]byte("not the root of an index"), int64(at.Off)); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Close(); err != nil {

@@ -40,6 +40,9 @@ type DB struct {
 	unclean bool          // coordinators had died when it was opened
 	patient atomic.Int32  // transactions that have had patientAfter conflicts in a row
 	hungry  atomic.Uint64 // address of a record that one worker waits for in vain; 0: none
+	// indexRepairs is how often an index was repaired while the database was open.
+	indexRepairs atomic.Uint64
+	hopeless     hopeless
 
 	ctl *rdma.Thread // of the control path; under ctlMu
 	// ctlMu serializes what is rare: opening tables, closing.
@@ -71,7 +74,8 @@ type DB struct {
 // ctx does not interrupt that. If ctx ends before, and Fabric has no virtual time, Open returns,
 // and the opening goes on until it can be ended in order. Fabric and Catalog are in use until then:
 // have Closer end them. Recovery reads all of the data: about a quarter of a second for a million
-// records. With DurabilityPower it also compares the copies: about a second.
+// records. With DurabilityPower it also compares the copies and builds the indexes anew: about a
+// second, and 16 bytes of memory for each record.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	if o.Fabric == nil || !o.Fabric.Caps().RealTime || ctx.Done() == nil || ctx.Err() != nil {
 		return open(ctx, o)
@@ -159,10 +163,8 @@ func open(ctx context.Context, o Options) (db *DB, err error) {
 	}
 	opened = true
 	openDatabases.Add(1)
-	if err := db.convert(ctx); err != nil {
-		return nil, errors.Join(err, db.Close(context.WithoutCancel(ctx)))
-	}
 	db.resumeDrops(ctx)
+	db.convert(ctx)
 	if db.space.First() {
 		if err := db.space.EndAlone(); err != nil {
 			return nil, errors.Join(err, db.Close(ctx))
@@ -266,9 +268,6 @@ func (db *DB) start() error {
 	if err := db.recover(); err != nil {
 		return err
 	}
-	if err := db.markSlotted(); err != nil {
-		return err
-	}
 	if err := db.promise(power); err != nil {
 		return err
 	}
@@ -276,7 +275,7 @@ func (db *DB) start() error {
 		Policy: db.opts.Policy, LikeFORD: db.likeFORD(), ReadBackups: db.opts.ReadBackups, Flush: flush,
 		CacheBytes: db.opts.CacheBytes,
 		LeaseTerm:  int64(max(db.opts.LeaseTerm, 0)), ClockDrift: db.opts.ClockDrift, BladeDown: db.sup.BladeDown,
-		ReclaimAfter: db.opts.ReclaimAfter, Recovered: db.recovered, Settle: db.sup.Settle,
+		ReclaimAfter: db.opts.ReclaimAfter, Damaged: db.sayDamage, Recovered: db.recovered, Settle: db.sup.Settle,
 		Still: db.owned != nil && db.opts.ReadOnly,
 	}
 	if db.space.Shared() {

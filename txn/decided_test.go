@@ -17,7 +17,7 @@ func TestDecidedWhenIdle(t *testing.T) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Blades: 4, Backups: txn.F(1), BladeSize: 64 << 20, SegmentSize: 256 << 10,
-		LogArea: 64 << 10, LeaseTerm: -1,
+		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestDecidedWhenIdle(t *testing.T) {
 func TestBothDecided(t *testing.T) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
-		Blades: 4, Backups: txn.F(2), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
+		Blades: 4, Backups: txn.F(2), BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
 	})
 	if err != nil {
 		t.Fatal(err)

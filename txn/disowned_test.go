@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -25,7 +26,7 @@ func disownedDB(t *testing.T, caps rdma.Caps, workers int) (*txn.DB, *txn.Table[
 	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Seed: 1, Caps: caps})
 	db, err := txn.Open(t.Context(), txn.Options{
 		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 256 << 10,
-		LogArea: 64 << 10, LeaseTerm: -1, Workers: workers, Arena: 1 << 20,
+		LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1, Workers: workers, Arena: 1 << 20,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +228,7 @@ func TestLockOfNobody(t *testing.T) {
 			v := db.Space().View()
 			close1(t, db)
 			sound := false
-			spoilBlocks(t, o.Dir, v, needle, func(region []byte, block uint64) {
+			spoilSlots(t, o.Dir, v, needle, func(region []byte, _ int, _ race.Slot, block uint64) {
 				line := region[block:]
 				version, guard := spoil(binary.LittleEndian.Uint64(line))
 				sound = binary.LittleEndian.Uint64(line) == version
@@ -248,11 +249,8 @@ func TestLockOfNobody(t *testing.T) {
 						continue
 					}
 					says(t, "Get", get, txn.ErrCorrupt, "seg ", "key 0000000000000007")
-					var file bytes.Buffer
-					_, err := db.Backup(ctx, &file, txn.BackupOptions{})
-					if !sound || !bytes.Contains(file.Bytes(), needle) { // else only the lock is wrong
-						says(t, "Backup", err, txn.ErrCorrupt)
-					}
+					_, err := db.Backup(ctx, io.Discard, txn.BackupOptions{})
+					says(t, "Backup", err, txn.ErrCorrupt)
 					if !o.ReadOnly {
 						says(t, "Put", db.Update(ctx, func(tx *txn.Tx) error { return tab.Put(tx, 7, needle) }),
 							txn.ErrCorrupt)

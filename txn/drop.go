@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -21,21 +23,28 @@ import (
 //     is free, and, in a process that knows, no transaction begins to use it. Of a shared database
 //     the next steps begin when all processes know, and have ended what they had begun before
 //     (memory/rest.go).
-//  2. When all transactions have ended that may have used it, its blocks are looked for among all
-//     blocks, and commits make them free: records first, and then the nodes of its index.
-//  3. The catalog says that it is dropped.
+//  2. Its records are deleted by transactions, and their blocks reclaimed, as those of other
+//     records. For recovery, backups and failover there is nothing new in that.
+//  3. When all transactions have ended that may have used it, and nothing is linked in its index
+//     any more, the catalog says that it is dropped.
+//  4. The extents of the index are freed.
+//
+// Of an ordered table, whose nodes are blocks like records, step 2 begins when all transactions
+// have ended that may have used it. It goes over all blocks instead of the index, and commits make
+// those of the table free.
 //
 // A crash after step 1 leaves the rest to the next opening, or the next drop, and so does whatever
 // else is in the way. One process at a time does the steps, by a right (layout.RightDrop) that none
 // has while a backup is made beside several processes.
 
 const (
+	dropBatch   = 32                              // blocks that are read in one round trip
+	dropLook    = record.LineSize + record.MaxKey // bytes of each: the key is among them
+	dropRecords = 128                             // that a transaction deletes, if its log has room for them
 	dropPauseNs = int64(1_000_000)
 	// dropRestNs is the wait for transactions that may have used the table, and for locks on its
 	// blocks.
 	dropRestNs = int64(2_000_000_000)
-	// vacateAtOnce is how many blocks a transaction makes free at most. Fewer fit a small log.
-	vacateAtOnce = 64
 )
 
 // DropTable drops a table, or returns ErrNoTable. When it returns nil, the table is gone for good,
@@ -45,10 +54,12 @@ const (
 // One that has used it may go on with the keys that it has used, and commit. CreateTable makes a
 // new table of the same name, at once.
 //
-// The room is given back when every worker has ended the transaction that it was in: if that takes
-// longer than two seconds, when the database is opened again. DropTable reads the header of every
-// block of the database, and frees some dozen blocks by each transaction. It waits for a backup
-// that runs, and a backup waits for it.
+// It deletes the records in small transactions, which takes about as long as to delete them all
+// takes a program. The room of the index follows when every worker has ended the transaction that
+// it was in: if that takes longer than two seconds, when the database is opened again. Of an
+// ordered table so does all of its room. It reads the header of every block of the database, and
+// frees some dozen blocks by each transaction. DropTable waits for a backup that runs, and a backup
+// waits for it.
 //
 // If ctx ends meanwhile, or the process dies, the table is dropped all the same. The rest of its
 // room is given back when DropTable is called again with its name, or when the database is opened
@@ -276,8 +287,8 @@ func (db *DB) resumeEnding(ctx context.Context) error {
 	return w.dismiss(ctx, err)
 }
 
-// markUnmade does step 1 for tables whose creation was not finished: their first nodes may have been
-// committed, and nothing leads to these.
+// markUnmade does step 1 for ordered tables whose creation was not finished: their first nodes may
+// have been committed, and nothing leads to these.
 func (db *DB) markUnmade() error {
 	db.ctlMu.Lock()
 	defer db.ctlMu.Unlock()
@@ -287,7 +298,7 @@ func (db *DB) markUnmade() error {
 	}
 	var changes []memory.TableChange
 	for i := range ts {
-		if t := &ts[i]; t.State == layout.TableLive && t.Root == 0 {
+		if t := &ts[i]; t.State == layout.TableLive && t.Root == 0 && t.InBlocks() {
 			changes = append(changes, memory.TableChange{ID: t.ID, Drop: true})
 		}
 	}
@@ -297,14 +308,21 @@ func (db *DB) markUnmade() error {
 	return db.space.ChangeTables(changes...)
 }
 
-// dropper drops a table.
+// dropper drops a table. What its records are is known by its index, or, if that is ordered, by the
+// blocks: see drop_ordered.go.
 type dropper struct {
 	ctx   context.Context
 	w     *Worker
 	below uint32 // coordinators from this number on have never found the table
 	meta  layout.Table
 	t     *occ.Table // of its own: the one of others is dropped
-	left  int        // blocks of the table that a pass has met, and that are in use still
+	batch rdma.Batch
+	left  int // blocks of the table that a pass has met, and that are in use still
+
+	ix   *race.Index // nil: the table is ordered, or its load was cut short
+	scan index.Scan
+	todo []index.Candidate
+	keys [][]byte // of records to be deleted
 
 	rows, nodes []occ.Remnant
 
@@ -312,20 +330,32 @@ type dropper struct {
 	since     int64     // when it was
 	rested    bool      // they have ended, in all processes
 	sweeps    bool      // this process sweeps, whichever has the right to
-	forgotten bool      // by the catalog
+	forgotten bool      // by the catalog, and its extents are free: see forget
 }
 
 // drop does what is left to be done. It may be called again: see Worker.insist.
 func (d *dropper) drop() error {
 	db, w := d.w.db, d.w
 	if d.forgotten {
-		return nil
+		return db.space.SettleExtents(w.coro)
 	}
 	if err := d.stands(); err != nil {
 		return err
 	}
+	d.todo, d.keys = nil, nil
 	d.t = &occ.Table{ID: d.meta.ID, Name: d.meta.Name}
 	defer d.t.Drop()
+	if d.meta.Root != 0 && !d.meta.InBlocks() {
+		ix, err := db.openIndex(w.coro, d.meta, func() error { return nil }) // they have ended
+		if err != nil {
+			return err
+		}
+		db.equip(ix)
+		d.ix, d.scan, d.t.Index = ix, ix.NewScan(), ix
+		if err := d.empty(); err != nil {
+			return err
+		}
+	}
 	if d.rest == nil {
 		d.since = w.thread.Now()
 		d.rest = occ.NewRest(d.since, d.below)
@@ -336,7 +366,7 @@ func (d *dropper) drop() error {
 			if _, unswept := db.space.Unswept(); !unswept || db.space.OnlyDamage() {
 				break
 			}
-			// The nodes lead to what a sweep unlocks.
+			// A sweep may be at the index, and an ordered one may lead to what it unlocks.
 			if err := d.sweep(d.since); err != nil {
 				return err
 			}
@@ -349,10 +379,12 @@ func (d *dropper) drop() error {
 		}
 		db.askIdle()
 	}
-	if _, unswept := db.space.Unswept(); unswept {
-		return nil // the next opening does the rest
+	if d.meta.InBlocks() {
+		if _, unswept := db.space.Unswept(); unswept {
+			return nil // nodes lead to what a sweep unlocks: the next opening does the rest
+		}
 	}
-	if err := d.empty(); err != nil {
+	if err := d.empty(); err != nil { // what they have committed meanwhile
 		return err
 	}
 	return d.forget()
@@ -380,11 +412,15 @@ func (d *dropper) sweep(since int64) error {
 	return w.session.Broken()
 }
 
-// empty frees all blocks of the table. It waits for those that are locked: by transactions, or until
-// a sweep unlocks them.
+// empty deletes and frees all records, and the nodes of an ordered index. It waits for blocks that
+// are locked: by transactions, or until a sweep unlocks them.
 func (d *dropper) empty() error {
+	pass := d.pass
+	if d.ix == nil {
+		pass = d.vacate
+	}
 	for before, since := -1, int64(0); ; {
-		if err := d.vacate(); err != nil {
+		if err := pass(); err != nil {
 			return err
 		}
 		if d.left == 0 {
@@ -407,125 +443,156 @@ func (d *dropper) empty() error {
 	}
 }
 
-// vacate makes all blocks of the table free, which no transaction uses any more. Nodes come last:
-// where recovery meets a deleted record it looks up what leads to it.
-func (d *dropper) vacate() error {
-	d.left, d.rows, d.nodes = 0, d.rows[:0], d.nodes[:0]
-	if err := d.w.headers(d.ctx, func(a layout.Addr, class layout.Class, img record.Image) {
-		m := img.Meta()
-		if m.Table() != d.meta.ID || m.State() == record.Free {
-			return
-		}
-		x := occ.Remnant{Addr: a, Class: class, Version: img.Version()}
-		switch {
-		case !img.Stable():
-			d.left++
-		case m.State() == record.Node:
-			d.nodes = append(d.nodes, x)
-		default:
-			d.rows = append(d.rows, x)
-		}
-	}, func() error {
-		err := d.free(&d.rows)
-		d.rows = d.rows[:0]
-		return err
-	}); err != nil {
+// pass goes over the index once.
+func (d *dropper) pass() error {
+	if err := d.walk(); err != nil {
 		return err
 	}
-	if d.left > 0 {
-		return nil
-	}
-	return d.free(&d.nodes)
+	_, err := d.w.session.MakeRoom(d.w.coro)
+	return err
 }
 
-// headers calls fn with the first line of each block of the database, and next after some of them,
-// again and again.
-func (w *Worker) headers(ctx context.Context, fn func(a layout.Addr, class layout.Class, line record.Image),
-	next func() error) error {
-	l := w.db.space.Layout()
-	for id := range l.Segments {
-		g := &l.Segments[id]
-		if g.Kind != layout.KindBlocks || g.Placement.N == 0 {
-			continue
-		}
-		size := g.Class.Size()
-		for first, all := uint32(0), l.Backed(layout.SegmentID(id))/size; first < all; first += headsAtOnce {
-			if ctx.Err() != nil {
-				return canceled(ctx)
-			}
-			if err := w.heads(layout.MakeAddr(layout.SegmentID(id), first*size), g.Class,
-				int(min(headsAtOnce, all-first)), fn); err != nil {
-				return err
-			}
-			if err := next(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// heads reads the first lines of n blocks.
-func (w *Worker) heads(first layout.Addr, class layout.Class, n int,
-	fn func(a layout.Addr, class layout.Class, line record.Image)) error {
-	th, v := w.thread, w.db.space.ViewOn(w.thread)
-	if !v.Valid(first) {
-		return nil // its last copy is lost
-	}
-	buf, err := th.Alloc(n * record.LineSize)
-	if err != nil {
-		return err
-	}
-	defer th.Free(buf, n*record.LineSize)
-	var b rdma.Batch
-	at := func(i int) layout.Addr { return first + layout.Addr(uint32(i)*class.Size()) }
-	for i := range n {
-		b.Read(v.At(at(i), 0), buf+uint32(i*record.LineSize), record.LineSize)
-	}
-	if err := w.coro.Do(&b); err != nil {
-		return err
-	}
-	for i := range n {
-		fn(at(i), class, record.Image(th.Bytes(buf+uint32(i*record.LineSize), record.LineSize)))
-	}
-	return nil
-}
-
-// free makes blocks free, some by each transaction, and counts those that are not.
-func (d *dropper) free(blocks *[]occ.Remnant) error {
-	for list := *blocks; len(list) > 0; {
-		if err := d.stands(); err != nil {
-			return err
-		}
-		looked, locked := 0, 0
-		err := d.w.Update(d.ctx, func(tx *Tx) (err error) {
-			looked, locked, err = tx.o.Vacate(d.t, list[:min(len(list), vacateAtOnce)])
-			return tx.note(err)
-		})
+func (d *dropper) walk() error {
+	d.left = 0
+	d.scan.Restart()
+	for {
+		var more bool
+		var err error
+		d.todo, more, err = d.scan.Next(d.w.coro, d.todo[:0])
 		if err != nil {
 			return err
 		}
-		d.left += looked - locked
-		list = list[looked:]
+		if !more {
+			return d.delete()
+		}
+		for len(d.todo) > 0 {
+			n := min(len(d.todo), dropBatch)
+			if err := d.look(d.todo[:n]); err != nil {
+				return err
+			}
+			d.todo = d.todo[n:]
+		}
+		if len(d.keys) >= dropRecords {
+			if err := d.delete(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look reads blocks, and notes which keys are to be deleted, and which blocks to be reclaimed.
+func (d *dropper) look(blocks []index.Candidate) error {
+	th := d.w.thread
+	buf, err := th.Alloc(dropBatch * dropLook)
+	if err != nil {
+		return err
+	}
+	defer th.Free(buf, dropBatch*dropLook)
+	v := d.w.db.space.ViewOn(th)
+	b := &d.batch
+	b.Reset()
+	for i, x := range blocks {
+		at := buf + uint32(i*dropLook)
+		clear(th.Bytes(at, record.LineSize))
+		if v.Valid(x.Addr) {
+			b.Read(v.At(x.Addr, 0), at, min(x.Class.Size(), dropLook))
+		}
+	}
+	if err := d.w.coro.Do(b); err != nil {
+		return err
+	}
+	for i, x := range blocks {
+		img := record.Image(th.Bytes(buf+uint32(i*dropLook), min(x.Class.Size(), dropLook)))
+		m := img.Meta()
+		at, n := record.KeyAt(m.KeyLen()), m.KeyLen()
+		if m.State() == record.Free || m.Table() != d.meta.ID {
+			continue // its slot is about to be emptied; or another's block, which stays
+		}
+		if d.left++; n == 0 || at+n > len(img) {
+			continue
+		}
+		switch key := img[at : at+n]; {
+		case m.State() == record.Live:
+			d.keys = append(d.keys, slices.Clone(key))
+		case img.Stable():
+			d.w.session.AddTombstone(d.t, key, x.Addr, x.Class, img.Version())
+		}
 	}
 	return nil
 }
 
-// forget does step 3.
+// delete deletes the records whose keys were noted.
+func (d *dropper) delete() error {
+	for part := range slices.Chunk(d.keys, dropRecords) {
+		if err := inHalves(part, func(keys [][]byte) error {
+			if err := d.stands(); err != nil {
+				return err
+			}
+			return d.w.Update(d.ctx, func(tx *Tx) error { return tx.deleteAll(d.t, keys) })
+		}, ErrTooLarge); err != nil {
+			return err
+		}
+	}
+	d.keys = nil
+	return nil
+}
+
+// deleteAll deletes keys, of which some may be absent.
+func (tx *Tx) deleteAll(t *occ.Table, keys [][]byte) error {
+	items := make([]int, len(keys))
+	for i, key := range keys {
+		k, err := tx.stage(t, key, true)
+		if err != nil {
+			return err
+		}
+		tx.o.Blind(k)
+		items[i] = k
+	}
+	if err := tx.Execute(); err != nil {
+		return err
+	}
+	for _, k := range items {
+		if tx.o.Exists(k) {
+			if err := tx.note(tx.o.Delete(k)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forget does the steps 3 and 4.
 func (d *dropper) forget() error {
-	db := d.w.db
+	db, c := d.w.db, d.w.coro
 	db.ctlMu.Lock() // no maintenance meanwhile
 	defer db.ctlMu.Unlock()
 	if !db.space.AcquireRight(uint32(d.meta.ID)) {
-		return nil // another process is about to make the index: the next opening does the rest
+		return nil // another process sweeps the index: the next opening does the rest
 	}
 	defer db.space.ReleaseRight(uint32(d.meta.ID))
 	if _, unswept := db.space.Unswept(); unswept {
-		return nil // likewise
+		return nil // a sweep may be at the index: the next opening does the rest
+	}
+	mine := map[layout.Addr]bool{}
+	if d.ix != nil {
+		extents, err := d.ix.Extents(c)
+		if err != nil {
+			return err
+		}
+		for _, a := range extents {
+			mine[a] = true
+		}
 	}
 	if err := db.space.ForgetTable(d.meta.ID); err != nil {
 		return err
 	}
 	d.forgotten = true
-	return nil
+	for _, x := range db.space.Extents() {
+		if mine[x.Addr] {
+			if _, err := db.space.FreeExtent(x); err != nil {
+				return err
+			}
+		}
+	}
+	return db.space.SettleExtents(c)
 }

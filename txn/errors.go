@@ -46,7 +46,7 @@ var (
 	// ErrNoSpace: the blades are full.
 	ErrNoSpace = memory.ErrNoSpace
 	// ErrIndexFull: the index of a table cannot grow. Either there is no space, which is ErrNoSpace
-	// too, or a leaf has as many keys of one hash as it has room for.
+	// too, or the index has its largest number of sub-tables.
 	ErrIndexFull = index.ErrFull
 	// ErrOutcomeUnknown: the fabric failed during the commit, and the worker could not rejoin.
 	// errors.As with *UnknownError gives the id, and DB.Outcome the outcome.
@@ -86,9 +86,7 @@ var (
 	// message says where. txnode check reports all damage, and repairs what another copy proves.
 	ErrCorrupt = layout.ErrCorrupt
 	// ErrUnrecovered: a process left the database without closing it, or closed it soon after the
-	// loss of a blade, and it is opened ReadOnly. Open it once for writing. Or an earlier version has
-	// made tables with indexes of slots, which are converted when the database is opened for writing,
-	// and has not closed it: open it by that version first, and close it.
+	// loss of a blade, and it is opened ReadOnly. Open it once for writing.
 	ErrUnrecovered = errors.New("txn: there is something to be recovered")
 	// ErrOptions: options are wrong; the message lists every fault.
 	ErrOptions = errors.New("txn: wrong options")

@@ -326,11 +326,11 @@ func TestOptionErrors(t *testing.T) {
 	}{
 		{txn.Options{
 			Blades: -1, Workers: -2, Retries: -3, Arena: -4, CacheBytes: -5, BladeSize: 1000, SegmentSize: 7,
-			LogArea: 9, Policy: 9, ReadOnly: true, Durability: 7,
+			LogArea: 9, IndexGroups: 1, Policy: 9, ReadOnly: true, Durability: 7,
 		},
 			[]string{
 				"Blades is -1", "Workers is -2", "Retries is -3", "Arena is -4", "CacheBytes is -5",
-				"BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "Policy 9",
+				"BladeSize is 1000", "SegmentSize is 7", "LogArea is 9", "IndexGroups", "Policy 9",
 				"ReadOnly needs Dir", "Durability 7 is unknown",
 			}},
 		{txn.Options{LeaseTerm: math.MaxInt64}, []string{

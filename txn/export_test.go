@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"txnode/index"
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -18,6 +19,11 @@ import (
 	"txnode/rdma"
 	"txnode/txn/supervisor"
 )
+
+// Splits is how often the index of an open table was split.
+func (db *DB) Splits(table string) uint64 {
+	return db.tables[table].Index.(*race.Index).Events().Splits
+}
 
 // Lose stops a blade, declares it dead, and leaves it to others, after a millisecond, to
 // decide what was under way.
@@ -107,6 +113,31 @@ func (w *Worker) Spoil(a layout.Addr, k, off int) error {
 	return w.coro.Do(&b)
 }
 
+// SpoilIndex changes bits of a word of the primary of a table's index: of the root, at an offset,
+// or of the sub-table that is looked into for a hash.
+func (w *Worker) SpoilIndex(table string, root bool, hash uint64, off uint32, bits uint64) error {
+	ix := w.db.tables[table].Index.(*race.Index)
+	a := ix.Root()
+	if !root {
+		a = ix.Near(hash)
+	}
+	buf, err := w.thread.Alloc(8)
+	if err != nil {
+		return err
+	}
+	defer w.thread.Free(buf, 8)
+	at := w.db.space.View().At(a+layout.Addr(off), 0)
+	var b rdma.Batch
+	b.Read(at, buf, 8)
+	if err := w.coro.Do(&b); err != nil {
+		return err
+	}
+	was := w.thread.Word(buf)
+	b.Reset()
+	b.CAS(at, was, was^bits)
+	return w.coro.Do(&b)
+}
+
 // TablesAt is what a backup has of the tables at its cut.
 func (db *DB) TablesAt(draw func() uint64) (cut uint64, tables []layout.Table, err error) {
 	return tablesAt(draw, db.space.Tables)
@@ -155,31 +186,29 @@ func (db *DB) Interrupt(most *atomic.Int64) (end func() (int, error)) {
 	}
 }
 
-// Owe notes a separator that the index of an open table owes, and adds what it owes.
+// Owe notes a separator that the index of an open ordered table owes, and adds what it owes.
 func (w *Worker) Owe(table string, p index.Post) {
 	t := w.db.tables[table]
-	t.Index.Owe(p)
+	t.Ordered.Owe(p)
 	w.post(t)
 }
 
-// Leaf reads the leaf of an open table that is responsible for a key, outside of
+// Leaf reads the leaf of an open ordered table that is responsible for a key, outside of
 // transactions.
 func (w *Worker) Leaf(table string, key []byte) error {
 	return w.session.WithSpare(func() error {
-		t := w.db.tables[table]
-		_, err := t.Index.(*tree.Tree).Leaf(w.coro, index.PlaceOf(t.IndexKey(key)))
+		_, err := w.db.tables[table].Ordered.(*tree.Tree).Leaf(w.coro, index.PlaceOf(key))
 		return err
 	})
 }
 
-// Leads is the block to which cached nodes of the index of an open table lead for a key of that.
+// Leads is the block to which cached nodes of an open ordered table lead for a key.
 func (db *DB) Leads(table string, key []byte) layout.Addr {
-	t := db.tables[table]
-	return t.Index.Find(index.PlaceOf(t.IndexKey(key))).Addr
+	return db.tables[table].Ordered.Find(index.PlaceOf(key)).Addr
 }
 
-// Owes reports whether the index of an open table owes something.
-func (db *DB) Owes(table string) bool { return db.tables[table].Index.Owes() }
+// Owes reports whether the index of an open ordered table owes something.
+func (db *DB) Owes(table string) bool { return db.tables[table].Ordered.Owes() }
 
 // Force writes a record, or deletes it if value is nil, of a table whose writes are reserved for
 // handles that keep its indexes.
@@ -197,3 +226,10 @@ const RowsAtOnce = rowsAtOnce
 
 // KeeperThread is the index of the thread of the goroutine that looks after blades and copies.
 const KeeperThread = controlThread + 1
+
+// Convert gives tables with slots indexes of leaves, as an opening with Options.LeafIndex does.
+// What has opened a table before does not know.
+func (db *DB) Convert(ctx context.Context) {
+	db.opts.LeafIndex = true
+	db.convert(ctx)
+}

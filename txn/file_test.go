@@ -27,7 +27,7 @@ func TestFileFails(t *testing.T) {
 			bladeDies(t, 60*time.Millisecond, txn.Options{
 				Dir: t.TempDir(), Retries: 1 << 20, Blades: c.blades,
 				Backups: txn.F(c.backups), BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10,
-				LeaseTerm: 3 * time.Second,
+				IndexGroups: 16, LeaseTerm: 3 * time.Second,
 			})
 		})
 	}

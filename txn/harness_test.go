@@ -16,7 +16,7 @@ import (
 func tiny() txn.Options {
 	return txn.Options{
 		SegmentSize: 256 << 10, LogArea: 64 << 10, BladeSize: 16 << 20, Arena: 1 << 20,
-		CacheBytes: 64 << 10, Workers: 4, Seed: 7,
+		CacheBytes: 64 << 10, IndexGroups: 4, Workers: 4, Seed: 7,
 	}
 }
 

@@ -4,19 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 
-	"txnode/index/tree"
-	"txnode/internal/raced"
-	"txnode/memory/catalog"
+	"txnode/index/race"
 	"txnode/memory/layout"
-	"txnode/memory/record"
 	"txnode/rdma"
-	"txnode/rdma/rdmatest"
 	"txnode/txn"
 )
 
@@ -32,8 +28,9 @@ func (p *poker) put(a layout.Addr, w uint64) {
 	})
 }
 
-// indexRoot is where the root of a table's index is.
-func (p *poker) indexRoot(name string) layout.Addr {
+// indexRoot is where the root of a table's index is, and its parts: where the sub-tables of
+// its directory are.
+func (p *poker) indexRoot(name string) (root layout.Addr, tables []layout.Addr) {
 	p.t.Helper()
 	all, err := p.db.Space().Tables()
 	if err != nil {
@@ -41,94 +38,107 @@ func (p *poker) indexRoot(name string) layout.Addr {
 	}
 	for _, t := range all {
 		if t.Name == name {
-			return t.Root
+			root = t.Root
 		}
 	}
-	p.t.Fatalf("there is no table %q", name)
-	return 0
+	p.v = p.db.Space().View()
+	for i := range layout.Addr(min(1<<p.word(root+64), 8)) {
+		tables = append(tables, race.Entry(p.word(root+256+8*i)).Table())
+	}
+	return root, tables
 }
 
-// leafSize is how many bytes the leaf of a hash table has.
-var leafSize = int(tree.LeafClass.Size())
-
-// leafOf is the leaf of hash table t that leads to a key, or would.
-func leafOf(db *txn.DB, k uint64) layout.Addr { return db.Leads("t", txn.Uint64.Append(nil, k)) }
-
-// absent looks for keys that are not there, which takes the leaf.
-func absent(db *txn.DB, tab *txn.Table[uint64, []byte], k uint64) error {
-	return db.View(ctx0, func(tx *txn.Tx) error { _, err := tab.Has(tx, k); return err })
-}
-
-// TestDamagedNodeIsRepaired: a byte of the primary of a leaf is damaged while the database is open.
-// Every operation goes on, and all copies are whole afterwards.
-func TestDamagedNodeIsRepaired(t *testing.T) {
-	for _, policy := range []txn.Policy{txn.PolicyDefault, txn.PolicyFORD} {
-		for _, backups := range []int{1, 2} {
-			if testing.Short() && backups > 1 {
-				continue
-			}
-			db, tab, p, _, value := mendable(t, policy, backups, 16)
-			leaf := leafOf(db, 7)
-			for _, x := range []struct {
-				what string
-				off  int
-			}{
-				{"version", record.VersionOff + 2}, {"meta word", record.MetaOff + 5}, {"checksum", record.ChecksumOff + 3},
-				{"head", record.KeyOff + 1}, {"guard", record.GuardOff + 3}, {"body", record.LineSize + 9},
-			} {
-				for i, op := range []func() error{
-					func() error { return absent(db, tab, 1000) },
-					func() error {
-						return db.Update(ctx0, func(tx *txn.Tx) error { return tab.Insert(tx, 1001, value) })
-					},
-					func() error { return db.Update(ctx0, func(tx *txn.Tx) error { return tab.Delete(tx, 1001) }) },
-					func() error { _, err := db.Backup(ctx0, io.Discard, txn.BackupOptions{}); return err },
-				} {
-					what := fmt.Sprintf("%v, f=%d, operation %d, %s", policy, backups, i, x.what)
-					before := db.Metrics().Mended
-					p.spoil(leaf, 0, x.off)
-					if err := op(); err != nil {
-						t.Fatalf("%s: %v", what, err)
-					}
-					if err := absent(db, tab, 1000); err != nil { // the one before may not have met the leaf
-						t.Fatalf("%s: %v", what, err)
-					}
-					if db.Metrics().Mended == before {
-						t.Errorf("%s: nothing was mended", what)
-					}
-					p.whole(leaf, leafSize)
+// TestDamagedIndexIsRepaired: a word of the primary of an index is damaged while the database is
+// open, in a way that shows, by a bit of a bucket's header or of a slot. Every operation goes on,
+// and the word is as before.
+func TestDamagedIndexIsRepaired(t *testing.T) {
+	for _, backups := range []int{1, 2} {
+		if testing.Short() && backups > 1 {
+			continue
+		}
+		db, tab, p, a, value := mendable(t, txn.PolicyDefault, backups, 16)
+		slot := layout.Addr(0)
+		_, tables := p.indexRoot("t")
+		for _, at := range tables {
+			for o := layout.Addr(64); o < 64+192*8; o += 8 { // as tiny has it, or fewer
+				if s := race.Slot(p.word(at + o)); o%64 != 56 && s.Check() == nil && s.Addr() == a {
+					slot = at + o
 				}
 			}
-			if err := damageOps[0].do(db, tab, value, nil); err != nil {
-				t.Error(err)
+		}
+		if slot == 0 {
+			t.Fatal("no slot leads to the record")
+		}
+		header := slot&^63 + 56
+		for _, x := range []struct {
+			what string
+			at   layout.Addr
+			bits uint64
+		}{
+			{"header", header, 1 << 60}, {"header's table", header, 1 << 41}, {"header's depth", header, 7},
+			{"slot's address", slot, 1 << 45}, {"slot, into a line", slot, 8},
+		} {
+			met := uint64(0)
+			for _, op := range damageOps {
+				if op.what == "Delete" {
+					continue // and the slot leads elsewhere afterwards
+				}
+				before, was := db.Metrics().Mended, p.word(x.at)
+				p.put(x.at, was^x.bits)
+				to := append([]byte(nil), value...)
+				for k := uint64(1000); k < 1100 && strings.HasPrefix(x.what, "header"); k++ { // which no cache knows
+					if err := db.View(ctx0,
+						func(tx *txn.Tx) error { _, err := tab.Has(tx, k); return err }); err != nil {
+						t.Fatalf("f=%d: key %d beside a damaged %s: %v", backups, k, x.what, err)
+					}
+				}
+				if err := op.do(db, tab, value, to); err != nil {
+					t.Fatalf("f=%d: %s beside a damaged %s: %v", backups, op.what, x.what, err)
+				}
+				n := db.Metrics().Mended - before
+				if met += n; n == 0 { // it knew where the record is
+					p.put(x.at, was)
+				}
+				if now := p.word(x.at); now != was || n > 1 {
+					t.Fatalf("f=%d: %s, %s: %#x instead of %#x, mended %d times", backups, op.what, x.what, now, was, n)
+				}
 			}
-			if n := db.Metrics().Damage; n != 0 {
-				t.Errorf("%d transactions have failed", n)
+			if met == 0 {
+				t.Errorf("f=%d: nobody has met a damaged %s", backups, x.what)
 			}
+		}
+		if n := db.Metrics().Damage; n != 0 {
+			t.Errorf("%d transactions have failed", n)
 		}
 	}
 }
 
-// TestNodeOnAllCopiesDamaged: what no copy has is an error that says so, at once and every time, and
-// other tables go on.
-func TestNodeOnAllCopiesDamaged(t *testing.T) {
-	db, tab, p, _, _ := mendable(t, txn.PolicyDefault, 1, 16)
+// TestIndexOnAllCopiesDamaged: what no copy has is an error that says so, at once and every time,
+// and other tables go on.
+func TestIndexOnAllCopiesDamaged(t *testing.T) {
+	db, tab, p, _, value := mendable(t, txn.PolicyDefault, 1, 16)
 	other := table(t, db, "other")
-	leaf := leafOf(db, 7)
-	for k := range p.v.Copies(leaf) {
-		p.spoil(leaf, k, record.LineSize+9)
+	_, tables := p.indexRoot("t")
+	for _, at := range tables {
+		for o := layout.Addr(64 + 56); o < 64+192*4; o += 64 {
+			for k := range p.v.Copies(at) {
+				p.spoil(at, k, int(o)+7)
+			}
+		}
 	}
 	for range 3 {
-		says(t, "View", absent(db, tab, 1000), txn.ErrCorrupt, fmt.Sprint(leaf))
+		err := damageOps[0].do(db, tab, value, nil)
+		says(t, "View", err, txn.ErrCorrupt, "index of table")
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error { return other.Put(tx, 1, val(1)) }); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// TestDamagedRootIsRepaired: the root of a table's index is damaged on the primary when it is opened.
+// TestDamagedRootIsRepaired: root and directory of a table are damaged on the primary when it is
+// opened.
 func TestDamagedRootIsRepaired(t *testing.T) {
-	for _, off := range []int{0, 9, record.KeyOff + 1} {
+	for _, off := range []layout.Addr{0, 9, 57, 64, 256} {
 		o := tiny()
 		o.Dir = t.TempDir()
 		db := mustOpen(t, o)
@@ -136,8 +146,12 @@ func TestDamagedRootIsRepaired(t *testing.T) {
 		close1(t, db)
 		db = mustOpen(t, o)
 		p := newPoker(t, db)
-		root := p.indexRoot("t")
-		p.spoil(root, 0, off)
+		root, _ := p.indexRoot("t")
+		was := p.image(root, 0, 64*6)
+		p.spoil(root, 0, int(off))
+		if off == 64 { // a depth that cannot be
+			p.put(root+64, 77)
+		}
 		tab, err := txn.OpenTable(db, "t", txn.Uint64, txn.Bytes())
 		if err != nil {
 			t.Fatalf("offset %d: %v", off, err)
@@ -145,18 +159,15 @@ func TestDamagedRootIsRepaired(t *testing.T) {
 		if got := contents(t, db, tab, 3); len(got) != 3 {
 			t.Errorf("offset %d: %v", off, got)
 		}
-		for k := uint64(10); k < 110; k++ { // which makes a node above the leaves
-			if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Insert(tx, k, val(k)) }); err != nil {
-				t.Fatalf("offset %d: %v", off, err)
-			}
+		if now := p.image(root, 0, 64*6); string(now) != string(was) {
+			t.Errorf("offset %d: the root is not as before", off)
 		}
-		p.v = db.Space().View()
-		p.whole(root, record.LineSize)
 	}
 }
 
-// TestBankBesideIndexDamage: leaves of a table are damaged on the primary beside transfers, inserts
-// and deletes. No transaction fails, no account is lost, and the sums are right.
+// TestBankBesideIndexDamage: headers and slots of a table's index are damaged on the primary, in
+// ways that show, beside transfers, inserts and deletes. No transaction fails, no account is lost,
+// and the sums are right.
 func TestBankBesideIndexDamage(t *testing.T) {
 	o := tiny()
 	o.Workers = 4
@@ -210,12 +221,21 @@ func TestBankBesideIndexDamage(t *testing.T) {
 		rounds = 15
 	}
 	for range rounds {
-		off := r.IntN(leafSize)
-		if off >= record.GuardOff && off < record.LineSize { // which looks like another's lock
+		_, tables := p.indexRoot("t")
+		at := tables[r.IntN(len(tables))] + 64 + layout.Addr(8*r.IntN(24))
+		w := p.word(at)
+		s := race.Slot(w)
+		switch {
+		case at%64 == 56:
+			w ^= 1 << 60
+		case s.Empty() || s.Moving() || s.Check() != nil:
 			continue
+		default:
+			w ^= 1 << 45
 		}
-		p.v = db.Space().View()
-		p.spoilAtomic(leafOf(db, r.Uint64N(accounts)), 0, off)
+		// As damage does it: not over a change that somebody makes just now.
+		was := p.word(at)
+		p.do(func(b *rdma.Batch) { b.CAS(p.v.At(at, 0), was, w) })
 		before := moved.Load()
 		for moved.Load() < before+200 && len(done) == 0 {
 			p.th.Plain().Sleep(100_000)
@@ -238,17 +258,12 @@ func TestBankBesideIndexDamage(t *testing.T) {
 	if _, err := db.Backup(t.Context(), io.Discard, txn.BackupOptions{}); err != nil {
 		t.Error(err)
 	}
-	for k := range uint64(accounts) { // a leaf that no transaction has met since
-		if err := absent(db, tab, 1<<30+k); err != nil {
-			t.Error(err)
-		}
-	}
 	quiet(t, db)
 }
 
-// TestNodeWaitsForOpenTransaction: a transaction that was open when a damaged guard of a leaf was met
-// may have locked it on the primary alone. As long as it is open nothing is repaired.
-func TestNodeWaitsForOpenTransaction(t *testing.T) {
+// TestIndexWaitsForOpenTransaction: a transaction that was open when damage was met may have
+// changed the damaged word on the primary alone. As long as it is open nothing is repaired.
+func TestIndexWaitsForOpenTransaction(t *testing.T) {
 	db, tab, p, _, _ := mendable(t, txn.PolicyDefault, 1, 16)
 	open, err := db.Begin(ctx0, false)
 	if err != nil {
@@ -257,100 +272,25 @@ func TestNodeWaitsForOpenTransaction(t *testing.T) {
 	if _, err := tab.Get(open, 1); err != nil {
 		t.Fatal(err)
 	}
-	guard := leafOf(db, 7) + record.GuardOff
-	bad := p.word(guard) ^ 1<<20
-	p.put(guard, bad)
-	if err := absent(db, tab, 1<<20); err == nil {
-		t.Error("a leaf whose guard is damaged was read")
+	_, tables := p.indexRoot("t")
+	was := map[layout.Addr]uint64{}
+	for _, at := range tables {
+		for o := layout.Addr(64 + 56); o < 64+192*4; o += 64 {
+			was[at+o] = p.word(at + o)
+			p.put(at+o, was[at+o]^1<<60)
+		}
 	}
-	if now := p.word(guard); now != bad {
-		t.Errorf("the guard was mended beside an open transaction: %#x, and was %#x", now, bad)
+	look := func() error {
+		return db.View(ctx0, func(tx *txn.Tx) error { _, err := tab.Has(tx, 1<<20); return err })
+	}
+	says(t, "beside an open transaction", look(), txn.ErrCorrupt, "no bucket header")
+	for at, w := range was {
+		if p.word(at) != w^1<<60 {
+			t.Errorf("%v was mended beside an open transaction", at)
+		}
 	}
 	if err := open.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is mended", func() bool { return absent(db, tab, 1<<20) == nil })
-}
-
-// TestIndexBesideDamage: leaves are damaged on the primary while workers insert, so that leaves split.
-// Every insert and every read goes on. None waits as long as for the lock of a live coordinator.
-func TestIndexBesideDamage(t *testing.T) {
-	raced.Skip(t)
-	seeds := uint64(60)
-	if testing.Short() {
-		seeds = 4
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { indexBesideDamage(t, seed) })
-	}
-}
-
-func indexBesideDamage(t *testing.T, seed uint64) {
-	caps := rdma.Caps{Placed: seed%2 == 0, OrderedLine: true, MaskedCAS: true}
-	f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 8 << 20, Caps: caps, Seed: seed})
-	o := tiny()
-	o.BladeSize, o.Fabric, o.Catalog, o.Policy, o.Seed = 0, f, &catalog.Mem{}, txn.Policy(seed/2%2), seed
-	db := mustOpen(t, o)
-	tab := table(t, db, "t")
-	const workers, each = 4, 60
-	get := func(ctx context.Context, w *txn.Worker, k uint64) error {
-		return w.View(ctx, func(tx *txn.Tx) error {
-			v, err := tab.Get(tx, k)
-			if err == nil && num(v) != k {
-				err = fmt.Errorf("it has %d", num(v))
-			}
-			return err
-		})
-	}
-	insert := func(ctx context.Context, w *txn.Worker, k uint64) error {
-		begun := f.Now()
-		err := w.Update(ctx, func(tx *txn.Tx) error { return tab.Insert(tx, k, val(k)) })
-		if took := f.Now() - begun; err == nil && took > 1_000_000_000 { // of the fabric's clock
-			err = fmt.Errorf("it has waited for %d ms", took/1_000_000)
-		}
-		return err
-	}
-	run(t, db, setting{threads: 2, coroutines: 2}, func(ctx context.Context, id int, w *txn.Worker) error {
-		r := rng(seed<<8 + uint64(id))
-		for i := range uint64(each) {
-			if i%20 == 10 && id == 0 {
-				off := int(r.n(uint64(leafSize - 8)))
-				if off >= record.GuardOff {
-					off += 8
-				}
-				if err := w.Spoil(leafOf(db, r.n(1<<40)), 0, off); err != nil {
-					return err
-				}
-			}
-			if err := insert(ctx, w, i*workers+uint64(id)); err != nil {
-				return fmt.Errorf("insert %d of worker %d: %w", i, id, err)
-			}
-			if k := r.n(i+1)*workers + uint64(id); get(ctx, w, k) != nil {
-				return fmt.Errorf("key %d: %w", k, get(ctx, w, k))
-			}
-		}
-		return nil
-	})
-	look := func(from, to uint64) {
-		t.Helper()
-		run(t, db, setting{threads: 1, coroutines: 1}, func(ctx context.Context, _ int, w *txn.Worker) error {
-			for k := range to {
-				if k >= from {
-					if err := insert(ctx, w, k); err != nil {
-						return fmt.Errorf("insert %d: %w", k, err)
-					}
-				}
-				if err := get(ctx, w, k); err != nil {
-					return fmt.Errorf("key %d: %w", k, err)
-				}
-			}
-			return nil
-		})
-	}
-	look(workers*each, workers*each)
-	close1(t, db)
-	db = mustOpen(t, o)
-	tab = table(t, db, "t")
-	look(workers*each, 2*workers*each)
-	close1(t, db)
+	until(t, "it is mended", func() bool { return look() == nil })
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"txnode/index"
+	"txnode/index/race"
 	"txnode/index/tree"
-	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
@@ -83,7 +83,13 @@ type TableStats struct {
 	Stored  uint64 // bytes of these blocks
 	Largest uint64 // bytes of key and value of the largest record
 
-	Height uint64  // levels of the index's nodes; 1: a single leaf
+	// Of a hash table.
+	Buckets   uint64  // of the index, of seven slots each
+	Load      float64 // the part of the slots that is in use, from 0 to 1
+	SubTables uint64
+
+	// Of an ordered table.
+	Height uint64  // levels of nodes; 1: a single leaf
 	Leaves uint64  // nodes that lead to records
 	Inner  uint64  // nodes of the levels above
 	Fill   float64 // the part of the leaves' bytes that is in use, from 0 to 1
@@ -107,24 +113,38 @@ func (r *RawTable) Stats(ctx context.Context) (st TableStats, err error) {
 	err = w.insist(ctx, func() error {
 		st = TableStats{}
 		return w.session.WithSpare(func() error {
-			ix, ok := r.t.Index.(*tree.Tree)
-			if !ok {
-				return fmt.Errorf("its index, a %T, cannot be walked: %w", r.t.Index, errors.ErrUnsupported)
+			var ix any = r.t.Index
+			if r.t.Ordered != nil {
+				ix = r.t.Ordered
 			}
-			s, err := ix.Stats(w.coro)
-			if err != nil {
+			if err := st.ofIndex(w.coro, ix); err != nil {
 				return err
 			}
-			st.Height, st.Leaves, st.Inner = uint64(s.Height), uint64(s.Leaves), uint64(s.Inner)
-			st.IndexBytes, st.Fill = s.Bytes, float64(s.Used)/float64(max(s.Room, 1))
 			h := heads{ctx: ctx, w: w, id: r.t.ID, st: &st}
-			return h.walk(ix)
+			return h.walk(ix.(index.Walker)) // all that ofIndex knows are
 		})
 	})
 	if err != nil {
 		return st, fmt.Errorf("txn: table %q: %w", r.t.Name, err)
 	}
 	return st, nil
+}
+
+// ofIndex reads an index.
+func (st *TableStats) ofIndex(c *rdma.Coro, ix any) error {
+	switch ix := ix.(type) {
+	case *race.Index:
+		s, err := ix.Stats(c)
+		st.SubTables, st.IndexBytes = uint64(s.SubTables), s.Bytes
+		st.Buckets, st.Load = uint64(s.Slots/race.SlotsPerBucket), float64(s.Used)/float64(max(s.Slots, 1))
+		return err
+	case *tree.Tree:
+		s, err := ix.Stats(c)
+		st.Height, st.Leaves, st.Inner, st.IndexBytes = uint64(s.Height), uint64(s.Leaves), uint64(s.Inner), s.Bytes
+		st.Fill = float64(s.Used) / float64(max(s.Room, 1))
+		return err
+	}
+	return fmt.Errorf("its index, a %T, cannot be walked: %w", ix, errors.ErrUnsupported)
 }
 
 // heads reads first lines of blocks, many at a time.
@@ -140,15 +160,15 @@ type heads struct {
 // headsAtOnce is how many lines are read in one round trip.
 const headsAtOnce = 128
 
-func (h *heads) walk(ix *tree.Tree) error {
+func (h *heads) walk(ix index.Walker) error {
 	th := h.w.thread
 	var err error
 	if h.buf, err = th.Alloc(headsAtOnce * record.LineSize); err != nil {
 		return err
 	}
 	defer th.Free(h.buf, headsAtOnce*record.LineSize)
-	return ix.Pieces(h.w.coro, func(_ layout.Addr, blocks []index.Candidate) error {
-		for part := range slices.Chunk(blocks, headsAtOnce) {
+	return ix.Pieces(h.w.coro, func(links []index.Linked) error {
+		for part := range slices.Chunk(links, headsAtOnce) {
 			if err := h.read(part); err != nil {
 				return err
 			}
@@ -157,7 +177,7 @@ func (h *heads) walk(ix *tree.Tree) error {
 	})
 }
 
-func (h *heads) read(blocks []index.Candidate) error {
+func (h *heads) read(blocks []index.Linked) error {
 	if h.ctx.Err() != nil {
 		return canceled(h.ctx)
 	}

@@ -90,7 +90,7 @@ func open(t testing.TB, s setting, rec *history.Recorder) *txn.DB {
 	t.Helper()
 	o := txn.Options{
 		Blades: 3, Backups: txn.F(s.backups), Policy: s.policy, ReadBackups: s.readBackups,
-		SegmentSize: 1 << 20, LogArea: 64 << 10, BladeSize: 256 << 20, Arena: 8 << 20,
+		SegmentSize: 1 << 20, LogArea: 64 << 10, BladeSize: 256 << 20, Arena: 8 << 20, IndexGroups: 4,
 		CacheBytes: 1 << 20, History: rec, Seed: 7,
 	}
 	if s.caps != nil {

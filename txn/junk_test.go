@@ -28,7 +28,7 @@ func TestCopyBesideJunk(t *testing.T) {
 				f := rdmatest.New(rdmatest.Options{Blades: 2, Size: 4 << 20, Seed: 1, Caps: atOnce})
 				db, err := txn.Open(ctx, txn.Options{
 					Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1),
-					SegmentSize: 256 << 10, LogArea: 64 << 10, LeaseTerm: -1,
+					SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -190,8 +190,8 @@ func TestStats(t *testing.T) {
 	db := mustOpen(t, tiny())
 	tab := table(t, db, "t")
 	st, err := tab.Stats(t.Context())
-	if err != nil || st.Rows != 0 || st.Bytes != 0 || st.Blocks != 0 || st.Height != 1 ||
-		st.Leaves != 1 || st.Inner != 0 || st.Fill > 0.1 || st.IndexBytes == 0 {
+	if err != nil || st.Rows != 0 || st.Bytes != 0 || st.Blocks != 0 || st.Buckets == 0 || st.Load != 0 ||
+		st.SubTables == 0 || st.IndexBytes == 0 {
 		t.Errorf("empty: %+v, %v", st, err)
 	}
 	small := st
@@ -213,8 +213,8 @@ func TestStats(t *testing.T) {
 	st, err = tab.Stats(t.Context())
 	if err != nil || st.Rows != rows || st.Bytes != size || st.Largest != largest || st.Blocks < rows ||
 		st.Stored < size ||
-		st.Fill < 0.5 || st.Fill > 1 || st.Leaves < rows/25 || st.Inner == 0 || st.Height != 2 ||
-		st.IndexBytes <= small.IndexBytes {
+		st.Load <= 0.1 || st.Load > 1 || st.SubTables <= small.SubTables || st.IndexBytes <= small.IndexBytes ||
+		st.Buckets <= small.Buckets {
 		t.Errorf("%+v, %v; want %d rows of %d bytes, the largest %d", st, err, rows, size, largest)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

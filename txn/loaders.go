@@ -109,7 +109,7 @@ func (s *loaders) run(l *loader, q chan *loaded) {
 
 // add adds a record of a table. The bytes are copied.
 func (s *loaders) add(t *occ.Table, key, value []byte) error {
-	if t.Hashed {
+	if t.Ordered == nil {
 		before := s.bulk.done
 		err := s.bulk.add(t, key, value)
 		if s.bulk.done != before {

@@ -230,7 +230,7 @@ func (s *staff) run(tx *txn.Tx, depth int) {
 func roomy() txn.Options {
 	return txn.Options{
 		SegmentSize: 4 << 20, LogArea: 4 << 20, BladeSize: 128 << 20, Arena: 16 << 20,
-		CacheBytes: 64 << 10, Workers: 2, Seed: 7,
+		CacheBytes: 64 << 10, IndexGroups: 4, Workers: 2, Seed: 7,
 	}
 }
 

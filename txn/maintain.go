@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -185,9 +186,50 @@ func (w *Worker) unblock(err error) error {
 			w.failed(e, "a lock of nobody's is in the way")
 		}
 	case errors.Is(err, index.ErrBusy):
-		return fmt.Errorf("%w: %w", ErrConflict, err) // an index changes too often to be walked
+		// A change of an index is in the way that was not finished. If its client is alive
+		// and at work, the next attempt waits for it again.
+		if e := w.session.Background(func() error {
+			return w.db.sweepIndexes(w.coro, w.session.Recovery())
+		}); e != nil {
+			w.failed(e, "a change of an index is in the way")
+		}
+		var busy *race.BusyError
+		if e := w.db.space.CutOffError(w.db.space.Without()); e != nil && errors.As(err, &busy) &&
+			w.db.gone(busy.Owner) {
+			return fmt.Errorf("%w; others finish it: %w", err, e)
+		}
+		// the client may be declared dead before long
+		return fmt.Errorf("%w: %w%s", ErrConflict, err, w.db.standing(err))
 	}
 	return err
+}
+
+// sweepIndexes finishes or takes back changes of indexes whose clients are gone.
+func (db *DB) sweepIndexes(c *rdma.Coro, o recovery.Options) error {
+	if err := db.sup.RecoverExpired(c, o); err != nil {
+		return err
+	}
+	return recovery.SweepIndexes(c, o)
+}
+
+// standing says how things are with the client that began the change of an index that
+// an error is about.
+func (db *DB) standing(err error) string {
+	var e *race.BusyError
+	if !errors.As(err, &e) || e.Owner == 0 {
+		return ""
+	}
+	how := "alive"
+	switch {
+	case db.gone(e.Owner):
+		how = "dead"
+	case e.Owner >= layout.MaxCoordinators:
+		how = "a recoverer"
+	case !db.engine.Serving(uint32(e.Owner)):
+		how = "registered, but of no session that is at work"
+	}
+	_, unswept := db.space.Unswept()
+	return fmt.Sprintf(" (client %#x is %s; epoch %d, to be swept: %v)", e.Owner, how, db.space.View().Epoch, unswept)
 }
 
 // failed notes that repairs have failed: a session that is broken by that rejoins
@@ -200,6 +242,20 @@ func (w *Worker) failed(err error, what string) {
 		return // which is told when it rejoins
 	}
 	w.db.opts.Logger.Warn(what, errField(err))
+}
+
+// gone reports whether a change of an index that stands in the way will not be
+// finished by the client that began it; owner 0: the client is not known.
+func (db *DB) gone(owner uint64) bool {
+	now := db.fabric.Now()
+	switch {
+	case owner == 0:
+		return db.space.HalfDone(now)
+	case owner >= layout.MaxCoordinators: // a recoverer without number
+		return recovery.LeftOver(owner, db.space)
+	}
+	s := db.space.Lease(uint32(owner), now)
+	return s == memory.LeaseGone || s == memory.LeaseExpired
 }
 
 // Recover declares coordinators dead, decides their transactions, and sweeps what they left.

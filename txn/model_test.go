@@ -128,7 +128,7 @@ func TestModel(t *testing.T) {
 					db, err := txn.Open(context.Background(), txn.Options{
 						Blades: 3, Backups: txn.F(f), Policy: p, ReadBackups: f == 2, Workers: 2,
 						SegmentSize: 256 << 10, LogArea: 64 << 10,
-						BladeSize: 64 << 20, Arena: 1 << 20, CacheBytes: 64 << 10, Seed: 7,
+						BladeSize: 64 << 20, Arena: 1 << 20, IndexGroups: 4, CacheBytes: 64 << 10, Seed: 7,
 					})
 					if err != nil {
 						rt.Fatal(err)

@@ -162,7 +162,7 @@ func TestDrain(t *testing.T) {
 			}
 			x := openTill(t, txn.Options{Retries: 1 << 20, Blades: c.blades, Backups: txn.F(c.backups),
 				BladeSize: 256 << 20, SegmentSize: 1 << 20,
-				LogArea: 64 << 10, LeaseTerm: 3 * time.Second})
+				LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: 3 * time.Second})
 			db := x.db
 			x.work(t)
 			for b := range c.blades {
@@ -232,7 +232,7 @@ func TestUndrainEarly(t *testing.T) {
 	}()
 	db := mustOpen(t, txn.Options{
 		Fabric: slowRevoke{f}, Catalog: &catalog.Mem{}, Backups: txn.F(1),
-		SegmentSize: 256 << 10, LogArea: 64 << 10, LeaseTerm: -1,
+		SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16, LeaseTerm: -1,
 	})
 	for range 3 {
 		for b := range blades {

@@ -9,13 +9,18 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
 	"txnode/index"
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/internal/validate"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
+	"txnode/occ/recovery"
+	"txnode/rdma"
 )
 
 // tableOptions is what the catalog keeps of a table for this layer.
@@ -28,8 +33,6 @@ type tableOptions struct {
 	// Indexes are the table's secondary indexes. Of is the table that this one is an index of.
 	Indexes []indexOptions `json:"indexes,omitempty"`
 	Of      string         `json:"of,omitempty"`
-	// Converting says that its index of slots is being replaced: see convert.go.
-	Converting bool `json:"converting,omitempty"`
 	// Kept says that it is the table of backups beside several processes: see keptTable.
 	Kept bool `json:"kept,omitempty"`
 }
@@ -126,8 +129,8 @@ func (db *DB) Tables() ([]string, error) {
 
 // table returns a table.
 func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, err error) {
-	var w *Worker                                   // makes an index, whose nodes are committed
-	if create && !db.isClosed() && !db.readOnly() { // a zero DB has no space to ask
+	var w *Worker // makes an index of nodes, which are committed
+	if create && (want.Index == indexOrdered || db.opts.LeafIndex) && !db.readOnly() {
 		if _, e := db.findTable(name, want, false); errors.Is(e, ErrNoTable) {
 			if w, err = db.NewWorker(); err != nil {
 				return nil, err
@@ -159,9 +162,34 @@ func (db *DB) table(name string, want tableOptions, create bool) (t *occ.Table, 
 	if t := db.tables[name]; t != nil && t.ID == meta.ID {
 		return t, nil
 	}
-	if t, err = db.indexed(w, meta); err != nil {
+	if meta.InBlocks() {
+		if t, err = db.nodesTable(w, meta); err != nil {
+			return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
+		}
+		db.opened(t)
+		return t, nil
+	}
+	var ix *race.Index
+	err = db.withBlades(func(c *rdma.Coro) (err error) {
+		if meta.Root != 0 {
+			if ix, err = db.openIndex(c, meta, func() error { return db.othersRest(c) }); err == nil {
+				db.equip(ix)
+			}
+			return err
+		}
+		// Created now, or by a process that stopped here: the index is made first, then
+		// recorded.
+		var root layout.Addr
+		if root, ix, err = race.Create(c, db.space, meta.ID, race.Options{Groups: db.opts.IndexGroups}); err == nil {
+			db.equip(ix)
+			err = db.setRoot(meta.ID, root)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("txn: index of table %q: %w", name, err)
 	}
+	t = &occ.Table{ID: meta.ID, Name: name, Index: ix}
 	db.opened(t)
 	return t, nil
 }
@@ -186,6 +214,47 @@ func (db *DB) opened(t *occ.Table) {
 	db.tables[t.Name] = t
 	db.names.add(t)
 	db.space.WithTable(t.ID, db.fold)
+}
+
+// openIndex opens the index of a table, which no transaction uses yet. What is damaged of its
+// primary is repaired from a copy, when others has returned nil: no transaction of another process
+// that may change it is under way.
+func (db *DB) openIndex(c *rdma.Coro, meta layout.Table, others func() error) (*race.Index, error) {
+	ix, err := race.Open(c, db.space, meta.Root, meta.ID)
+	if ill := errors.Is(err, ErrCorrupt) || err == nil && ix.Ill(); !ill || db.space.ReadOnly() || !db.space.Tidy() ||
+		db.space.FailoverPending() {
+		return ix, err
+	}
+	if others() != nil {
+		return ix, err // it is repaired when a transaction meets the damage, or at the next opening
+	}
+	words, e := race.Heal(c, db.space, meta.Root, meta.ID)
+	if words > 0 {
+		db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", meta.Name),
+			zap.Stringer("near", meta.Root), zap.Int("words", words))
+	}
+	if e != nil && !errors.Is(e, ErrCorrupt) {
+		return nil, e
+	}
+	return race.Open(c, db.space, meta.Root, meta.ID)
+}
+
+// othersRest is calm of the control coroutine, if others have the database open. ctlMu is held, and
+// nothing is under way on the coroutine.
+func (db *DB) othersRest(c *rdma.Coro) error {
+	if !db.space.Shared() {
+		return nil
+	}
+	db.resting.idle.Store(true)
+	defer db.resting.idle.Store(false)
+	return db.calm(context.Background(), c, func() {})
+}
+
+// equip tells an index what it needs to know of the database.
+func (db *DB) equip(ix *race.Index) {
+	ix.SetGone(db.gone)
+	ix.SetVacant(recovery.Vacant(db.space))
+	ix.SetSpoilt(recovery.Spoilt(db.space))
 }
 
 // makeTable is findTable, and gives the caller the right to make the index of a table that has none
@@ -270,14 +339,17 @@ func (db *DB) findTable(name string, want tableOptions, create bool) (layout.Tab
 		}
 		return db.space.CreateNodesTable(name, options, nodes, want.MaxKey, of)
 	case indexHash:
-		return db.space.CreateNodesTable(name, options, tree.LeafClass, 0, of)
+		if db.opts.LeafIndex {
+			return db.space.CreateNodesTable(name, options, tree.LeafClass, 0, of)
+		}
+		return db.space.CreateTable(name, options)
 	}
 	return layout.Table{}, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType,
 		want.Index)
 }
 
-// indexed returns a table with its index. If that has no root yet, w makes it.
-func (db *DB) indexed(w *Worker, meta layout.Table) (*occ.Table, error) {
+// nodesTable returns a table with an index of nodes. If that has no root yet, w makes it.
+func (db *DB) nodesTable(w *Worker, meta layout.Table) (*occ.Table, error) {
 	t := &occ.Table{ID: meta.ID, Name: meta.Name, Hashed: !meta.Ordered()}
 	if meta.Root == 0 {
 		if w == nil {
@@ -316,17 +388,17 @@ func (w *Worker) newNodes(t *occ.Table, nodes layout.Class) (root layout.Addr, e
 	return root, err
 }
 
-// withTree gives a table its index.
+// withTree gives a table its index of nodes.
 func (db *DB) withTree(t *occ.Table, meta layout.Table) (*occ.Table, error) {
 	ix, err := tree.Open(db.space, &meta, db.treeOptions())
 	if err != nil {
 		return nil, err
 	}
-	t.Index = ix
+	t.Ordered = ix
 	return t, nil
 }
 
-// treeOptions are those of indexes.
+// treeOptions are those of indexes of nodes.
 func (db *DB) treeOptions() tree.Options {
 	return tree.Options{
 		MaxEntries: db.opts.NodeEntries, Leaves: cmp.Or(db.opts.CacheBytes, occ.DefaultCacheBytes) / leafHints,

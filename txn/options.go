@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"txnode/history"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/memory/layout"
@@ -54,7 +55,8 @@ type Options struct {
 	// that it cannot be brought back.
 	//
 	// It also opens a database that was open with DurabilityPower and not closed although every
-	// copy of some records had been lost before, which is ErrLost otherwise.
+	// copy of some records had been lost before, which is ErrLost otherwise. The indexes are built
+	// anew, so these records are absent then.
 	ReplaceLost bool
 
 	// Fabric and Catalog run the database on blades of the caller's; Dir, Blades, BladeSize and
@@ -128,7 +130,7 @@ type Options struct {
 	// only.
 	SingleAttempt bool
 	// Arena is the registered memory of a worker's thread in bytes; 0: 16 MiB. The records of a
-	// transaction, as read and as written, must fit, beside 352 KiB and 64 KiB for each coroutine
+	// transaction, as read and as written, must fit, beside 288 KiB and 64 KiB for each coroutine
 	// of the thread. DB.Run refuses more coroutines than fit.
 	//
 	// Pieces are rounded up to powers of two: a value of 1 MiB takes two, and an absent key takes 2
@@ -140,12 +142,22 @@ type Options struct {
 	// LogArea is the log space of a worker on each blade in bytes, a power of two of at least 4
 	// KiB; 0: 4 MiB, or SegmentSize if that is smaller. It bounds what one transaction can write.
 	LogArea uint32
-	// ReclaimAfter is the number of deletes of a worker until it unlinks the first deleted key from
-	// its leaf and frees its block; 0: 64, since the entry is room in the leaf. Until then an insert
-	// of the key uses them again. The worker keeps no more than about 5 MiB of such blocks.
+	// ReclaimAfter is the number of deletes of a worker until it frees the block and slot of the
+	// first deleted key; 0: 16384. Until then an insert of the key uses them again. The worker
+	// keeps no more than about 5 MiB of such blocks.
 	ReclaimAfter int
-	// NodeEntries is the number of entries that a node of an index has at most before this handle
-	// splits it: 2 or more; 0: as many as have room. Small ones make high trees, for tests.
+	// IndexGroups is the number of bucket groups in a sub-table of a new table's
+	// index, of 192 bytes each; 0: 127, or 1,023 in a table that is made for more than
+	// 32,768 records. Small ones make tables resize often.
+	IndexGroups uint32
+	// LeafIndex gives a hash table that is created an index of leaves, which are blocks that commits
+	// change (package index/bucket), in place of RACE's slots. It is for comparisons of the two, and
+	// becomes what all tables have. Hash tables that have slots get leaves when the database is opened
+	// for writing, unless other processes have it open: see docs/ordered.md.
+	LeafIndex bool
+	// NodeEntries is the number of entries that a node of an ordered table's index has at
+	// most before this handle splits it: 2 or more; 0: as many as have room. Small ones make
+	// high trees, for tests.
 	NodeEntries int
 	// LatencySample: Metrics.Latency times one transaction in so many of each worker; 1: all.
 	// Reading the clock twice costs as much as several verbs in memory. 0: 61, or 1 where a commit
@@ -294,6 +306,11 @@ func (o Options) Validate() error {
 	bad(o.Policy > occ.PolicyFORD, "Policy %d is unknown", o.Policy)
 	if err := (memory.Options{SegmentSize: o.SegmentSize, LogArea: o.LogArea}).Validate(); err != nil {
 		faults = append(faults, err)
+	}
+	if o.IndexGroups != 0 {
+		if err := (race.Options{Groups: o.IndexGroups}).Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("IndexGroups: %w", err))
+		}
 	}
 	if len(faults) == 0 {
 		return nil

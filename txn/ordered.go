@@ -345,7 +345,7 @@ func (r *RawTable) Prefix(tx *Tx, p []byte, options ...RangeOption) iter.Seq2[[]
 }
 
 func (r *RawTable) walk(tx *Tx, from, to index.Bound, o rangeOptions, yield func(key, value []byte) bool) {
-	if r.t.Hashed && !tx.over() && tx.err == nil {
+	if r.t.Ordered == nil && !tx.over() && tx.err == nil {
 		_ = tx.stop(fmt.Errorf("%w: table %q: it is a hash table", ErrUnordered, r.t.Name))
 		return
 	}
@@ -373,11 +373,7 @@ func upper(kind boundKind, key []byte) index.Bound {
 // post adds what the index of a table owes. That it cannot now is no fault of the
 // transaction that has ended.
 func (w *Worker) post(t *occ.Table) {
-	err := w.o.Posts(t)
-	if err == nil && t.Index.Owes() && w.o.Met() != 0 {
-		err = w.unblock(ErrConflict) // that lock may be nobody's, or a damaged guard
-	}
-	if err != nil && w.session.Broken() == nil {
+	if err := w.o.Posts(t); err != nil && w.session.Broken() == nil {
 		w.repairDamage(err)
 	}
 }

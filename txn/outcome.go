@@ -32,7 +32,7 @@ const (
 //
 // In two cases the error is ErrNoOutcome although the transaction was under way. First, a coroutine
 // of DB.Run had not come to its log, or had nothing to commit, when its thread died, and had begun
-// before a neighbour's last commit, or before its worker last changed nodes of an index. It
+// before a neighbour's last commit, or before its worker last changed nodes of an ordered table. It
 // has had no effect. The same holds of one that returned ErrOutcomeUnknown, if its process dies
 // before its coordinator is recovered: Close sees to that, or says in its error that it could not.
 // Second, a thread died between its commit and the answer while fewer than f+1 blades were up, and

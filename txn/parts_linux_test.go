@@ -194,7 +194,7 @@ func TestDiskFullAtAnyPart(t *testing.T) {
 		d := newDisk(t, 2, 64<<20)
 		d.calls = calls
 		o := onFabric(d, txn.PolicyDefault)
-		o.SegmentSize, o.LogArea, o.Arena = 1<<20, 1<<20, 16<<20
+		o.SegmentSize, o.LogArea, o.Arena, o.IndexGroups = 1<<20, 1<<20, 16<<20, 100
 		db, err := txn.Open(t.Context(), o)
 		if errors.Is(err, rdma.ErrNoMemory) {
 			failed = true

@@ -64,7 +64,7 @@ var keyModel = porcupine.Model{
 func TestPorcupine(t *testing.T) {
 	for _, policy := range policies(t) {
 		t.Run(policy.String(), func(t *testing.T) {
-			db := openMemory(t, txn.Options{Policy: policy})
+			db := openMemory(t, txn.Options{Policy: policy, IndexGroups: 8})
 			table, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
 			if err != nil {
 				t.Fatal(err)

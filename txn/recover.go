@@ -1,8 +1,8 @@
 package txn
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 
 	"go.uber.org/zap"
 
@@ -14,9 +14,6 @@ import (
 // recover brings a database into order that its last user has not closed, unless other processes
 // have joined. The caller is its only user: all coordinators that there are, are dead.
 func (db *DB) recover() error {
-	if err := db.convertible(); err != nil {
-		return err
-	}
 	if !db.space.First() {
 		return nil // others live, and what is left by those that do not is recovered when their leases have expired
 	}
@@ -35,6 +32,7 @@ func (db *DB) recover() error {
 		if db.space.ReadOnly() {
 			return nil
 		}
+		// CreateTable needs no coordinator, so its process may have died without a trace.
 		_, err := db.freeExtents(db.ctl.Plain(), recovery.Options{Space: db.space, By: db.space.Recoverer()})
 		return err
 	}
@@ -54,7 +52,8 @@ func (db *DB) recover() error {
 	c := db.ctl.Plain()
 	// Nothing was promised of the loss of power yet: see promise.
 	o := recovery.Options{
-		Space: db.space, By: db.space.Recoverer(), Steal: true, Alone: true, Recovered: db.recovered,
+		Space: db.space, By: db.space.Recoverer(), Steal: true, Alone: true, Damaged: db.sayDamage,
+		Recovered: db.recovered,
 	}
 	rep, err := recovery.Recover(c, o, ids...)
 	if err != nil {
@@ -65,21 +64,31 @@ func (db *DB) recover() error {
 		if swept, err = recovery.Sweep(c, o); err != nil {
 			return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 		}
-		if swept.Damage != nil { // users of what is damaged are told; the rest is sound
-			db.recoveries.damage.Add(1)
-			db.opts.Logger.Error("something is damaged: what a process that died has left in it stays as it is",
+		if swept.Damage != nil { // users of that table are told; the others are sound
+			db.opts.Logger.Error("an index is damaged: what was changing it when its process died stays as it is",
 				errField(swept.Damage))
 		}
+	}
+	slots, err := recovery.PruneSlots(c, o, swept)
+	if err != nil {
+		return fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
 	extents, err := db.freeExtents(c, o)
 	if err != nil {
 		return err
 	}
 	db.opts.Logger.Info("recovered what coordinators have left that died", zap.Int("extents", extents),
-		zap.Int("coordinators", len(left)),
+		zap.Int("slots", slots), zap.Int("coordinators", len(left)),
 		zap.Int("finished", rep.Finished), zap.Int("undone", len(rep.Aborted)), zap.Int("locks", swept.Locks),
-		zap.Int("blocks", rep.Blocks+swept.Freed))
+		zap.Int("tombstones", swept.Tombstones), zap.Int("blocks", rep.Blocks+swept.Freed))
 	return nil
+}
+
+// sayDamage says what a recovery has met in a table whose index is damaged.
+func (db *DB) sayDamage(err error) {
+	db.recoveries.damage.Add(1)
+	db.opts.Logger.Error("an index is damaged, or lost: what a coordinator that has died was changing in its table "+
+		"is not finished", errField(err))
 }
 
 // leaveDamaged tells of damage of a segment that was adopted from a process that is gone.
@@ -94,17 +103,16 @@ func (db *DB) buried(err error) {
 		errField(err))
 }
 
-// freeExtents frees the extents that are not reserved, unless tables have indexes of slots in them.
+// freeExtents frees the extents that no index reaches, unless an index is damaged.
 func (db *DB) freeExtents(c *rdma.Coro, o recovery.Options) (int, error) {
-	ts, err := db.slotted()
-	if err != nil || slices.ContainsFunc(ts, func(t layout.Table) bool { return t.State == layout.TableLive }) {
-		return 0, err
-	}
 	n, err := recovery.FreeExtents(c, o)
-	if err != nil {
-		err = fmt.Errorf("txn: freeing what no channel has: %w", err)
+	switch {
+	case errors.Is(err, ErrCorrupt): // users of that table are told; the others are sound
+		db.opts.Logger.Error("an index is damaged: what is not in use is not looked for", errField(err))
+	case err != nil:
+		return n, fmt.Errorf("txn: recovering what a process has left that died: %w", err)
 	}
-	return n, err
+	return n, nil
 }
 
 // recoverPower is recover for a database that promised to survive the loss of power,

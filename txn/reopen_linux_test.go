@@ -46,9 +46,9 @@ func TestReopenPower(t *testing.T) {
 	tab := table(t, db, "t")
 	value := bytes.Repeat([]byte("x"), 8000)
 	before := wrote(t)
-	for k := uint64(0); k < data/8000; k += 4 { // the log has room for them and their leaves
+	for k := uint64(0); k < data/8000; k += 8 {
 		if err := db.Update(t.Context(), func(tx *txn.Tx) error {
-			for i := range uint64(4) {
+			for i := range uint64(8) {
 				if err := tab.Put(tx, k+i, value); err != nil {
 					return err
 				}

@@ -400,6 +400,33 @@ func TestGroupCommit(t *testing.T) {
 	close1(t, db)
 }
 
+// TestIndexGroups: the size of sub-tables is that of the table, whatever a later
+// opener asks for.
+func TestIndexGroups(t *testing.T) {
+	o := tiny()
+	o.Dir, o.IndexGroups = t.TempDir(), 2
+	for i := range 3 {
+		db := mustOpen(t, o)
+		tab := table(t, db, "t")
+		n := uint64(300)
+		if i == 0 {
+			fill(t, db, tab, n, val(1))
+		}
+		if got := contents(t, db, tab, n); uint64(len(got)) != n {
+			t.Errorf("%d of %d keys", len(got), n)
+		}
+		quiet(t, db)
+		close1(t, db)
+		o.IndexGroups = []uint32{0, 512, 0}[i]
+	}
+	o.Dir, o.IndexGroups = t.TempDir(), 2000
+	db := mustOpen(t, o)
+	for range 100 {
+		_, err := txn.CreateTable(db, "t", txn.Uint64, txn.Bytes())
+		says(t, "a sub-table beyond a segment", err, memory.ErrTooLarge, `table "t"`, "384", "segments of 262144")
+	}
+}
+
 // TestReadUnswept: a database was closed before it was looked what a client has left that had died.
 // Who would only read it is told that, and not that it was not closed.
 func TestReadUnswept(t *testing.T) {

@@ -3,9 +3,11 @@ package txn
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"go.uber.org/zap"
 
+	"txnode/index/race"
 	"txnode/memory/layout"
 	"txnode/occ"
 	"txnode/rdma"
@@ -15,10 +17,12 @@ import (
 // between two transactions of the worker that has met it: see occ/copies.go and occ/repair.go. A
 // worker that fails to repair leaves it to the next one.
 
-// Bounds on how long a worker waits for all others before it repairs a guard.
+// Bounds on how long a worker waits for all others before it repairs a guard or an index, and for
+// how long nothing is tried again that was in vain.
 const (
 	calmNs    = int64(300_000_000)
 	calmTerms = 4 // of a lease, more, beside other processes: one that is silent is waited for until it is ended
+	vainTerms = 8
 )
 
 // repairServed repairs the blocks that have served the worker's transactions though a copy is
@@ -41,11 +45,17 @@ func (w *Worker) repairTorn(a layout.Addr) bool {
 	return whole && m.Copies > 0
 }
 
-// repairDamage repairs the block that err, an ErrCorrupt, is about, and reports whether it is worth
-// trying again. The attempt has ended.
+// repairDamage repairs the block or the index that err, an ErrCorrupt, is about, and reports
+// whether it is worth trying again. The attempt has ended.
 func (w *Worker) repairDamage(err error) bool {
-	block := w.o.Ill()
-	return errors.Is(err, ErrCorrupt) && block != 0 && w.repairBlock(block)
+	block, table, near := w.o.Ill()
+	if !errors.Is(err, ErrCorrupt) {
+		return false
+	}
+	if c := (*race.CorruptError)(nil); errors.As(err, &c) {
+		return w.repairIndex(w.db.names.table(c.Table), c.Addr)
+	}
+	return block != 0 && w.repairBlock(block) || w.repairIndex(table, near) // which may have led to what is no record
 }
 
 // repairBlock repairs a block, with its guard if need be.
@@ -57,7 +67,7 @@ func (w *Worker) repairBlock(a layout.Addr) bool {
 	if err != nil {
 		w.repaired(occ.Repaired{}, false, err)
 	}
-	if !agree || bad && !w.awaitCalm() {
+	if !agree || bad && !w.awaitCalm(a) {
 		return false
 	}
 	if bad {
@@ -69,30 +79,52 @@ func (w *Worker) repairBlock(a layout.Addr) bool {
 			return false
 		}
 	}
-	if w.repairTorn(a) || bad {
-		w.illAt = 0
-		return true
-	}
-	return w.oneMore(a)
+	return w.repairTorn(a) || bad
 }
 
-// maxOneMore is how often in a row a worker tries again that has not repaired a block of which a copy
-// is intact: another one has it locked, which finds the same damage, or has repaired it just now.
-const maxOneMore = 8
-
-// oneMore reports whether one more attempt may find a block repaired.
-func (w *Worker) oneMore(a layout.Addr) bool {
-	if w.illAt != a {
-		w.illAt, w.illTries = a, 0
+// repairIndex repairs what is damaged of a table's index near an address.
+func (w *Worker) repairIndex(t *occ.Table, at layout.Addr) bool {
+	if t == nil || w.db.space.ReadOnly() || !w.o.CanRepairIndex(t) {
+		return false
 	}
-	w.illTries++
-	return w.illTries <= maxOneMore
+	if !w.awaitCalm(at) {
+		return w.session.Broken() != nil && w.oneMore(at) // it rejoins before
+	}
+	words, err := w.o.RepairIndex(t, at)
+	switch {
+	case err != nil && !errors.Is(err, ErrCorrupt): // which it says anyway
+		w.failed(err, "a damaged index could not be mended")
+	case words > 0:
+		w.own.Mended++
+		w.db.indexRepairs.Add(1)
+		w.db.opts.Logger.Warn("a damaged index was mended from another copy", zap.String("table", t.Name),
+			zap.Stringer("near", at), zap.Int("words", words))
+	}
+	again := w.oneMore(at) || words > 0
+	if !again && w.session.Broken() == nil && w.db.space.Shared() {
+		w.db.hopeless.giveUp(at, w.thread.Now()+vainTerms*w.db.sup.Term())
+	}
+	return again
 }
 
-// awaitCalm is calm of a worker that has met damage: false if everything has not ended in time, and
-// the next worker that meets the damage waits again.
-func (w *Worker) awaitCalm() bool {
+// oneMore reports whether one more attempt tells more about a damaged place of an index: another
+// worker that has met it may have repaired it before.
+func (w *Worker) oneMore(at layout.Addr) bool {
+	repairs := w.db.indexRepairs.Load()
+	again := w.illIndex != at || w.illRepairs != repairs
+	w.illIndex, w.illRepairs = at, repairs
+	return again
+}
+
+// awaitCalm is calm of a worker that has met damage at an address: false if everything has not
+// ended in time, and the next worker that meets the damage waits again. It is false at once for
+// damage that could not be repaired just now, since other processes would have to interrupt
+// transactions that take long, again and again.
+func (w *Worker) awaitCalm(a layout.Addr) bool {
 	db := w.db
+	if db.hopeless.vain(a, w.thread.Now()) {
+		return false
+	}
 	ctx := context.Background()
 	if w.tx != nil && w.tx.ctx != nil {
 		ctx = w.tx.ctx
@@ -112,6 +144,36 @@ func (db *DB) calm(ctx context.Context, c *rdma.Coro, attend func()) error {
 		limit += calmTerms * db.sup.Term()
 	}
 	return db.awaitRest(ctx, c, attend, n, limit)
+}
+
+// hopeless is what a database knows of damage that could not be repaired.
+type hopeless struct {
+	mu    sync.Mutex
+	vains map[layout.Addr]int64 // where it is, and until when nothing is tried again
+}
+
+// maxVains is how many places are remembered.
+const maxVains = 1024
+
+// giveUp has nothing be tried at an address until a time.
+func (d *hopeless) giveUp(a layout.Addr, until int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.vains == nil || len(d.vains) == maxVains {
+		d.vains = map[layout.Addr]int64{}
+	}
+	d.vains[a] = until
+}
+
+// vain reports whether nothing is to be tried at an address, at a time.
+func (d *hopeless) vain(a layout.Addr, now int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	until, ok := d.vains[a]
+	if ok && now > until {
+		delete(d.vains, a)
+	}
+	return ok && now <= until
 }
 
 // repaired logs and counts what was repaired, or why it was not.

@@ -34,7 +34,18 @@ func damagedBeside(t *testing.T, term time.Duration) (o txn.Options, dbs []*txn.
 	return o, dbs, tabs, p, p.find(value), value
 }
 
-// TestDamageBesideProcesses: the guard of a record, and a leaf, are damaged while
+// headers are the words of an index that say how deep a group of its buckets is.
+func (p *poker) headers(name string) (all []layout.Addr) {
+	_, tables := p.indexRoot(name)
+	for _, at := range tables {
+		for o := layout.Addr(64 + 56); o < 64+192*4; o += 64 {
+			all = append(all, at+o)
+		}
+	}
+	return all
+}
+
+// TestDamageBesideProcesses: the guard of a record, and words of the index, are damaged while
 // another process has a worker open, which is idle, or at work. The process that meets the damage
 // repairs it, and no transaction fails.
 func TestDamageBesideProcesses(t *testing.T) {
@@ -71,14 +82,22 @@ func TestDamageBesideProcesses(t *testing.T) {
 			}
 			p.v = dbs[0].Space().View() // what an idle worker has begun is over when it is recovered
 			p.whole(a, record.Size(8, len(value)))
-			leaf := leafOf(dbs[0], 7)
-			p.spoil(leaf, 0, record.KeyOff+9)
+			was := map[layout.Addr]uint64{}
+			for _, at := range p.headers("t") {
+				was[at] = p.word(at)
+				p.put(at, was[at]^1<<60)
+			}
 			for k := uint64(1000); k < 1100; k++ { // which no cache knows
-				if err := absent(dbs[0], tabs[0], k); err != nil {
-					t.Fatalf("key %d beside a damaged leaf: %v", k, err)
+				if err := dbs[0].View(ctx0,
+					func(tx *txn.Tx) error { _, err := tabs[0].Has(tx, k); return err }); err != nil {
+					t.Fatalf("key %d beside a damaged index: %v", k, err)
 				}
 			}
-			p.whole(leaf, leafSize)
+			for at, w := range was {
+				if now := p.word(at); now != w {
+					t.Errorf("%v is %#x instead of %#x", at, now, w)
+				}
+			}
 			if now := dbs[0].Space().Layout().Epoch; works && now != epoch {
 				t.Errorf("epochs %d to %d began", epoch+1, now)
 			}
@@ -92,8 +111,8 @@ func TestDamageBesideProcesses(t *testing.T) {
 	}
 }
 
-// TestDamageOfOpenTransaction: the guard of a record, or of a leaf, is damaged so that it looks free,
-// while a transaction of another process is open that may have changed it. Nothing is
+// TestDamageOfOpenTransaction: the guard of a record is damaged so that it looks free, or a word of
+// the index, while a transaction of another process is open that may have changed it. Nothing is
 // repaired as long as that is open, and no update is lost.
 func TestDamageOfOpenTransaction(t *testing.T) {
 	for _, index := range []bool{false, true} {
@@ -115,21 +134,26 @@ func TestDamageOfOpenTransaction(t *testing.T) {
 			if err := add(1)(open); err != nil {
 				t.Fatal(err)
 			}
-			place := a + record.GuardOff
+			places, bits := []layout.Addr{a + record.GuardOff}, uint64(1)
 			meet := func(ctx context.Context) error { return dbs[0].Update(ctx, add(0)) }
 			if index {
-				place = leafOf(dbs[0], 7) + record.GuardOff
+				places, bits = p.headers("t"), 1<<60
 				meet = func(ctx context.Context) error {
 					return errors.Join(dbs[0].View(ctx,
 						func(tx *txn.Tx) error { _, err := tabs[0].Has(tx, 1<<20); return err }),
 						dbs[0].Update(ctx, add(0)))
 				}
 			}
-			ill := p.word(place) ^ 1
-			p.put(place, ill)
+			ill := map[layout.Addr]uint64{}
+			for _, at := range places {
+				ill[at] = p.word(at) ^ bits
+				p.put(at, ill[at])
+			}
 			w := waitsFor(t, dbs[0], dbs[1], meet)
-			if now := p.word(place); now != ill {
-				t.Errorf("%v is %#x, and was %#x", place, now, ill)
+			for at, bad := range ill {
+				if now := p.word(at); now != bad {
+					t.Errorf("%v is %#x, and was %#x", at, now, bad)
+				}
 			}
 			if err := errors.Join(open.Commit(), <-w.done); err != nil {
 				t.Error(err)
@@ -151,27 +175,39 @@ func TestDamageOfOpenTransaction(t *testing.T) {
 	}
 }
 
-// TestDamagedRootBesideProcesses: the root of a table's index is damaged on the primary when a process
-// opens it, and a transaction of another process is open. The process goes on at once by another copy.
+// TestDamagedRootBesideProcesses: root and directory of a table are damaged on the primary when a
+// process opens it, and a transaction of another process is open that may be changing them. They
+// are repaired when that has ended.
 func TestDamagedRootBesideProcesses(t *testing.T) {
-	for _, off := range []int{0, 9, record.KeyOff + 1} {
+	for _, off := range []layout.Addr{0, 57, 64, 256} {
 		o, dbs, tabs, p, _, value := damagedBeside(t, time.Minute)
 		late := mustOpen(t, o)
-		root := p.indexRoot("t")
+		root, _ := p.indexRoot("t")
+		was := p.image(root, 0, 64*6)
 		open := begun(t, dbs[1])
 		if err := tabs[1].Put(open, 9, value); err != nil {
 			t.Fatal(err)
 		}
-		p.spoil(root, 0, off)
-		tab, err := txn.OpenTable(late, "t", txn.Uint64, txn.Bytes())
-		if err == nil {
-			err = damageOps[0].do(late, tab, value, nil)
+		p.spoil(root, 0, int(off))
+		if off == 64 { // a depth that cannot be
+			p.put(root+64, 77)
 		}
-		if err = errors.Join(err, open.Commit()); err != nil {
+		ill := p.image(root, 0, 64*6)
+		var tab *txn.Table[uint64, []byte]
+		w := waitsFor(t, late, dbs[1], func(context.Context) (err error) {
+			tab, err = txn.OpenTable(late, "t", txn.Uint64, txn.Bytes())
+			return err
+		})
+		if now := p.image(root, 0, 64*6); !bytes.Equal(now, ill) {
+			t.Errorf("offset %d: the root was mended beside an open transaction", off)
+		}
+		if err := errors.Join(open.Commit(), <-w.done); err != nil {
 			t.Fatalf("offset %d: %v", off, err)
 		}
-		p.whole(root, record.LineSize)
-		if err := p.th.Close(); err != nil {
+		if now := p.image(root, 0, 64*6); !bytes.Equal(now, was) {
+			t.Errorf("offset %d: the root is not as before", off)
+		}
+		if err := errors.Join(damageOps[0].do(late, tab, value, nil), p.th.Close()); err != nil {
 			t.Error(err)
 		}
 		closedWell(t, o, append(dbs, late)...)
@@ -182,26 +218,37 @@ func TestDamagedRootBesideProcesses(t *testing.T) {
 func asks(db *txn.DB) uint64 { return db.Space().Layout().Process(db.Space().Process()).Asks }
 
 // TestDamageOfAllCopiesAsksNoMore: what no copy has is an error every time, and other processes are
-// not asked to rest for it.
+// not asked to rest for it again and again.
 func TestDamageOfAllCopiesAsksNoMore(t *testing.T) {
 	o, dbs, tabs, p, _, value := damagedBeside(t, time.Minute)
-	leaf := leafOf(dbs[0], 7)
-	spoil := func() {
-		for k := range p.v.Copies(leaf) {
-			p.spoil(leaf, k, record.KeyOff+9)
+	was := map[layout.Addr]uint64{}
+	for _, at := range p.headers("t") {
+		was[at] = p.word(at)
+		for k := range p.v.Copies(at) {
+			p.spoil(at, k, 7)
 		}
 	}
-	was, asked := p.image(leaf, 0, leafSize), asks(dbs[0])
-	spoil()
-	for range 6 {
-		says(t, "View", absent(dbs[0], tabs[0], 1<<20), txn.ErrCorrupt, fmt.Sprint(leaf))
+	asked := uint64(0)
+	for i := range 6 {
+		err := dbs[0].View(ctx0, func(tx *txn.Tx) error { _, err := tabs[0].Has(tx, 1<<20); return err })
+		says(t, "View", err, txn.ErrCorrupt, "index of table")
+		switch now := asks(dbs[0]); {
+		case i == 0:
+			asked = now
+		case now != asked:
+			t.Errorf("attempt %d: others were asked to rest %d times more", i, now-asked)
+		}
 	}
-	if now := asks(dbs[0]); now != asked {
-		t.Errorf("others were asked to rest %d times", now-asked)
+	if asked == 0 {
+		t.Error("others were not asked to rest")
 	}
-	spoil()
-	if now := p.image(leaf, 0, leafSize); !bytes.Equal(now, was) {
-		t.Error("the leaf has changed")
+	for at, w := range was {
+		for k := range p.v.Copies(at) {
+			p.spoil(at, k, 7)
+		}
+		if now := p.word(at); now != w {
+			t.Errorf("%v is %#x, and was %#x", at, now, w)
+		}
 	}
 	if err := errors.Join(damageOps[0].do(dbs[0], tabs[0], value, nil), p.th.Close()); err != nil {
 		t.Error(err)

@@ -412,15 +412,15 @@ func (db *DB) restore(ctx context.Context, r *snapshot.Reader, o BackupOptions) 
 	for _, of := range r.Tables() {
 		t := tables[of.ID]
 		var root layout.Addr
-		if !t.Hashed {
-			root = t.Index.Root()
+		if t.Ordered != nil {
+			root = t.Ordered.Root()
 		} else if root, err = l.bulk.index(t); err != nil {
 			return err
 		}
 		changes = append(changes, memory.TableChange{ID: t.ID, Root: root})
 	}
 	if db.opts.Durability == DurabilityPower { // no log has what was written in bulk
-		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, layout.KindBlocks) }
+		flush := func(c *rdma.Coro) error { return db.space.FlushSegments(c, layout.KindBlocks, layout.KindIndex) }
 		db.ctlMu.Lock()
 		err := db.withBlades(flush)
 		db.ctlMu.Unlock()
@@ -448,7 +448,9 @@ func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, err
 	nodes := layout.Class(0)
 	switch o.Index {
 	case indexHash:
-		o.MaxKey, nodes = 0, tree.LeafClass
+		if o.MaxKey = 0; db.opts.LeafIndex {
+			nodes = tree.LeafClass
+		}
 	case indexOrdered:
 		if nodes, err = tree.Fit(o.MaxKey); err != nil {
 			return nil, fmt.Errorf("%w: its MaxKey is %d: %w", ErrOptions, o.MaxKey, err)
@@ -457,7 +459,7 @@ func (db *DB) loadTable(w *Worker, name string, o tableOptions) (*occ.Table, err
 		return nil, fmt.Errorf("%w: it has an index %q, which this program does not know", ErrTableType, o.Index)
 	}
 	meta, err := db.space.LoadTable(name, options, nodes, o.MaxKey)
-	t := &occ.Table{ID: meta.ID, Name: name, Hashed: o.Index == indexHash}
+	t := &occ.Table{ID: meta.ID, Name: name, Hashed: o.Index == indexHash && nodes != 0}
 	if err != nil || o.Index == indexHash {
 		return t, err
 	}

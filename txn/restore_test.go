@@ -321,7 +321,7 @@ func TestRestoreLargeRecords(t *testing.T) {
 	const keys = 200
 	size := func(k uint64) int {
 		if k%8 == 0 {
-			return int(o.LogArea) - 1500 // beside it the log has the leaf, or the halves of it
+			return int(o.LogArea) - 500
 		}
 		return 1000
 	}
@@ -423,10 +423,13 @@ func TestRestoreToSmallLog(t *testing.T) {
 	}
 }
 
-// TestRestoreFull: a database that fills its blades can be restored to blades of the same size.
+// TestRestoreFull: a database that fills its blades, and whose index is more than three quarters
+// full, can be restored to blades of the same size.
 func TestRestoreFull(t *testing.T) {
 	raced.Skip(t)
 	o := spaceOptions(occ.PolicyDefault, 18)
+	const groups, tables = 200, 16
+	o.IndexGroups = groups
 	from := mustOpen(t, o)
 	tab := table(t, from, "t")
 	insert := func(k uint64) error {
@@ -435,6 +438,9 @@ func TestRestoreFull(t *testing.T) {
 	n := uint64(0)
 	for insert(n) == nil {
 		n++
+	}
+	if s := from.Splits("t"); s != tables-1 || n <= groups*21*tables*3/4 {
+		t.Fatalf("%d records, %d splits", n, s)
 	}
 	var file bytes.Buffer
 	if _, err := from.Backup(t.Context(), &file, txn.BackupOptions{}); err != nil {

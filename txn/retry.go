@@ -53,9 +53,6 @@ func (w *Worker) recoup(err error, attempt int) (again bool, _ error) {
 			w.lockReads(err, attempt)
 		}
 	}
-	if w.o.HasServed() {
-		w.repairServed() // the next attempt may need a node that this one could not read
-	}
 	if err = w.settle(w.tx.ctx, w.unblock(err)); err == nil {
 		w.committed++ // as it has turned out
 		return false, nil

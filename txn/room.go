@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"txnode/index/race"
 	"txnode/memory/embedded"
 	"txnode/memory/layout"
 )
@@ -16,9 +17,6 @@ const (
 	// leastSegments are on a blade of the smallest database that can have a record: logs, and
 	// either what leads to it or the record.
 	leastSegments = 2
-	// firstSegments have what the first record of a table needs: the root of its index, a leaf, and the
-	// record, in blocks of three sizes.
-	firstSegments = 3
 )
 
 // checkBladeSize lists what is wrong with BladeSize whatever else there is.
@@ -62,7 +60,14 @@ func (o *Options) checkRoom() error {
 // for so many segments each. e is the geometry that the database would have.
 func (o *Options) leastBladeSize() (size, segments uint64, e embedded.Options) {
 	e = o.embedded().WithDefaults()
+	// The extents of an index have their primaries on different blades, and so are in
+	// different segments.
+	index := uint64(2)
+	if root, sub := (race.Options{Groups: o.IndexGroups}).Extents(); e.Blades == 1 &&
+		root+sub <= uint64(e.SegmentSize) {
+		index = 1
+	}
 	blades, copies := uint64(max(e.Blades, 1)), uint64(max(e.Replicas, 1)) // other faults are found beside
-	segments = 1 + (firstSegments*copies+blades-1)/blades                  // logs are on every blade
+	segments = 1 + ((index+1)*copies+blades-1)/blades                      // logs are on every blade
 	return layout.HeaderArea + segments*uint64(e.SegmentSize), segments, e
 }

@@ -49,4 +49,19 @@ func TestRoomForATable(t *testing.T) {
 		"raise BladeSize to 1114112")
 	_, err = txn.Open(t.Context(), txn.Options{Dir: t.TempDir(), Blades: 2, Backups: txn.F(2)})
 	says(t, "more backups than blades, in a directory", err, txn.ErrOptions, "too few for 3 copies")
+	// One that is there is opened as it is: with a smaller index it has had room.
+	o := txn.Options{Dir: t.TempDir(), Blades: 1, BladeSize: 3<<18 + 64<<10, SegmentSize: 256 << 10, IndexGroups: 8}
+	for range 2 {
+		db, err := txn.Open(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := txn.CreateTable(db, "t", txn.Uint64, txn.Plain[int64]()); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		o.IndexGroups = 0
+	}
 }

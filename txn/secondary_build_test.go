@@ -94,7 +94,7 @@ func TestIndexBuildMissesNothing(t *testing.T) {
 func buildBesideGrowth(t *testing.T, unique, ordered bool) {
 	const n = 300
 	ctx := context.Background()
-	db, err := txn.Open(ctx, txn.Options{Blades: 2, BladeSize: 64 << 20})
+	db, err := txn.Open(ctx, txn.Options{Blades: 2, BladeSize: 64 << 20, IndexGroups: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

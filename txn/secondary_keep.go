@@ -38,7 +38,7 @@ func (x *Index[K, V, I]) keys(k K, v *V) (keys [][]byte, err error) {
 				ErrIndex, x.name, x.table.t.Name, k)
 		}
 		p := x.entry(nil, i, k)
-		if most := x.t.Index.MaxKey(); len(p) > most {
+		if most := x.t.Ordered.MaxKey(); len(p) > most {
 			return nil, fmt.Errorf("%w: index %q of table %q: the record of key %v has an entry of %d bytes in it, "+
 				"and %d are possible", ErrIndex, x.name, x.table.t.Name, k, len(p), most)
 		}

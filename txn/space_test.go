@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"txnode/index/race"
 	"txnode/internal/raced"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -128,9 +129,7 @@ func TestFull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tab.Insert(tx, 1<<40, value(1)); err != nil { // the commit looks for its block
-			t.Fatalf("Insert in a transaction of Begin: %v", err)
-		}
+		full(t, "Insert in a transaction of Begin", tab.Insert(tx, 1<<40, value(1)))
 		full(t, "its Commit", tx.Commit())
 		if err := w.Close(); err != nil {
 			t.Error(err)
@@ -201,10 +200,11 @@ func TestFullByGrowth(t *testing.T) {
 	})
 }
 
-// TestFullByLeaves: inserts of which the index can not grow any more.
-func TestFullByLeaves(t *testing.T) {
+// TestFullBySplits: inserts of which the index can not grow any more.
+func TestFullBySplits(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := spaceOptions(p, 10)
+		o.IndexGroups = 200 // 38 KiB: six in a segment
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		var err error
@@ -218,7 +218,7 @@ func TestFullByLeaves(t *testing.T) {
 		n--
 		full(t, "insert", err)
 		for k := range uint64(times(1000)) {
-			_ = insert(n + k) // some find room in a leaf
+			_ = insert(n + k) // some find a slot
 		}
 		if got := contents(t, db, tab, n); uint64(len(got)) != n {
 			t.Errorf("%d of %d keys are left", len(got), n)
@@ -329,15 +329,11 @@ func TestFullBesideLeft(t *testing.T) {
 // TestFullOfTables: tables are made until there is no room for another.
 func TestFullOfTables(t *testing.T) {
 	o := spaceOptions(occ.PolicyDefault, 8)
+	o.IndexGroups = race.DefaultGroups
 	db := mustOpen(t, o)
-	first := table(t, db, "table 0")
+	contents(t, db, table(t, db, "table 0"), 1) // there is a worker
 	var err error
 	n := 0
-	for k := uint64(0); err == nil; k++ { // a table is a leaf and a root: records as large as a leaf leave it no room
-		err = db.Update(t.Context(), func(tx *txn.Tx) error { return first.Insert(tx, k, make([]byte, 200)) })
-	}
-	full(t, "Insert", err)
-	err = nil
 	for ; err == nil && n < 1000; n++ {
 		_, err = txn.CreateTable(db, fmt.Sprint("table ", n), txn.Uint64, txn.Bytes())
 	}
@@ -349,7 +345,7 @@ func TestFullOfTables(t *testing.T) {
 	}
 	if tab, err := txn.OpenTable(db, "table 0", txn.Uint64, txn.Bytes()); err != nil {
 		t.Error(err)
-	} else if got := contents(t, db, tab, 3); len(got) != 3 {
+	} else if got := contents(t, db, tab, 3); len(got) != 0 {
 		t.Error(got)
 	}
 }
@@ -455,12 +451,13 @@ func TestArenaShared(t *testing.T) {
 	quiet(t, db)
 }
 
-// TestSplitInFullArena: leaves split in transactions that have left next to nothing of the arena.
-// Each either commits or is too large, and the index goes on.
+// TestSplitInFullArena: the index splits and doubles in the middle of transactions
+// that have left next to nothing of the arena. Each either commits or is too large,
+// and the index goes on.
 func TestSplitInFullArena(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, p occ.Policy) {
 		o := tiny()
-		o.Policy, o.LogArea, o.BladeSize = p, 256<<10, 64<<20
+		o.Policy, o.LogArea, o.BladeSize, o.IndexGroups = p, 256<<10, 64<<20, 50
 		db := mustOpen(t, o)
 		big, tab := table(t, db, "big"), table(t, db, "t")
 		fill(t, db, big, 400, make([]byte, 1900))

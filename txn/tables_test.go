@@ -74,7 +74,7 @@ func TestTableNames(t *testing.T) {
 	for _, name := range []string{"caf\xe9", "\xff", "\xfe"} {
 		_, err := txn.CreateRawTable(db, name)
 		says(t, "CreateRawTable", err, txn.ErrOptions, "UTF-8")
-		if _, err := db.Space().CreateNodesTable(name, nil, 4, 0, nil); err == nil {
+		if _, err := db.Space().CreateTable(name, nil); err == nil {
 			t.Errorf("the catalog takes a table %q", name)
 		}
 		if err := (&snapshot.Table{Name: name}).Validate(); err == nil {

@@ -36,9 +36,6 @@ type Worker struct {
 	ticks   uint32
 	sweeper *recovery.Sweeper // in progress
 
-	illAt    layout.Addr // the block that was found damaged last, and not repaired
-	illTries int         // how often in a row
-
 	// Of a transaction that is patient: the lock that its last attempt has met, how long it has
 	// waited then, and how many attempts it has spent in waiting for one lock.
 	metLock record.Guard
@@ -51,6 +48,9 @@ type Worker struct {
 	why  atomic.Pointer[error] // why the session could not rejoin, the last time
 
 	maintained int64 // when maintenance was done last
+
+	illIndex   layout.Addr // where an index was found damaged last
+	illRepairs uint64      // how often an index of the database had been repaired then
 
 	keyBuf, valueBuf []byte
 

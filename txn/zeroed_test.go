@@ -22,7 +22,7 @@ func TestZeroedBlock(t *testing.T) {
 	raced.Skip(t)
 	for _, size := range []int{16, 700} {
 		o := tiny()
-		o.Dir, o.Retries = t.TempDir(), 3
+		o.Dir, o.Retries, o.IndexGroups = t.TempDir(), 3, 128
 		db := mustOpen(t, o)
 		tab := table(t, db, "t")
 		fill(t, db, tab, 3, val(1))
@@ -134,8 +134,9 @@ func zeroPrimary(t *testing.T, dir string, l *layout.Layout, value []byte) {
 	}
 }
 
-// TestZeroedBesideDamage: the same of a process that was killed, and a leaf of another table is
-// damaged on all copies. The record is repaired all the same.
+// TestZeroedBesideDamage: the same of a process that was killed, and the index of another table is
+// damaged, so that there is something left to be swept for ever. The record is repaired all the
+// same.
 func TestZeroedBesideDamage(t *testing.T) {
 	raced.Skip(t)
 	o := tiny()
@@ -148,18 +149,25 @@ func TestZeroedBesideDamage(t *testing.T) {
 	if err := db.Update(t.Context(), func(tx *txn.Tx) error { return tab.Put(tx, 7777, value) }); err != nil {
 		t.Fatal(err)
 	}
-	v, l, leaf := db.Space().View(), db.Space().Layout(), db.Leads("spoilt", txn.Uint64.Append(nil, 1))
+	tables, err := db.Space().Tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, l := db.Space().View(), db.Space().Layout()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(o.Dir)); err != nil {
 		t.Fatal(err)
 	}
 	close1(t, db)
 	o.Dir = dir
-	spoilLeaf(t, dir, v, leaf)
+	spoilRoot(t, dir, v, tables[0].Root)
 	zeroPrimary(t, dir, l, value)
 
 	db = mustOpen(t, o)
 	tab = table(t, db, "t")
+	if !db.Space().OnlyDamage() {
+		t.Fatal("nothing is left to be swept")
+	}
 	get := func() {
 		t.Helper()
 		err := db.View(t.Context(), func(tx *txn.Tx) error {

@@ -50,7 +50,7 @@ func (w *walker) unreadable(b rdma.BladeID) {
 
 // proves reports whether a copy may be taken for what another one should be.
 func (w *walker) proves() bool {
-	return !w.sum.Unrecovered && !w.sum.CatalogOld && w.sum.Earlier == 0 && len(w.sum.Unreadable) == 0
+	return !w.sum.Unrecovered && !w.sum.CatalogOld && len(w.sum.Unreadable) == 0
 }
 
 // copies reads n bytes at a of all replicas, into buffers that are used again by
@@ -162,10 +162,13 @@ func (w *walker) repair(f Finding, remedy string, p []byte) {
 	w.found(f)
 }
 
-// fault is what is wrong with a word, or a block.
+// fault is what is wrong with a word.
 type fault struct {
 	kind Kind
 	what string
+	// theirs: what is wrong is something that recovery is to finish: no copy may be
+	// changed.
+	theirs bool
 }
 
 // faultf makes a fault.
@@ -173,18 +176,19 @@ func faultf(kind Kind, format string, args ...any) *fault {
 	return &fault{kind: kind, what: fmt.Sprintf(format, args...)}
 }
 
-// words judges every word of the primary of a table of extents, and compares the backups with it. A
-// word that is at fault is written from the first backup whose word is not; a backup that differs
-// from a word without fault is written from that. The copies may differ in a segment without owner.
-func (w *walker) words(a layout.Addr, copies [][]byte, judge func(off uint32, word uint64) *fault) {
+// words judges every word of the primary, and compares the backups with it. A word
+// that is at fault is written from the first backup whose word is not; a backup
+// that differs from a word without fault is written from that. Words of no table are
+// those of extents, whose copies may differ in a segment without owner.
+func (w *walker) words(a layout.Addr, table uint16, copies [][]byte, judge func(off uint32, word uint64) *fault) {
 	if copies[0] == nil {
 		return
 	}
 	for off := uint32(0); off+8 <= uint32(len(copies[0])) && w.err == nil; off += 8 {
-		word := word(copies[0], off)
+		word := binary.LittleEndian.Uint64(copies[0][off:])
 		at := a + layout.Addr(off)
 		if x := judge(off, word); x != nil {
-			w.faulty(at, copies, off, x, judge)
+			w.faulty(at, table, copies, off, x, judge)
 			continue
 		}
 		for k := 1; k < len(copies); k++ {
@@ -193,7 +197,7 @@ func (w *walker) words(a layout.Addr, copies [][]byte, judge func(off uint32, wo
 			}
 			if other := binary.LittleEndian.Uint64(copies[k][off:]); other != word {
 				f := Finding{
-					Kind: KindReplica, Unfinished: w.inherits(a.Segment()),
+					Kind: KindReplica, Table: table, Unfinished: table == 0 && w.inherits(a.Segment()),
 					What: fmt.Sprintf("copy %d holds %#x, the primary %#x", k, other, word),
 				}
 				w.repair(w.at(f, at, k), "the primary's word is written to the copy", copies[0][off:off+8])
@@ -203,14 +207,16 @@ func (w *walker) words(a layout.Addr, copies [][]byte, judge func(off uint32, wo
 }
 
 // faulty reports a word of the primary that is at fault.
-func (w *walker) faulty(at layout.Addr, copies [][]byte, off uint32, x *fault, judge func(uint32, uint64) *fault) {
-	f := w.at(Finding{Kind: x.kind, What: x.what}, at, 0)
-	for k := 1; k < len(copies); k++ {
+func (w *walker) faulty(at layout.Addr, table uint16, copies [][]byte, off uint32, x *fault,
+	judge func(uint32, uint64) *fault) {
+	f := w.at(Finding{Kind: x.kind, Table: table, What: x.what, Unfinished: x.theirs &&
+		(len(w.l.Coordinators) > 0 || w.unswept())}, at, 0)
+	for k := 1; k < len(copies) && !x.theirs; k++ {
 		if copies[k] == nil {
 			continue
 		}
-		other := word(copies[k], off)
-		if judge(off, other) == nil && other != word(copies[0], off) {
+		other := binary.LittleEndian.Uint64(copies[k][off:])
+		if judge(off, other) == nil && other != binary.LittleEndian.Uint64(copies[0][off:]) {
 			w.repair(f, fmt.Sprintf("the word %#x of copy %d is written to the primary", other, k),
 				copies[k][off:off+8])
 			return
@@ -221,18 +227,3 @@ func (w *walker) faulty(at layout.Addr, copies [][]byte, off uint32, x *fault, j
 
 // word is the little-endian word of p at off.
 func word(p []byte, off uint32) uint64 { return binary.LittleEndian.Uint64(p[off:]) }
-
-// keyText is a key for people: as text if it is printable, else in hexadecimal.
-func keyText(key []byte) string {
-	const most = 40
-	cut := ""
-	if len(key) > most {
-		key, cut = key[:most], "..."
-	}
-	for _, c := range key {
-		if c < ' ' || c > '~' {
-			return fmt.Sprintf("%x%s", key, cut)
-		}
-	}
-	return fmt.Sprintf("%q%s", key, cut)
-}

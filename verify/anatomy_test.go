@@ -4,14 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"txnode/index/blink"
-	"txnode/index/bucket"
-	"txnode/index/tree"
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/embedded"
 	"txnode/memory/layout"
@@ -21,17 +22,17 @@ import (
 
 // anatomy is where things are in a database that is closed.
 type anatomy struct {
-	t      testing.TB
-	dir    string
-	l      *layout.Layout
-	v      *layout.View
-	dirty  []spot         // bytes as they were before they were damaged
-	leaves []layout.Addr  // of table 1, from left to right
-	nodes  layout.Class   // of the leaves
-	blocks []bucket.Block // that they link, in their order
-	of     []int          // by block: the number of its leaf
-	free   []layout.Addr  // blocks that are free, of the class of blocks[0], by address
-	extent layout.Addr    // one that is reserved
+	t     testing.TB
+	dir   string
+	l     *layout.Layout
+	v     *layout.View
+	ix    *race.Index
+	dirty []spot // bytes as they were before they were damaged
+	// slots of table 1, and their blocks; in the order of the walk.
+	slots  []layout.Addr
+	blocks []index.Candidate
+	free   []layout.Addr // blocks that are free, of the class of blocks[0], by address
+	lone   layout.Addr   // the slot that needs what marked has returned
 }
 
 // spot is bytes of a blade's file.
@@ -49,26 +50,25 @@ func dissect(t testing.TB, dir string) *anatomy {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	m := &anatomy{t: t, dir: dir, l: db.Space().Layout(), v: db.Space().View()}
-	table := &m.l.Tables[0]
-	m.nodes = table.Nodes
-	root, err := blink.DecodeRoot(record.Image(m.get(table.Root, 0, 64)).Value())
+	th, err := rdma.NewThread(db.Fabric(), rdma.ThreadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := root.Addr
-	for range root.Level {
-		n, err := blink.Decode(record.Image(m.get(at, 0, int(tree.GeometryOf(table).Class.Size()))).Value())
-		if err != nil {
-			t.Fatal(err)
-		}
-		at = n.Addr(0)
+	defer th.Close()
+	c := th.Plain()
+	m := &anatomy{t: t, dir: dir, l: db.Space().Layout(), v: db.Space().View()}
+	if m.ix, err = race.Open(c, db.Space(), m.l.Tables[0].Root, 1); err != nil {
+		t.Fatal(err)
 	}
-	for ; at != 0; at = m.leaf(at).Right() {
-		for i := range m.leaf(at).Count() {
-			m.blocks, m.of = append(m.blocks, m.leaf(at).Block(i)), append(m.of, len(m.leaves))
-		}
-		m.leaves = append(m.leaves, at)
+	err = m.ix.Walk(c, func(at layout.Addr, b index.Candidate) error {
+		m.slots, m.blocks = append(m.slots, at), append(m.blocks, b)
+		return nil
+	})
+	if err == nil {
+		err = m.ix.Verify(c)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	class := m.blocks[0].Class
 	for id := range m.l.Segments {
@@ -81,43 +81,7 @@ func dissect(t testing.TB, dir string) *anatomy {
 			}
 		}
 	}
-	for _, r := range m.l.Reserved {
-		m.extent = r.Addr
-	}
 	return m
-}
-
-// leaf is the leaf at a, as the primary has it.
-func (m *anatomy) leaf(a layout.Addr) bucket.Leaf {
-	m.t.Helper()
-	l, _, err := tree.Leaf(record.Image(m.get(a, 0, int(m.nodes.Size()))).Value())
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return l
-}
-
-// leafOf is the leaf of block number i.
-func (m *anatomy) leafOf(i int) layout.Addr { return m.leaves[m.of[i]] }
-
-// relink changes entries of the leaf at a, on all copies.
-func (m *anatomy) relink(a layout.Addr, changes ...bucket.Change) {
-	m.t.Helper()
-	var b bucket.Builder
-	room := blink.Geometry{Class: m.nodes}.Room() - bucket.HeadSize
-	if n, err := b.Apply(room, m.leaf(a), changes); err != nil || n != 1 {
-		m.t.Fatalf("%d images, %v", n, err)
-	}
-	m.setNode(a, b.AppendBody(b.AppendHead(nil, 0, 0), 0))
-}
-
-// setNode writes the value of a leaf to all copies.
-func (m *anatomy) setNode(a layout.Addr, value []byte) {
-	img := make(record.Image, m.nodes.Size())
-	n := img.Put(a, record.MakeTxID(1, 1), record.Node, 1, m.nodes, 0, nil, value)
-	for k := range m.v.Copies(a) {
-		m.put(a, k, img[:n])
-	}
 }
 
 func (m *anatomy) file(b rdma.BladeID) string {
@@ -223,30 +187,15 @@ func (m *anatomy) flip(a layout.Addr, k int) {
 	m.put(a, k, []byte{m.get(a, k, 1)[0] ^ 0xff})
 }
 
-// live is the number of a block with a live record, unlike those before it.
+// live is the number of a slot with a live record, unlike those before it.
 func (m *anatomy) live(after int) int {
-	for i := after + 1; i < len(m.blocks); i++ {
+	for i := after + 1; i < len(m.slots); i++ {
 		if record.Image(m.get(m.blocks[i].Addr, 0, 64)).Meta().State() == record.Live {
 			return i
 		}
 	}
 	m.t.Fatal("no record")
 	return 0
-}
-
-// roomy is the number of a live record whose leaf has room for one more.
-func (m *anatomy) roomy() int {
-	room := blink.Geometry{Class: m.nodes}.Room() - bucket.HeadSize
-	for i := m.live(-1); ; i = m.live(i) {
-		if l := m.leaf(m.leafOf(i)); l.Count() < bucket.Capacity(room, l.Depth()) {
-			return i
-		}
-	}
-}
-
-// key is the key of block number i.
-func (m *anatomy) key(i int) []byte {
-	return record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key()
 }
 
 // long is a record whose value is behind the first line.
@@ -257,6 +206,37 @@ func (m *anatomy) long() layout.Addr {
 		}
 	}
 }
+
+// emptySlot is an empty slot in the bucket of slot number i.
+func (m *anatomy) emptySlot(i int) layout.Addr {
+	bucket := m.slots[i] &^ 63
+	for k := range layout.Addr(7) {
+		if race.Slot(m.word(bucket+8*k, 0)).Empty() {
+			return bucket + 8*k
+		}
+	}
+	return 0
+}
+
+// roomy is the number of a slot with a live record and an empty slot beside it.
+func (m *anatomy) roomy() (int, layout.Addr) {
+	for i := m.live(-1); ; i = m.live(i) {
+		if e := m.emptySlot(i); e != 0 {
+			return i, e
+		}
+	}
+}
+
+// entry is where directory entry i is.
+func (m *anatomy) entry(i int) layout.Addr {
+	if k := bits.Len(uint(i)) - 1; k >= 3 {
+		return layout.Addr(m.word(m.ix.Root()+80+layout.Addr(8*(k-3)), 0)) + 64 + layout.Addr(8*(i-1<<k))
+	}
+	return m.ix.Root() + 256 + layout.Addr(8*i)
+}
+
+// depth is the global depth.
+func (m *anatomy) depth() int { return int(m.word(m.ix.Root()+64, 0)) }
 
 // extentWord is where the word of the extent at a is.
 func (m *anatomy) extentWord(a layout.Addr) layout.Addr {
@@ -272,6 +252,73 @@ func (m *anatomy) seal(a layout.Addr, class layout.Class, state record.State, ke
 	}
 }
 
+// far reports whether an empty slot is in no bucket of slot i's key.
+func (m *anatomy) far(i int, e layout.Addr) bool {
+	p := m.get(m.blocks[i].Addr, 0, 64)
+	key := record.Image(p).Key()
+	line := uint32(e-m.table(e)) &^ 63
+	first, second := m.ix.Geometry().Places(record.Hash(1, key))
+	return line-first >= 128 && line-second >= 128
+}
+
+// table is the sub-table that a slot is in.
+func (m *anatomy) table(slot layout.Addr) layout.Addr {
+	for i := range 1 << m.depth() {
+		if t := race.Entry(m.word(m.entry(i), 0)).Table(); slot-t < layout.Addr(64+192*m.ix.Geometry().Groups) {
+			return t
+		}
+	}
+	m.t.Fatalf("%v is in no sub-table", slot)
+	return 0
+}
+
+// foremost is the number of a slot with a live record, with no empty one before it in the order
+// in which slots are taken.
+func (m *anatomy) foremost() int {
+	for i := m.live(-1); ; i = m.live(i) {
+		t, key := m.table(m.slots[i]), record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key()
+		first, _ := m.ix.Geometry().Places(record.Hash(1, key))
+		at := t + layout.Addr(race.MarkAt(first))&^63
+		for at&63 < 56 && at != m.slots[i] && !race.Slot(m.word(at, 0)).Empty() {
+			at += 8
+		}
+		if at == m.slots[i] {
+			return i
+		}
+	}
+}
+
+// marked is the header that says that the key of some slot is in its second choice,
+// and the bit of it that says so. No other key needs that.
+func (m *anatomy) marked() (header layout.Addr, bit uint64) {
+	needs := map[layout.Addr][]int{}
+	for i := range m.slots {
+		hash := record.Hash(1, record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key())
+		t := m.table(m.slots[i])
+		first, _ := m.ix.Geometry().Places(hash)
+		if uint32(m.slots[i]-t)&^63-first >= 128 {
+			a := t + layout.Addr(race.MarkAt(first))
+			needs[a] = append(needs[a], i)
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(needs)) {
+		of := map[uint64][]int{}
+		for _, j := range needs[i] {
+			hash := record.Hash(1, record.Image(m.get(m.blocks[j].Addr, 0, 64)).Key())
+			b := uint64(race.SpillBit(uint8(hash >> 56)))
+			of[b] = append(of[b], j)
+		}
+		for b, all := range of {
+			if len(all) == 1 {
+				m.lone = m.slots[all[0]]
+				return i, b
+			}
+		}
+	}
+	m.t.Fatal("no key is in its second choice")
+	return 0, 0
+}
+
 func (m *anatomy) everyByte(a layout.Addr, k, n int) {
 	p := m.get(a, k, n)
 	for i := range p {
@@ -282,6 +329,5 @@ func (m *anatomy) everyByte(a layout.Addr, k, n int) {
 
 // cleanAfter names what is repaired, but not to the bytes that were there before.
 func (m *anatomy) cleanAfter(name string) bool {
-	return name == "a free block that a backup thinks is in use" ||
-		name == "a deleted record to which nothing leads" || name == "an entry that is lost"
+	return name == "a free block that a backup thinks is in use"
 }

@@ -31,12 +31,15 @@ type variant struct {
 // populate makes a database with tables of short and long keys, records of many
 // sizes, and everything that leaves traces: records that grow and shrink, deletes,
 // inserts over deletes, rollbacks, conflicts, splits.
-func populate(t testing.TB, dir string, v variant, rounds int) {
+func populate(t testing.TB, dir string, v variant, rounds int) { populateOf(t, dir, v, rounds, 8) }
+
+// populateOf is populate with so many groups in a sub-table.
+func populateOf(t testing.TB, dir string, v variant, rounds int, groups uint32) {
 	t.Helper()
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: dir, Blades: v.blades, Backups: txn.F(v.backups), Policy: v.policy, BladeSize: 32 << 20,
-		SegmentSize: testSegment, LogArea: testLog, CacheBytes: 1 << 20, Arena: 4 << 20, Seed: 7,
+		SegmentSize: testSegment, LogArea: testLog, IndexGroups: groups, CacheBytes: 1 << 20, Arena: 4 << 20, Seed: 7,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func (w *walker) blocks() {
 		}
 		w.advance(uint64(w.l.SegmentSize - end))
 	}
-	w.settleOrphans()
+	w.relink()
 	w.strayEntries()
 }
 
@@ -64,6 +64,10 @@ type block struct {
 func (w *walker) block(b *block) {
 	img := b.copies[0]
 	need, x := w.image(b, img)
+	if k, n := w.movesElsewhere(b, x); k > 0 {
+		w.restoreMove(b, x, k, n)
+		return
+	}
 	if x != nil {
 		w.damaged(b, x)
 		return
@@ -78,8 +82,11 @@ func (w *walker) block(b *block) {
 	if g := img.Guard(); g.Held() {
 		if owner := g.Owner(); !w.alive(owner.Coordinator()) {
 			w.locked(b, owner)
+			if img.Stranded() && owner.Seq() > record.MaxSequence && !b.linked && !w.unwalkedTable(m.Table()) {
+				w.orphaned(b, m)
+			}
 		}
-		return // recovery of the transaction settles its replicas
+		return // its replicas are whoever finishes the transaction's
 	}
 	if m.State() != record.Free && !b.linked && !w.unwalkedTable(m.Table()) {
 		w.keyed(m.Table(), 0, false)
@@ -97,18 +104,59 @@ func (w *walker) block(b *block) {
 	}
 }
 
+// movesElsewhere returns a copy of a block that is one of a record whose move is to be finished,
+// and how many bytes of it count, if all of them say so with one voice, and the primary, at which x
+// is wrong, nothing that can be true; 0: else. Who leaves such a move to others gets to one of its
+// primaries last, and who finishes it to both: the one as long as the catalog knows the client, and
+// the other frees or unlocks the copies first.
+func (w *walker) movesElsewhere(b *block, x *fault) (from, need int) {
+	img := b.copies[0]
+	if used := img.Version() != 0 || img.Meta() != 0; x == nil && (img.Stranded() || used && !img.Guard().Held()) {
+		return 0, 0
+	}
+	if _, theirs := w.pending[img.Guard().Owner()]; theirs {
+		return 0, 0
+	}
+	for k := 1; k < b.n; k++ {
+		p := b.copies[k]
+		if p == nil {
+			continue
+		}
+		n, bad := w.image(b, p)
+		if bad != nil || !p.Stranded() || w.registered(p.Lock().Coordinator()) || from > 0 &&
+			!bytes.Equal(p[:n], b.copies[from][:need]) {
+			return 0, 0
+		}
+		if from == 0 {
+			from, need = k, n
+		}
+	}
+	return from, need
+}
+
 // registered reports whether the catalog knows a coordinator: it is alive, or was not closed.
 func (w *walker) registered(id uint32) bool {
 	return slices.ContainsFunc(w.l.Coordinators, func(c layout.CoordinatorEntry) bool { return c.ID == id })
 }
 
 // unswept reports whether the next opening sweeps what coordinators have left that the catalog
-// knows no more: locks of which no log tells. When a sweep has come to its
+// knows no more: locks of which no log tells, and changes of indexes. When a sweep has come to its
 // end but for what is damaged, what is left is damage.
 func (w *walker) unswept() bool { return w.l.Unswept && !w.l.OnlyDamage }
 
+// restoreMove reports that, and restores the primary.
+func (w *walker) restoreMove(b *block, x *fault, from, need int) {
+	good := b.copies[from]
+	if x == nil {
+		x = faultf(KindGuard, "the block of a record whose move is to be finished is locked by %v", b.copies[0].Lock())
+	}
+	f := w.at(Finding{Kind: x.kind, Table: good.Meta().Table(), What: x.what}, b.addr, 0)
+	w.repair(f, fmt.Sprintf("copy %d, %v, is written to the primary", from, describe(good)), good[:need])
+	w.count(b, good.Meta())
+}
+
 // usedOnBackup returns the copy on which a block is in use that is free on the
-// primary although a leaf leads to it; 0: none, or it is not so.
+// primary although a slot points to it; 0: none, or it is not so.
 func (w *walker) usedOnBackup(b *block, m record.Meta) int {
 	if m.State() != record.Free || !b.linked {
 		return 0
@@ -212,7 +260,12 @@ func (w *walker) count(b *block, m record.Meta) {
 	}
 }
 
-// unwalkedTable reports whether entries of a table may have been overlooked.
+// ordered reports whether a table is.
+func (w *walker) ordered(id uint16) bool {
+	return id > 0 && int(id) <= len(w.l.Tables) && w.l.Tables[id-1].InBlocks()
+}
+
+// unwalkedTable reports whether slots of a table may have been overlooked.
 func (w *walker) unwalkedTable(id uint16) bool {
 	t := w.table(id)
 	return t == nil || t.Unwalked
@@ -228,7 +281,7 @@ func (w *walker) locked(b *block, owner txid) {
 		what += "; no log has a record of it"
 	}
 	if !b.linked && img.Meta().State() != record.Free {
-		what += "; nothing leads to the block"
+		what += "; no slot points to the block"
 	}
 	unfinished := w.registered(owner.Coordinator()) || w.unswept()
 	w.found(w.at(Finding{Kind: KindLock, Table: img.Meta().Table(), What: what, Unfinished: unfinished}, b.addr, 0))
@@ -242,7 +295,7 @@ func (w *walker) damaged(b *block, x *fault) {
 		f.Table = p.table
 		f.What = w.describePlace(p) + ": " + f.What
 	} else if !b.linked {
-		f.What += "; nothing leads to the block"
+		f.What += "; no slot points to the block"
 	}
 	if g := b.copies[0].Guard(); g.Held() && w.plausible(g.Owner()) {
 		f.What += fmt.Sprintf("; the guard says that %v holds the lock", g.Owner())
@@ -334,7 +387,7 @@ func (w *walker) backup(b *block, k, need int) {
 		return
 	}
 	if img.Meta().State() == record.Free && other.Meta().State() != record.Free && w.anyUnwalked() {
-		// Perhaps a leaf that could not be reached leads to the block, and the
+		// Perhaps a slot that could not be reached points to the block, and the
 		// backup is the only good copy.
 		w.found(w.at(f, b.addr, k))
 		return

@@ -1,19 +1,14 @@
 package verify_test
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
-	"txnode/index/bucket"
-	"txnode/memory/embedded"
+	"txnode/index/race"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
-	"txnode/rdma"
 	"txnode/verify"
 )
 
@@ -32,6 +27,37 @@ type damage struct {
 	do      func(m *anatomy) []want
 }
 
+// partDamages are those of a directory that has more than eight entries.
+var partDamages = []damage{
+	{"where a part of the directory is", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+80, 0, m.word(m.ix.Root()+80, 0)+64)
+		return []want{{verify.KindRoot, m.ix.Root() + 80, 0}}
+	}},
+	{"where a part of the directory is, forgotten", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+80, 0, 0)
+		return []want{{verify.KindRoot, m.ix.Root() + 80, 0}}
+	}},
+	{"where a part of the directory is, of a backup", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+80, 1, 0)
+		return []want{{verify.KindReplica, m.ix.Root() + 80, 1}}
+	}},
+	{"a part of the directory", true, func(m *anatomy) []want {
+		a := m.entry(8) - 64
+		m.flip(a, 0)
+		return []want{{verify.KindRoot, a, 0}}
+	}},
+	{"a backup's part of the directory", true, func(m *anatomy) []want {
+		a := m.entry(8) - 64
+		m.flip(a+24, 1)
+		return []want{{verify.KindRoot, a, 1}}
+	}},
+	{"a directory entry in a part", true, func(m *anatomy) []want {
+		m.putWord(m.entry(9), 0, 12345)
+		return []want{{verify.KindRoot, m.entry(9), 0}}
+	}},
+}
+
+// damages are the others.
 var damages = []damage{
 	{"a record's body", true, func(m *anatomy) []want {
 		a := m.blocks[m.live(-1)].Addr
@@ -106,7 +132,6 @@ var damages = []damage{
 		return []want{{verify.KindRecord, a, 0}}
 	}},
 	{"a lock on a free block", false, func(m *anatomy) []want {
-		m.seal(m.free[0], m.blocks[0].Class, record.Free, nil, nil)
 		m.putWord(m.free[0]+record.GuardOff, 0, uint64(record.HeldBy(record.MakeTxID(1, 5))))
 		return []want{{verify.KindLock, m.free[0], 0}}
 	}},
@@ -115,131 +140,255 @@ var damages = []damage{
 		m.put(m.free[0], 1, m.get(m.blocks[i].Addr, 0, 64))
 		return []want{{verify.KindReplica, m.free[0], 1}}
 	}},
-	{"a leaf", true, func(m *anatomy) []want {
-		a := m.leaves[1]
-		m.flip(a+record.LineSize+9, 0)
-		return []want{{verify.KindRecord, a, 0}}
-	}},
-	{"a leaf wiped", true, func(m *anatomy) []want {
-		a := m.leaves[1]
-		m.put(a, 0, make([]byte, 64))
-		return []want{{verify.KindRecord, a, 0}}
-	}},
-	{"a leaf of a backup", true, func(m *anatomy) []want {
-		a := m.leaves[2]
-		m.flip(a+record.KeyOff+3, 1)
-		return []want{{verify.KindReplica, a, 1}}
-	}},
-	{"a leaf on all copies", false, func(m *anatomy) []want {
-		a := m.leaves[2]
-		for k := range m.v.Copies(a) {
-			m.flip(a+record.LineSize, k)
-		}
-		return []want{{verify.KindRecord, a, 0}}
-	}},
-	{"a lock of the dead on a leaf", false, func(m *anatomy) []want {
-		a := m.leaves[0]
-		m.putWord(a+record.GuardOff, 0, uint64(record.HeldBy(record.MakeTxID(1, 5))))
-		return []want{{verify.KindLock, a, 0}}
-	}},
-	{"the root's block", true, func(m *anatomy) []want {
-		a := m.l.Tables[0].Root
-		m.flip(a+record.KeyOff, 0)
-		return []want{{verify.KindRecord, a, 0}}
-	}},
-	{"the root's block on all copies", false, func(m *anatomy) []want {
-		a := m.l.Tables[0].Root
-		for k := range m.v.Copies(a) {
-			m.flip(a+record.KeyOff, k)
-		}
-		return []want{{verify.KindRecord, a, 0}}
-	}},
-	{"a right link that skips a leaf", false, func(m *anatomy) []want {
-		a := m.leaves[0]
-		value := bytes.Clone(record.Image(m.get(a, 0, int(m.nodes.Size()))).Value())
-		copy(value[10:16], binary.LittleEndian.AppendUint64(nil, uint64(m.leaves[2]))[:6])
-		m.setNode(a, value)
-		return []want{{verify.KindNode, m.leaves[2], 0}}
-	}},
-	{"an entry that is lost", false, func(m *anatomy) []want {
+	{"the fingerprint of a slot", true, func(m *anatomy) []want {
 		i := m.live(-1)
-		b := m.blocks[i]
-		m.relink(m.leafOf(i), bucket.Change{Op: bucket.Unlink, Hash: b.Hash, Old: b.Addr})
-		return []want{{verify.KindLink, b.Addr, 0}}
+		m.flip(m.slots[i]+7, 0)
+		return []want{{verify.KindSlot, m.slots[i], 0}}
 	}},
-	{"an entry to another key's block", false, func(m *anatomy) []want {
+	{"the address of a slot", true, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.putWord(m.slots[i], 0, m.word(m.slots[i], 0)^1<<40)
+		return []want{{verify.KindSlot, m.slots[i], 0}}
+	}},
+	{"a slot into the middle of a line", true, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.putWord(m.slots[i], 0, m.word(m.slots[i], 0)^8)
+		return []want{{verify.KindSlot, m.slots[i], 0}}
+	}},
+	{"the class of a slot", true, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.putWord(m.slots[i], 0, m.word(m.slots[i], 0)^1<<48)
+		return []want{{verify.KindSlot, m.slots[i], 0}}
+	}},
+	{"a slot that points to another's block", true, func(m *anatomy) []want {
 		i := m.live(-1)
 		j := m.live(i)
-		for m.blocks[j].Class != m.blocks[i].Class || m.of[j] == m.of[i] {
-			j = m.live(j)
+		w := m.word(m.slots[i], 0)
+		m.putWord(m.slots[i], 0, w&^(1<<48-1)|m.word(m.slots[j], 0)&(1<<48-1)&^(63<<48))
+		m.putWord(m.slots[i], 0, m.word(m.slots[j], 0)&^(255<<56)|w&(255<<56))
+		return []want{{verify.KindSlot, m.slots[i], 0}}
+	}},
+	{"a slot lost on the primary", true, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.putWord(m.slots[i], 0, 0)
+		return []want{{verify.KindSlot, m.slots[i], 0}}
+	}},
+	{"a slot lost on all copies but one", true, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.putWord(m.slots[i], 0, 0)
+		wants := []want{{verify.KindSlot, m.slots[i], 0}}
+		for k := 2; k < m.v.Copies(m.slots[i]); k++ {
+			m.putWord(m.slots[i], k, 0)
+			wants = append(wants, want{verify.KindReplica, m.slots[i], k})
 		}
-		b, o := m.blocks[i], m.blocks[j]
-		m.relink(m.leafOf(i), bucket.Change{Op: bucket.Relink, Hash: b.Hash, Old: b.Addr, Addr: o.Addr, Class: o.Class})
-		return []want{{verify.KindLink, m.leafOf(i), 0}, {verify.KindLink, b.Addr, 0}}
+		return wants
 	}},
-	{"an entry to no block", false, func(m *anatomy) []want {
+	{"a slot lost on a backup", true, func(m *anatomy) []want {
 		i := m.live(-1)
-		b := m.blocks[i]
-		m.relink(m.leafOf(i),
-			bucket.Change{Op: bucket.Relink, Hash: b.Hash, Old: b.Addr, Addr: b.Addr + 64<<20, Class: b.Class})
-		return []want{{verify.KindLink, m.leafOf(i), 0}, {verify.KindLink, b.Addr, 0}}
+		m.putWord(m.slots[i], 1, 0)
+		return []want{{verify.KindReplica, m.slots[i], 1}}
 	}},
-	{"an entry of another class", false, func(m *anatomy) []want {
+	{"a slot damaged on a backup", true, func(m *anatomy) []want {
 		i := m.live(-1)
-		b := m.blocks[i]
-		m.relink(m.leafOf(i),
-			bucket.Change{Op: bucket.Relink, Hash: b.Hash, Old: b.Addr, Addr: b.Addr, Class: b.Class + 1})
-		return []want{{verify.KindLink, m.leafOf(i), 0}, {verify.KindLink, b.Addr, 0}}
+		m.flip(m.slots[i]+1, 1)
+		return []want{{verify.KindReplica, m.slots[i], 1}}
 	}},
-	{"an entry of a free block", false, func(m *anatomy) []want {
+	{"a remnant of a slot on a backup", true, func(m *anatomy) []want {
+		i, e := m.roomy()
+		m.putWord(e, 1, m.word(m.slots[i], 0))
+		return []want{{verify.KindReplica, e, 1}}
+	}},
+	{"a slot with the word of its neighbour", false, func(m *anatomy) []want {
+		for i := m.live(-1); ; i = m.live(i) {
+			j := m.live(i)
+			if m.slots[i]&^63 == m.slots[j]&^63 {
+				m.putWord(m.slots[i], 0, m.word(m.slots[j], 0))
+				return []want{{verify.KindSlot, m.slots[i], 0}, {verify.KindDuplicate, m.slots[j], 0}}
+			}
+		}
+	}},
+	{"a slot lost on all copies", true, func(m *anatomy) []want {
+		i := m.foremost()
+		m.everywhere(m.slots[i], 0)
+		return []want{{verify.KindOrphan, m.blocks[i].Addr, 0}}
+	}},
+	{"a slot of a second choice lost on the primary, with the mark that says so", true, func(m *anatomy) []want {
+		a, bit := m.marked()
+		wants := []want{{verify.KindSlot, m.lone, 0}}
+		m.putWord(m.lone, 0, 0)
+		for k := range m.v.Copies(a) {
+			m.putWord(a, k, m.word(a, k)&^bit)
+			wants = append(wants, want{verify.KindBucket, a, k})
+		}
+		return wants
+	}},
+	{"two slots of a block", false, func(m *anatomy) []want {
+		i, e := m.roomy()
+		m.everywhere(e, m.word(m.slots[i], 0))
+		return []want{{verify.KindDuplicate, max(e, m.slots[i]), 0}, {verify.KindDuplicate, 0, 0}}[:1]
+	}},
+	{"two slots of a key", false, func(m *anatomy) []want {
+		i, e := m.roomy()
+		a := m.free[0]
+		m.seal(a, m.blocks[0].Class, record.Live, record.Image(m.get(m.blocks[i].Addr, 0, 64)).Key(), nil)
+		m.everywhere(e, uint64(race.MakeSlot(race.Slot(m.word(m.slots[i], 0)).Fingerprint(), m.blocks[0].Class, a)))
+		return []want{{verify.KindDuplicate, max(e, m.slots[i]), 0}}
+	}},
+	{"a slot of a free block", false, func(m *anatomy) []want {
 		i := m.live(-1)
 		m.seal(m.blocks[i].Addr, m.blocks[i].Class, record.Free, nil, nil)
-		return []want{{verify.KindLink, m.leafOf(i), 0}}
+		return []want{{verify.KindDangling, m.slots[i], 0}}
 	}},
-	{"a row that is free on the primary alone", true, func(m *anatomy) []want {
-		b := m.blocks[m.live(-1)]
-		img := make(record.Image, record.LineSize)
-		img.PutFree(b.Addr, record.MakeTxID(1, 1), 1, b.Class, 1)
-		m.put(b.Addr, 0, img)
-		return []want{{verify.KindRecord, b.Addr, 0}}
+	{"a slot in the wrong bucket", false, func(m *anatomy) []want {
+		i := m.live(-1)
+		for j := m.live(i); ; j = m.live(j) {
+			if e := m.emptySlot(j); e != 0 && (e-m.slots[i] > 4*192 && m.slots[i]-e > 4*192) &&
+				m.table(e) == m.table(m.slots[i]) && m.far(i, e) {
+				m.everywhere(e, m.word(m.slots[i], 0))
+				m.everywhere(m.slots[i], 0)
+				return []want{{verify.KindSlot, e, 0}, {verify.KindOrphan, m.blocks[i].Addr, 0}}
+			}
+		}
 	}},
-	{"two entries of a key", false, func(m *anatomy) []want {
-		i := m.roomy()
-		b := m.blocks[i]
-		a := m.free[0]
-		m.seal(a, m.blocks[0].Class, record.Live, m.key(i), nil)
-		m.relink(m.leafOf(i), bucket.Change{Op: bucket.Link, Hash: b.Hash, Addr: a, Class: m.blocks[0].Class})
-		return []want{{verify.KindDuplicate, m.leafOf(i), 0}}
+	{"a slot that is moving", false, func(m *anatomy) []want {
+		i := m.live(-1)
+		m.everywhere(m.slots[i], m.word(m.slots[i], 0)|1<<55)
+		return []want{{verify.KindSplit, m.slots[i], 0}}
 	}},
-	{"a deleted record to which nothing leads", false, func(m *anatomy) []want {
-		m.seal(m.free[0], m.blocks[0].Class, record.Absent, m.key(m.live(-1)), nil)
-		return []want{{verify.KindOrphan, m.free[0], 0}}
+	{"a bucket's header", true, func(m *anatomy) []want {
+		a := m.slots[0]&^63 + 56
+		m.flip(a+1, 0)
+		return []want{{verify.KindBucket, a, 0}}
 	}},
-	{"a deleted record that lives on a copy", false, func(m *anatomy) []want {
-		a, class, key := m.free[0], m.blocks[0].Class, m.key(m.live(-1))
-		m.seal(a, class, record.Absent, key, nil)
-		img := make(record.Image, class.Size())
-		m.put(a, 1, img[:img.Put(a, record.MakeTxID(1, 2), record.Live, 1, class, 0, key, nil)])
-		return []want{{verify.KindOrphan, a, 0}}
+	{"a bucket's header on a backup", true, func(m *anatomy) []want {
+		a := m.slots[0]&^63 + 56
+		m.flip(a+7, 1)
+		return []want{{verify.KindReplica, a, 1}}
+	}},
+	{"a bucket's header on all copies", false, func(m *anatomy) []want {
+		a := m.slots[0]&^63 + 56
+		m.everywhere(a, 12345)
+		return []want{{verify.KindBucket, a, 0}}
+	}},
+	{"a mark that is missing", true, func(m *anatomy) []want {
+		a, bit := m.marked()
+		m.everywhere(a, m.word(a, 0)&^bit)
+		var all []want
+		for k := range m.v.Copies(a) {
+			all = append(all, want{verify.KindBucket, a, k})
+		}
+		return all
+	}},
+	{"a mark too many on a backup", true, func(m *anatomy) []want {
+		a, bit := m.marked()
+		for b := uint64(1) << 29; ; b <<= 1 {
+			if b != bit && m.word(a, 0)&b == 0 {
+				m.putWord(a, 1, m.word(a, 0)|b)
+				return []want{{verify.KindReplica, a, 1}}
+			}
+		}
+	}},
+	{"a count of marks that was not finished", false, func(m *anatomy) []want {
+		a, _ := m.marked()
+		m.everywhere(a, m.word(a, 0)|1<<28)
+		return []want{{verify.KindSplit, a, 0}}
+	}},
+	{"a sub-table's first line", true, func(m *anatomy) []want {
+		a := race.Entry(m.word(m.entry(1), 0)).Table()
+		m.flip(a+16, 0)
+		return []want{{verify.KindSubTable, a, 0}}
+	}},
+	{"a backup's first line of a sub-table", true, func(m *anatomy) []want {
+		a := race.Entry(m.word(m.entry(1), 0)).Table()
+		m.flip(a+40, 1)
+		return []want{{verify.KindSubTable, a, 1}}
+	}},
+	{"a lock of a sub-table", false, func(m *anatomy) []want {
+		a := race.Entry(m.word(m.entry(0), 0)).Table()
+		m.everywhere(a+56, 9<<16)
+		return []want{{verify.KindLock, a + 56, 0}}
+	}},
+	{"a split that was not finished", false, func(m *anatomy) []want {
+		a := race.Entry(m.word(m.entry(0), 0)).Table()
+		m.everywhere(a+48, uint64(race.Entry(m.word(m.entry(1), 0)).Table()))
+		return []want{{verify.KindSplit, a + 48, 0}}
+	}},
+	{"a split that was not finished, half of its headers changed", false, func(m *anatomy) []want {
+		e := race.Entry(m.word(m.entry(0), 0))
+		m.everywhere(e.Table()+48, uint64(race.Entry(m.word(m.entry(1), 0)).Table()))
+		m.everywhere(e.Table()+56, 9<<16)
+		m.everywhere(e.Table()+64+56, uint64(race.MakeHeader(1, e.Depth()+1, 0)))
+		return []want{{verify.KindSplit, e.Table() + 48, 0}, {verify.KindLock, e.Table() + 56, 0}}
+	}},
+	{"a lock of the directory", false, func(m *anatomy) []want {
+		m.everywhere(m.ix.Root()+72, 9<<16)
+		return []want{{verify.KindLock, m.ix.Root() + 72, 0}}
+	}},
+	{"the root", true, func(m *anatomy) []want {
+		m.flip(m.ix.Root()+9, 0)
+		return []want{{verify.KindRoot, m.ix.Root(), 0}}
+	}},
+	{"a backup's root", true, func(m *anatomy) []want {
+		m.flip(m.ix.Root(), 1)
+		return []want{{verify.KindRoot, m.ix.Root(), 1}}
+	}},
+	{"the root on all copies", false, func(m *anatomy) []want {
+		m.everywhere(m.ix.Root(), 0)
+		return []want{{verify.KindRoot, m.ix.Root(), 0}}
+	}},
+	{"the global depth, too large", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+64, 0, 99)
+		return []want{{verify.KindRoot, m.ix.Root() + 64, 0}}
+	}},
+	{"the root, the global depth and the directory", true, func(m *anatomy) []want {
+		wants := []want{{verify.KindRoot, m.ix.Root(), 0}, {verify.KindRoot, m.ix.Root() + 64, 0}}
+		n := 1 << m.depth()
+		for i := range n {
+			m.putWord(m.entry(i), 0, 12345)
+			wants = append(wants, want{verify.KindRoot, m.entry(i), 0})
+		}
+		m.flip(m.ix.Root(), 0)
+		m.putWord(m.ix.Root()+64, 0, 99)
+		return wants
+	}},
+	{"the global depth, too small", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+64, 0, uint64(m.depth()-1))
+		return []want{{verify.KindRoot, m.ix.Root() + 64, 0}}
+	}},
+	{"the global depth of a backup", true, func(m *anatomy) []want {
+		m.putWord(m.ix.Root()+64, 1, uint64(m.depth()+1))
+		return []want{{verify.KindReplica, m.ix.Root() + 64, 1}}
+	}},
+	{"a directory entry", true, func(m *anatomy) []want {
+		m.putWord(m.entry(1), 0, 12345)
+		return []want{{verify.KindRoot, m.entry(1), 0}}
+	}},
+	{"the depth of a directory entry", true, func(m *anatomy) []want {
+		m.putWord(m.entry(1), 0, m.word(m.entry(1), 0)-1<<48)
+		return []want{{verify.KindRoot, m.entry(1), 0}}
+	}},
+	{"a directory entry of a backup", true, func(m *anatomy) []want {
+		m.putWord(m.entry(0), 1, 0)
+		return []want{{verify.KindReplica, m.entry(0), 1}}
 	}},
 	{"an extent", true, func(m *anatomy) []want {
-		a := m.extentWord(m.extent)
+		a := m.extentWord(m.ix.Root())
 		m.flip(a, 0)
 		return []want{{verify.KindExtent, a, 0}}
 	}},
 	{"an extent of a backup", true, func(m *anatomy) []want {
-		a := m.extentWord(m.extent)
+		a := m.extentWord(m.ix.Root())
 		m.flip(a+5, 1)
 		return []want{{verify.KindReplica, a, 1}}
 	}},
 	{"an extent lost on the primary", true, func(m *anatomy) []want {
-		a := m.extentWord(m.extent)
+		a := m.extentWord(m.ix.Root())
 		m.putWord(a, 0, 0)
 		return []want{{verify.KindExtent, a, 0}}
 	}},
 	{"an extent lost on all copies", false, func(m *anatomy) []want {
-		m.everywhere(m.extentWord(m.extent), 0)
-		return []want{{verify.KindExtent, m.extent, 0}}
+		m.everywhere(m.extentWord(m.ix.Root()), 0)
+		return []want{{verify.KindExtent, m.ix.Root(), 0}}
 	}},
 	{"a log area that nobody has", false, func(m *anatomy) []want {
 		for id := range m.l.Segments {
@@ -256,14 +405,18 @@ var damages = []damage{
 // TestDamageIsFound damages a database in one way after another: each is found where
 // it is and reported as what it is, once; a repair brings back the bytes where that
 // is promised, and reports what it did; where it is not, it changes nothing.
-func TestDamageIsFound(t *testing.T) {
+func TestDamageIsFound(t *testing.T) { damagesAreFound(t, damages, 8) }
+
+func TestDamageOfPartsIsFound(t *testing.T) { damagesAreFound(t, partDamages, 2) }
+
+// damagesAreFound is TestDamageIsFound with such damages, and with so many groups in a sub-table.
+func damagesAreFound(t *testing.T, damages []damage, groups uint32) {
 	for _, v := range []variant{{2, 1, occ.PolicyDefault}, {3, 2, occ.PolicyDefault}} {
 		if testing.Short() && v.backups == 1 {
 			continue // which can be repaired is told apart by two backups
 		}
 		dir := t.TempDir()
-		populate(t, dir, v, 300)
-		reserve(t, dir)
+		populateOf(t, dir, v, 300, groups)
 		m := dissect(t, dir)
 		for _, d := range damages {
 			t.Run(fmt.Sprintf("backups=%d/%s", v.backups, d.name), func(t *testing.T) {
@@ -296,29 +449,6 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
-// reserve reserves an extent, as a channel does.
-func reserve(t *testing.T, dir string) {
-	t.Helper()
-	db, err := embedded.Open(embedded.Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	th, err := rdma.NewThread(db.Space().Fabric(), rdma.ThreadOptions{Arena: 64 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := db.Space().NewExtent(th.Plain(), 1000)
-	if err == nil {
-		err = db.Space().ReserveExtent(x, func(l *layout.Layout, _ uint32) error {
-			l.Reserve(layout.Reservation{Name: "test", Addr: x.Addr, Size: 1000})
-			return nil
-		})
-	}
-	if err = errors.Join(err, th.Close(), db.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func compare(t *testing.T, wants []want, found []verify.Finding) {
 	t.Helper()
 	ok := len(found) == len(wants)
@@ -342,13 +472,10 @@ func TestRepairKeepsTheLastCopy(t *testing.T) {
 	a := m.blocks[i].Addr
 	backup := m.get(a, 1, 64)
 	m.put(a, 0, make([]byte, 64))
-	root := m.l.Tables[0].Root
-	for k := range m.v.Copies(root) {
-		m.flip(root+record.KeyOff, k) // the index cannot be walked
-	}
+	m.everywhere(m.ix.Root(), 0) // the index cannot be walked
 	for range 2 {
 		_, found := check(t, dir, true)
-		compare(t, []want{{verify.KindRecord, root, 0}, {verify.KindReplica, a, 1}}, found)
+		compare(t, []want{{verify.KindRoot, m.ix.Root(), 0}, {verify.KindReplica, a, 1}}, found)
 		if got := m.get(a, 1, 64); !slices.Equal(got, backup) {
 			t.Fatal("the last copy of a record was overwritten")
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -214,19 +215,29 @@ func (p *Dump) indexSegment(id layout.SegmentID, at rdma.RemoteAddr) error {
 			p.line(int(8*g), table[8*g:8*g+8], "no word of an extent at %v", a)
 			continue
 		}
-		p.line(int(8*g), table[8*g:8*g+8], "%d bytes at %v: %s", n*unit, a, p.extentUse(a))
+		first := at
+		first.Off += uint64(a.Offset())
+		q, err := p.read(first, lineSize)
+		if err != nil {
+			return err
+		}
+		p.line(int(8*g), table[8*g:8*g+8], "%d bytes at %v: %s", n*unit, a, extentUse(q))
 	}
 	return p.err
 }
 
-// extentUse says what an extent is for.
-func (p *Dump) extentUse(a layout.Addr) string {
-	for _, r := range p.d.l.Reserved {
-		if r.Size > 0 && r.Addr == a {
-			return fmt.Sprintf("reserved as %q", r.Name)
-		}
+// extentUse says what the first line of an extent is.
+func extentUse(q []byte) string {
+	if g, err := race.ParseRoot(q); err == nil {
+		return fmt.Sprintf("root of the index of table %d, %d groups, depth at most %d", g.Table, g.Groups, g.MaxDepth)
 	}
-	return "not reserved: of a table of an earlier version, or a leak"
+	if b, err := race.ParseBirth(q); err == nil {
+		return fmt.Sprintf("sub-table of table %d, made for suffix %0*b", b.Table, max(1, int(b.Depth)), b.Suffix)
+	}
+	if g, _, k, err := race.ParsePart(q); err == nil {
+		return fmt.Sprintf("part %d of the directory of table %d", k, g.Table)
+	}
+	return "neither a root, nor a part of a directory, nor a sub-table"
 }
 
 // blockSegment counts the blocks and lists those in use.
@@ -271,7 +282,7 @@ func (p *Dump) blockSegment(id layout.SegmentID, class layout.Class) error {
 	return p.err
 }
 
-// lockText names the holder of the lock, if it is held.
+// lockText says who holds the lock, if somebody does.
 func lockText(img record.Image) string {
 	if img.Guard().Held() {
 		return fmt.Sprintf(", locked by %v", img.Lock())

@@ -46,13 +46,6 @@ func (d *Database) node(t layout.Table, a layout.Addr, class layout.Class) ([]by
 
 // leaf finds the leaf of the index of a table that is responsible for a key, and returns its image.
 func (d *Database) leaf(t layout.Table, key []byte) (layout.Addr, []byte, error) {
-	switch {
-	case t.Root == 0:
-		return 0, nil, fmt.Errorf("%w: key %s in table %q", ErrNoSuch, keyText(key), t.Name)
-	case !t.InBlocks():
-		return 0, nil, fmt.Errorf("%w: table %q has an index of an earlier version: open the database for writing, which "+
-			"converts the table", ErrNoSuch, t.Name)
-	}
 	value, err := d.node(t, t.Root, 0)
 	if err != nil {
 		return 0, nil, err
@@ -107,8 +100,9 @@ func (d *Database) leaf(t layout.Table, key []byte) (layout.Addr, []byte, error)
 		ErrNoSuch, t.Name)
 }
 
-// lookup finds the leaf and the block of a key, as a transaction would.
-func (d *Database) lookup(t layout.Table, key []byte) (leaf, block layout.Addr, err error) {
+// lookupNode is lookup in a table with an index of nodes: leaf is where the node is that leads to the
+// block.
+func (d *Database) lookupNode(t layout.Table, key []byte) (leaf, block layout.Addr, err error) {
 	a, value, err := d.leaf(t, key)
 	if err != nil {
 		return 0, 0, err
@@ -164,6 +158,10 @@ func badImage(img record.Image, a layout.Addr) bool {
 
 // NodeOf shows the leaf of a table that is responsible for a key.
 func (p *Dump) NodeOf(t layout.Table, key []byte) error {
+	if !t.InBlocks() {
+		return fmt.Errorf("%w: the index of table %q has no nodes; see txnode inspect record and bucket",
+			ErrNoSuch, t.Name)
+	}
 	a, _, err := p.d.leaf(t, key)
 	if err != nil {
 		return err
@@ -171,7 +169,7 @@ func (p *Dump) NodeOf(t layout.Table, key []byte) error {
 	return p.Node(a)
 }
 
-// Node shows the node of an index in the block that an address lies in: what it is
+// Node shows the node of an ordered index in the block that an address lies in: what it is
 // responsible for, and where its entries lead.
 func (p *Dump) Node(a layout.Addr) error {
 	if _, err := p.place(a, 1, layout.KindBlocks); err != nil {
@@ -204,7 +202,7 @@ func (p *Dump) Node(a layout.Addr) error {
 		p.printf("root of the index of %s: level %d at %v", p.d.tableName(t.ID), r.Level, r.Addr)
 		return p.err
 	}
-	if !t.Ordered() && blink.IsLeaf(value) {
+	if t.InBlocks() && !t.Ordered() && blink.IsLeaf(value) {
 		return p.hashLeaf(t, value)
 	}
 	n, err := blink.Decode(value)

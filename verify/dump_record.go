@@ -1,8 +1,11 @@
 package verify
 
 import (
+	"bytes"
 	"fmt"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -10,15 +13,62 @@ import (
 	"txnode/rdma"
 )
 
-// Key shows the record of a table that has a key, and the leaf that leads to it. The error is an
-// ErrNoSuch when none does.
-func (p *Dump) Key(t layout.Table, key []byte) error {
-	leaf, a, err := p.d.lookup(t, key)
-	if err != nil {
-		return err
+// lookup finds the slot and the block of a key, as a transaction would. Of an index of nodes, it is
+// the leaf instead of the slot.
+func (d *Database) lookup(t layout.Table, key []byte) (slot, block layout.Addr, err error) {
+	missing := fmt.Errorf("%w: key %s in table %q", ErrNoSuch, keyText(key), t.Name)
+	if t.Root == 0 {
+		return 0, 0, missing
 	}
-	p.printf("key %s of table %d %q: the leaf at %v points to %v", tableKeyText(t, key), t.ID, t.Name, leaf, a)
-	return p.Record(a)
+	if t.InBlocks() {
+		return d.lookupNode(t, key)
+	}
+	ix, err := race.Open(d.c, frozen{d.v}, t.Root, t.ID)
+	if err != nil {
+		return 0, 0, err
+	}
+	local, err := d.t.Alloc(ix.BufferSize())
+	if err != nil {
+		return 0, 0, err
+	}
+	defer d.t.Free(local, ix.BufferSize())
+	q := index.Query{Key: key, Hash: record.Hash(t.ID, key), Local: local, View: d.v}
+	var b rdma.Batch
+	for tries, again := 0, true; again; tries++ {
+		if tries == 8 {
+			return 0, 0, fmt.Errorf("%w: its index changes all the time", missing)
+		}
+		b.Reset()
+		ix.Search(&b, &q)
+		if err = d.do(&b); err == nil {
+			again, err = ix.Resolve(d.c, &q)
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	for _, c := range q.Candidates {
+		if !d.contains(c.Addr, c.Class.Size(), layout.KindBlocks) {
+			continue
+		}
+		for k := range d.v.Copies(c.Addr) { // a backup tells the key of a damaged primary
+			p, err := d.copyOf(d.v.At(c.Addr, k), c.Class.Size())
+			if err != nil {
+				return 0, 0, err
+			}
+			img := record.Image(p)
+			if _, err := img.Check(c.Addr); err != nil {
+				missing = fmt.Errorf("%w, unless it is the damaged record at %v, which txnode inspect record shows "+
+					"by that address", missing, c.Addr)
+				continue
+			}
+			if bytes.Equal(img.Key(), key) && img.Meta().Table() == t.ID {
+				return ix.SlotOf(&q, c.Addr), c.Addr, nil
+			}
+			break
+		}
+	}
+	return 0, 0, missing
 }
 
 // Record shows the block that an address lies in.
@@ -228,13 +278,17 @@ func (p *Dump) record(q []byte, base int, r *log.Record) {
 	for i := range entries {
 		kind, a := log.EntryKind(w(at)>>layout.AddrBits), layout.Addr(w(at)&(1<<layout.AddrBits-1))
 		name := map[log.EntryKind]string{
-			log.Update: "update", log.Dead: "superseded", log.New: "new image",
+			log.Update: "update", log.Move: "move", log.Dead: "superseded", log.New: "new image",
 		}[kind]
 		size, room := int(uint32(w(at+16))), int(w(at+16)>>32)
 		p.line(base+at, q[at:at+8], "entry %d: %s of the block at %v", i, name, a)
 		p.line(base+at+8, q[at+8:at+16], "replaces version %v", record.TxID(w(at+8)))
 		p.line(base+at+16, q[at+16:at+24], "image of %d bytes in %d", size, room)
-		p.line(base+at+24, q[at+24:at+32], "%s", freedText("blocks freed before", w(at+24)))
+		if kind == log.Update || kind == log.New {
+			p.line(base+at+24, q[at+24:at+32], "%s", freedText("blocks freed before", w(at+24)))
+		} else {
+			p.line(base+at+24, q[at+24:at+32], "moved from: %s", addrText(w(at+24)))
+		}
 		at += log.EntryHeaderSize
 		if kind != log.Dead {
 			p.image("  ", base+at, record.Image(q[at:at+size]), a)
@@ -313,14 +367,4 @@ func (p *Dump) Tx(id record.TxID) error {
 	}
 	p.printf("%d blocks have its version or its lock", n)
 	return p.err
-}
-
-func addrText(w uint64) string {
-	if w == 0 {
-		return "none"
-	}
-	if w>>layout.AddrBits != 0 {
-		return fmt.Sprintf("%#x, no address", w)
-	}
-	return layout.Addr(w).String()
 }

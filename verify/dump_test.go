@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/index/race"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -34,10 +35,9 @@ func dump(t *testing.T, dir string, limit int, run func(d *verify.Dump, db *veri
 func TestDumpsSayWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	populate(t, dir, variant{2, 1, occ.PolicyDefault}, 200)
-	reserve(t, dir)
 	m := dissect(t, dir)
 	i := m.live(-1)
-	block, leaf := m.blocks[i].Addr, m.leafOf(i)
+	block, slot := m.blocks[i].Addr, m.slots[i]
 	img := record.Image(m.get(block, 0, int(m.blocks[i].Class.Size())))
 	key := binary.BigEndian.Uint64(img.Key())
 	seg := func(k layout.SegmentKind) layout.SegmentID {
@@ -61,17 +61,24 @@ func TestDumpsSayWhatIsThere(t *testing.T) {
 			func(d *verify.Dump, _ *verify.Database) error { return d.Segment(seg(layout.KindLog)) },
 			[]string{"log area of nobody"},
 		},
-		"extents": {
+		"index segment": {
 			func(d *verify.Dump, _ *verify.Database) error { return d.Segment(seg(layout.KindIndex)) },
-			[]string{"bytes at " + m.extent.String() + `: reserved as "test"`},
+			[]string{"sub-table of table", "root of the index of table 1"},
 		},
 		"block segment": {
 			func(d *verify.Dump, _ *verify.Database) error { return d.Segment(block.Segment()) },
 			[]string{"never used", " 0 damaged", "live, version"},
 		},
-		"leaf": {
-			func(d *verify.Dump, _ *verify.Database) error { return d.Node(leaf) },
-			[]string{block.String(), "leaf of the index of table 1", "sound", "depth "},
+		"root": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(m.ix.Root()) },
+			[]string{"root of an index", "global depth", "entry 0: depth"},
+		},
+		"sub-table": {func(d *verify.Dump, _ *verify.Database) error {
+			return d.Bucket(race.Entry(m.word(m.entry(1), 0)).Table())
+		}, []string{"TXNSUBTB", "lock: free"}},
+		"bucket": {
+			func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(slot) },
+			[]string{block.String(), fmt.Sprintf("key %016x", key), "header: depth"},
 		},
 		"record": {func(d *verify.Dump, _ *verify.Database) error { return d.Record(block + 8) },
 			[]string{"live, table 1", "checksum: matches", fmt.Sprintf("key %016x", key), "guard: free at version " +
@@ -86,7 +93,7 @@ func TestDumpsSayWhatIsThere(t *testing.T) {
 				return err
 			}
 			return d.Key(table, k)
-		}, []string{fmt.Sprintf("the leaf at %v points to %v", leaf, block)}},
+		}, []string{fmt.Sprintf("the slot at %v points to %v", slot, block)}},
 		"tx": {
 			func(d *verify.Dump, _ *verify.Database) error { return d.Tx(img.Version()) },
 			[]string{"coordinator that was closed", block.String(), "have its version or its lock"},
@@ -106,8 +113,8 @@ func TestDumpsSayWhatIsThere(t *testing.T) {
 		func(d *verify.Dump, _ *verify.Database) error { return d.Region(2) },
 		func(d *verify.Dump, _ *verify.Database) error { return d.Segment(0) },
 		func(d *verify.Dump, _ *verify.Database) error { return d.Segment(9999) },
-		func(d *verify.Dump, _ *verify.Database) error { return d.Node(block) },
-		func(d *verify.Dump, _ *verify.Database) error { return d.Record(m.extent) },
+		func(d *verify.Dump, _ *verify.Database) error { return d.Bucket(block) },
+		func(d *verify.Dump, _ *verify.Database) error { return d.Record(slot) },
 		func(d *verify.Dump, _ *verify.Database) error { return d.Record(1 << 60) },
 		func(d *verify.Dump, _ *verify.Database) error { d.Copy = 2; return d.Record(block) },
 		func(d *verify.Dump, _ *verify.Database) error { return d.Log(1, 0) },
@@ -147,7 +154,7 @@ func TestGarbage(t *testing.T) {
 				a = layout.MakeAddr(id, r.Uint32N(2048)*8)
 			}
 			if r.IntN(3) == 0 {
-				a = m.leaves[r.IntN(len(m.leaves))] + layout.Addr(8*r.IntN(40))
+				a = m.slots[r.IntN(len(m.slots))]
 			}
 			p := make([]byte, min(8<<r.IntN(8), testSegment-a.Offset()))
 			for i := range p {
@@ -158,7 +165,7 @@ func TestGarbage(t *testing.T) {
 				p = m.get(a, 0, 8)
 				p[r.IntN(8)] ^= 1 << r.IntN(8)
 			case 1: // what is right elsewhere
-				p = m.get(m.leaves[r.IntN(len(m.leaves))], 0, 64)
+				p = m.get(m.slots[r.IntN(len(m.slots))]&^63, 0, 64)
 				p = p[:min(len(p), int(testSegment-a.Offset()))]
 			}
 			m.put(a, r.IntN(m.v.Copies(a)), p)
@@ -183,13 +190,31 @@ func TestGarbage(t *testing.T) {
 		for range 300 {
 			a := layout.MakeAddr(layout.SegmentID(r.IntN(len(m.l.Segments))), r.Uint32N(4096)*8)
 			d.Copy = r.IntN(2)
-			_, _ = d.Node(a), d.Record(a)
+			_, _ = d.Bucket(a), d.Record(a)
 		}
-		for _, a := range m.leaves {
-			_ = d.Node(a)
+		for _, s := range m.slots[:50] {
+			_ = d.Bucket(s)
 		}
 		done()
 		m.dirty = nil
+	}
+}
+
+// TestDumpOfPart shows a part of a directory.
+func TestDumpOfPart(t *testing.T) {
+	dir := t.TempDir()
+	populateOf(t, dir, variant{2, 1, occ.PolicyDefault}, 300, 2)
+	m := dissect(t, dir)
+	db, _, done := attach(t, dir, false)
+	defer done()
+	var out strings.Builder
+	if err := db.NewDump(&out).Bucket(m.entry(8) - 64); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"part of a directory", "part 3", "entry 8: depth", "entry 15: depth"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
 	}
 }
 

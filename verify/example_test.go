@@ -20,9 +20,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	db, err := txn.Open(ctx, txn.Options{
-		Dir: dir, BladeSize: 16 << 20, SegmentSize: 1 << 20, Seed: 1,
-	})
+	db, err := txn.Open(ctx, txn.Options{Dir: dir, BladeSize: 16 << 20, SegmentSize: 1 << 20, Seed: 1})
 	if err != nil {
 		log.Fatal(err)
 	}

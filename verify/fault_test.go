@@ -22,7 +22,7 @@ func TestFault(t *testing.T) {
 	populate(t, whole, variant{2, 1, occ.PolicyDefault}, 200)
 	m := dissect(t, whole)
 	block := m.v.At(m.blocks[m.live(-1)].Addr, 0)
-	leaf := m.v.At(m.leaves[1], 0)
+	slot := m.v.At(m.slots[0], 0)
 	last := block // of the blocks on that blade
 	for _, c := range m.blocks {
 		for k := range m.v.Copies(c.Addr) {
@@ -38,7 +38,7 @@ func TestFault(t *testing.T) {
 	}{
 		{"nothing can be read", 0, 0},
 		{"the second copy of the header, and all behind it", 1, 4096},
-		{"leaves", int(leaf.Blade), leaf.Off},
+		{"slots", int(slot.Blade), slot.Off},
 		{"a block", int(block.Blade), block.Off},
 		{"one of the last blocks", int(last.Blade), last.Off},
 	} {
@@ -49,9 +49,9 @@ func TestFault(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// a leaf of the other blade differs, too
-			for k := range m.v.Copies(m.leaves[0]) {
-				if at := m.v.At(m.leaves[0], k); int(at.Blade) != x.blade {
+			// a slot of the other blade differs, too, and is checked before any block
+			for k := range m.v.Copies(m.slots[1]) {
+				if at := m.v.At(m.slots[1], k); int(at.Blade) != x.blade {
 					other[at.Off] ^= 1
 				}
 			}

@@ -16,23 +16,25 @@ type Kind string
 const (
 	// KindCatalog: the catalog, without which nothing can be found: no check goes on (of who
 	// opens it, not of Check)
-	KindCatalog Kind = "catalog"
-	KindRegion  Kind = "region" // a region that is not there, or of which no copy is left of something
-	KindHeader  Kind = "header" // a copy of a region's header
-	KindExtent  Kind = "extent" // the word of an extent, or something that is in none
-	KindRoot    Kind = "root"   // the block that says where the root of an index is
-	// KindEarlier: a table with an index of an earlier version, which is not converted yet
-	KindEarlier Kind = "earlier"
-	// KindNode: a node of an index that is none, or does not fit those beside and above it
+	KindCatalog  Kind = "catalog"
+	KindRegion   Kind = "region"   // a region that is not there, or of which no copy is left of something
+	KindHeader   Kind = "header"   // a copy of a region's header
+	KindExtent   Kind = "extent"   // the word of an extent, or an index that is in none
+	KindRoot     Kind = "root"     // the root of an index, or its directory
+	KindSubTable Kind = "subtable" // the first line of a sub-table
+	KindBucket   Kind = "bucket"   // the header of a bucket
+	// KindNode: a node of an ordered index that is none, or does not fit those beside and above it
 	KindNode Kind = "node"
-	// KindLink: a live record to which no leaf leads, or an entry of a leaf that leads to no record
-	// of its key
-	KindLink       Kind = "link"
-	KindDuplicate  Kind = "duplicate"  // two entries of one block, or of one key; an extent that is used twice
-	KindOrphan     Kind = "orphan"     // a deleted record or a node to which nothing leads, an unused extent
+	// KindSlot: a slot, or an entry of a leaf, that cannot be, or that no lookup of the key comes
+	// by
+	KindSlot       Kind = "slot"
+	KindDangling   Kind = "dangling"   // a slot, or a node, that leads to a free block
+	KindDuplicate  Kind = "duplicate"  // two slots, or entries, of one block, or of one key
+	KindOrphan     Kind = "orphan"     // a block in use to which nothing leads, an extent without an index
 	KindRecord     Kind = "record"     // a block with an impossible header or the wrong checksum
 	KindGuard      Kind = "guard"      // a guard that is free, but not with the version of the image
 	KindLock       Kind = "lock"       // a lock whose owner is not alive
+	KindSplit      Kind = "split"      // a resize of an index that was not finished
 	KindReplica    Kind = "replica"    // a backup that differs from its primary
 	KindLog        Kind = "log"        // a log area with bytes that do not belong there
 	KindEntry      Kind = "entry"      // an entry of a secondary index that leads to no record
@@ -43,8 +45,9 @@ const (
 // Kinds lists all kinds, in the order of the layers that they are about.
 func Kinds() []Kind {
 	return []Kind{
-		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindEarlier,
-		KindNode, KindLink, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica,
+		KindCatalog, KindUnreadable, KindRegion, KindHeader, KindExtent, KindLog, KindPending, KindRoot, KindSubTable,
+		KindBucket, KindSplit,
+		KindNode, KindSlot, KindDangling, KindDuplicate, KindRecord, KindGuard, KindLock, KindReplica,
 		KindOrphan, KindEntry,
 	}
 }
@@ -140,10 +143,11 @@ type TableSummary struct {
 	Records    uint64 `json:"records"`
 	Tombstones uint64 `json:"tombstones"` // keys without a value whose block is still linked
 	Nodes      uint64 `json:"nodes,omitempty"`
-	Bytes      uint64 `json:"bytes"`   // of keys and values, and of nodes
-	Entries    uint64 `json:"entries"` // of leaves
-	// The levels of the index, from leaves to root; its leaves; and the nodes of all levels that no
-	// parent leads to yet, but a right link, which is no fault.
+	Bytes      uint64 `json:"bytes"` // of keys and values, and of nodes
+	Slots      uint64 `json:"slots"` // in use; of an ordered table: entries of leaves
+	SubTables  uint64 `json:"sub_tables"`
+	// Of an ordered table: the levels of its index, from leaves to root; its leaves; and the nodes
+	// of all levels that no parent leads to yet, but a right link, which is no fault.
 	Levels   int    `json:"levels,omitempty"`
 	Leaves   uint64 `json:"leaves,omitempty"`
 	Unposted uint64 `json:"unposted,omitempty"`
@@ -165,13 +169,11 @@ type Summary struct {
 	// repaired: another's bytes are no damage, and no proof of anything.
 	Strange []rdma.BladeID `json:"strange_blades,omitempty"`
 	Missing []rdma.BladeID `json:"missing_blades,omitempty"`
-	// Unrecovered: the database was open with DurabilityPower, and not closed. The next opening
-	// brings every block into the state that the logs prove, so findings may be of what is lost with
-	// the power and not needed. Nothing was repaired, since copies of what no log has prove nothing.
+	// Unrecovered: the database was open with DurabilityPower, and not closed. Whoever opens
+	// it brings every block into the state that the logs prove, and makes the indexes anew,
+	// so findings may be of what is lost with the power and not needed; and nothing was
+	// repaired, since copies of what no log has prove nothing.
 	Unrecovered bool `json:"unrecovered,omitempty"`
-	// Earlier is how many tables have an index of an earlier version ([KindEarlier]). Their records
-	// were checked, but not the indexes; and nothing was repaired.
-	Earlier int `json:"earlier,omitempty"`
 	// CatalogOld: regions are newer than the catalog, which may be a copy of it from before.
 	// It may say where things were once, so findings may be none, and nothing was repaired.
 	CatalogOld bool `json:"catalog_old,omitempty"`

@@ -152,21 +152,22 @@ func logKind(k log.Kind) string {
 func (w *walker) decided(at layout.Addr, r *log.Record) {
 	var held, lost []string
 	for _, e := range r.Entries {
-		a := e.Addr
-		if !w.contains(a, record.LineSize, layout.KindBlocks) || a%layout.BlockAlign != 0 {
-			continue
-		}
-		p := w.read(a, 0, w.small, record.LineSize)
-		if p == nil {
-			continue
-		}
-		img := record.Image(p)
-		switch {
-		case img.Lock() == r.Tx:
-			held = append(held, a.String())
-		case r.Kind == log.Redo && e.Kind == log.Update && e.Prev != r.Tx && e.Prev != 0 &&
-			img.Guard() == record.FreeAt(e.Prev):
-			lost = append(lost, a.String())
+		for _, a := range [...]layout.Addr{e.Addr, e.From} {
+			if a == 0 || !w.contains(a, record.LineSize, layout.KindBlocks) || a%layout.BlockAlign != 0 {
+				continue
+			}
+			p := w.read(a, 0, w.small, record.LineSize)
+			if p == nil {
+				continue
+			}
+			img := record.Image(p)
+			switch {
+			case img.Lock() == r.Tx:
+				held = append(held, a.String())
+			case r.Kind == log.Redo && a == e.Addr && e.Kind == log.Update && e.Prev != r.Tx && e.Prev != 0 &&
+				img.Guard() == record.FreeAt(e.Prev):
+				lost = append(lost, a.String())
+			}
 		}
 	}
 	if len(held)+len(lost) == 0 {

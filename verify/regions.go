@@ -145,7 +145,7 @@ func another(f layout.HeaderFault) bool {
 	return f == layout.HeaderForeign || f == layout.HeaderMisplaced || f == layout.HeaderBehind
 }
 
-// inherits reports whether a segment of extents has no owner, in a database that processes share:
+// inherits reports whether a segment of indexes has no owner, in a database that processes share:
 // its owner is gone, and the process that adopts it makes the copies of its table equal, and gives
 // back what nothing leads to.
 func (w *walker) inherits(id layout.SegmentID) bool { return !w.l.Registered(w.l.Segments[id].Owner) }
@@ -153,7 +153,7 @@ func (w *walker) inherits(id layout.SegmentID) bool { return !w.l.Registered(w.l
 // extentTable is what is known of the extents of a segment.
 type extentTable struct {
 	starts  []uint32 // by granule: length of the extent that starts here, in granules
-	claimed []bool   // by granule: something uses the extent that starts here
+	claimed []bool   // by granule: an index uses the extent that starts here
 	// doubtful are granules whose extent only a backup knows: copy number.
 	doubtful map[uint32]int
 }
@@ -190,7 +190,7 @@ func (w *walker) extentTable(id layout.SegmentID) {
 		return nil
 	}
 	// A word that is zero on the primary and not on a backup is settled when it is
-	// known whether something uses the extent.
+	// known whether an index uses the extent.
 	if copies[0] != nil {
 		for g := range n {
 			if word(copies[0], 8*g) != 0 {
@@ -208,7 +208,7 @@ func (w *walker) extentTable(id layout.SegmentID) {
 			}
 		}
 	}
-	w.words(table, copies, func(off uint32, v uint64) *fault {
+	w.words(table, 0, copies, func(off uint32, v uint64) *fault {
 		g := off / 8
 		f := judge(off, v)
 		if _, doubt := x.doubtful[g]; doubt && f == nil {
@@ -226,7 +226,7 @@ func (w *walker) extentTable(id layout.SegmentID) {
 	})
 }
 
-// claim notes that n bytes at a are used. It returns what is wrong with that.
+// claim notes that an index uses n bytes at a. It returns what is wrong with that.
 func (w *walker) claim(a layout.Addr, n uint32) *fault {
 	unit := memory.ExtentUnit(w.l.SegmentSize)
 	x := w.extents[a.Segment()]
@@ -246,7 +246,7 @@ func (w *walker) claim(a layout.Addr, n uint32) *fault {
 	return nil
 }
 
-// unclaimed reports the extents that are not used, and settles the doubtful ones.
+// unclaimed reports the extents that no index uses, and settles the doubtful ones.
 func (w *walker) unclaimed() {
 	unit := memory.ExtentUnit(w.l.SegmentSize)
 	ids := make([]layout.SegmentID, 0, len(w.extents))
@@ -277,7 +277,7 @@ func (w *walker) unclaimed() {
 			if !x.claimed[g] && !w.anyUnwalked() {
 				f := Finding{
 					Kind: KindOrphan, Unfinished: w.inherits(id) || w.loose(),
-					What: fmt.Sprintf("nothing uses the extent of %d bytes at %v",
+					What: fmt.Sprintf("no index uses the extent of %d bytes at %v",
 						n*unit, layout.MakeAddr(id, uint32(g)*unit)),
 				}
 				w.found(w.at(f, at, 0))
@@ -297,12 +297,12 @@ func (w *walker) doubtfulExtent(at layout.Addr, k int, used bool) {
 		return
 	}
 	if used {
-		f := Finding{Kind: KindExtent, What: fmt.Sprintf("the primary has no extent where one is used; copy %d has", k)}
+		f := Finding{Kind: KindExtent, What: fmt.Sprintf("the primary has no extent where an index is; copy %d has", k)}
 		w.repair(w.at(f, at, 0), fmt.Sprintf("the word of copy %d is written to the primary", k), p)
 		return
 	}
 	f := Finding{Kind: KindReplica, Unfinished: w.inherits(at.Segment()),
-		What: fmt.Sprintf("copy %d has an extent, %#x, the primary none, and nothing uses it", k, word(p, 0))}
+		What: fmt.Sprintf("copy %d has an extent, %#x, the primary none, and no index uses it", k, word(p, 0))}
 	w.repair(w.at(f, at, k), "the primary's word is written to the copy", make([]byte, 8))
 }
 

@@ -31,7 +31,7 @@ var errMoved = errors.New("verify: the epoch has moved")
 // database, of which there are several if the first one finds anything. What is read while it
 // changes may look wrong, since a check takes no locks. So a finding counts, and is reported, if
 // every pass has found the same: the same kind at the same place, with the same words and
-// numbers. A transaction that is under way, an epoch that begins, a segment that moves, or an entry
+// numbers. A transaction that is under way, an epoch that begins, a segment that moves, or a slot
 // whose record was inserted later, is seen once. What no transaction touches is the same each
 // time, and damage is that.
 //

@@ -22,7 +22,7 @@ func TestCheckRunning(t *testing.T) {
 	raced.Skip(t) // a check reads what others write
 	ctx := t.Context()
 	db, err := txn.Open(ctx, txn.Options{
-		Blades: 3, BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10,
+		Blades: 3, BladeSize: 64 << 20, SegmentSize: 256 << 10, LogArea: 64 << 10, IndexGroups: 16,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,15 +13,15 @@ import (
 	"txnode/memory/record"
 )
 
-// The index of a table is blocks like records (packages index/blink and index/bucket), so blocks.go
-// checks header, checksum, guard and copies of each node. Here is what only the tree tells: levels,
+// The index of an ordered table is blocks like records (package index/blink), so blocks.go checks
+// header, checksum, guard and copies of each node. Here is what only the tree tells: levels,
 // fences, right links and separators fit together, each leaf's entries lead to blocks with their
 // keys, and each block has one entry. What no entry leads to is an orphan (orphans.go).
 //
 // A node whose primary is damaged is read from the first copy that is intact, so that a fault of
 // one copy is one finding: that of its block.
 
-// treeWalk is the walk over the index of a table.
+// treeWalk is the walk over the index of an ordered table.
 type treeWalk struct {
 	*walker
 	table   *layout.Table
@@ -62,7 +62,7 @@ func (w *walker) describePlace(p nodePlace) string {
 	return fmt.Sprintf("a node of level %d of the index of %s", p.level, w.tableName(p.table))
 }
 
-// tree walks the index of a table. It returns false if a part of it could not be followed.
+// tree walks the index of an ordered table. It returns false if a part of it could not be followed.
 func (w *walker) tree(t *layout.Table, sum *TableSummary) (complete bool) {
 	if t.State == layout.TableDropping {
 		return false // its blocks are being made free, in any order
@@ -153,7 +153,7 @@ func (x *treeWalk) node(a layout.Addr, class layout.Class) ([]byte, error) {
 			x.faulty(a)
 			continue
 		case m.State() == record.Free:
-			bad = &nodeError{KindLink, "the block is free"}
+			bad = &nodeError{KindDangling, "the block is free"}
 			x.faulty(a)
 			continue
 		case m.State() != record.Node || m.Table() != x.table.ID:
@@ -193,12 +193,6 @@ func (w *walker) noBlock(a layout.Addr, class layout.Class) string {
 	return ""
 }
 
-// isLinked reports whether a node leads to a block.
-func (w *walker) isLinked(a layout.Addr, class layout.Class) bool {
-	i := a.Offset() / class.Size()
-	return w.linked[a.Segment()][i/64]>>(i%64)&1 != 0
-}
-
 // link notes that something leads to a block. false: something else does already.
 func (w *walker) link(a layout.Addr, class layout.Class) bool {
 	if w.isLinked(a, class) {
@@ -209,8 +203,8 @@ func (w *walker) link(a layout.Addr, class layout.Class) bool {
 	return true
 }
 
-// theirs reports whether a block is locked by a coordinator that was not closed: the next opening
-// finishes or undoes its transaction.
+// theirs reports whether a block is locked by a coordinator that was not closed: what is there is
+// what its transaction has come to, and whoever opens the database finishes it.
 func (x *treeWalk) theirs(a layout.Addr) bool {
 	if !x.contains(a, record.LineSize, layout.KindBlocks) {
 		return false
@@ -230,7 +224,7 @@ func (x *treeWalk) report(f blink.NodeError) {
 			return
 		}
 	}
-	if kind == KindLink { // it is the finding of what leads there
+	if kind == KindDangling { // it is the finding of what leads there
 		delete(x.nodes, f.Addr)
 	}
 	x.found(kind, f.Addr, x.theirs(f.Addr), "%s: %s", x.describePlace(nodePlace{x.table.ID, f.Level}), what)
@@ -246,7 +240,7 @@ func (x *treeWalk) visit(a layout.Addr, n blink.Node) {
 	} else if x.place(n.Level()); n.Level() > 0 {
 		return
 	}
-	x.sum.Entries += uint64(count())
+	x.sum.Slots += uint64(count())
 	x.entries = x.entries[:0]
 	used := uint32(0)
 	for i := range count() {
@@ -260,7 +254,7 @@ func (x *treeWalk) visit(a layout.Addr, n blink.Node) {
 			e.hash = record.Hash(x.table.ID, e.key)
 			e.n = uint32(max(record.LineSize, record.KeyAt(len(e.key))+len(e.key)))
 		}
-		room := (e.n + record.LineSize - 1) &^ (record.LineSize - 1)
+		room := (e.n + lineSize - 1) &^ (lineSize - 1)
 		if used+room > smallSize {
 			x.rows(a)
 			used = 0
@@ -295,7 +289,7 @@ func (x *treeWalk) checkRows(a layout.Addr) {
 		e := &x.entries[i]
 		what := x.noBlock(e.block, e.class)
 		if e.sound = what == ""; !e.sound {
-			x.found(KindLink, a, false, "the entry of key %s leads to %v: %s", keyText(e.key), e.block, what)
+			x.found(KindSlot, a, false, "the entry of key %s leads to %v: %s", keyText(e.key), e.block, what)
 			continue
 		}
 		e.n = min(e.n, e.class.Size())
@@ -306,7 +300,7 @@ func (x *treeWalk) checkRows(a layout.Addr) {
 		x.unreadableRows(a, err)
 		return
 	}
-	x.walker.sum.Bytes += uint64(x.batch.Len()) * record.LineSize
+	x.walker.sum.Bytes += uint64(x.batch.Len()) * lineSize
 	for i := range x.entries {
 		e := &x.entries[i]
 		if !e.sound {
@@ -318,10 +312,6 @@ func (x *treeWalk) checkRows(a layout.Addr) {
 		}
 		if kind == "" && !x.link(e.block, e.class) {
 			kind, what = KindDuplicate, "another entry leads to this block, too"
-		}
-		if kind == "" && i > 0 && x.twin(&x.entries[i-1], e) {
-			kind, what = KindDuplicate, fmt.Sprintf("the entry before it, which leads to %v, is of the same key",
-				x.entries[i-1].block)
 		}
 		if kind != "" {
 			x.found(kind, a, x.theirs(a), "the entry of key %s leads to %v: %s", keyText(e.key), e.block, what)
@@ -351,15 +341,6 @@ func (x *treeWalk) hasKey(img record.Image, e *leafEntry) bool {
 	return true
 }
 
-// twin reports whether two entries of a leaf of hashes, whose records are sound, are of one key.
-func (x *treeWalk) twin(a, b *leafEntry) bool {
-	if x.table.Ordered() || a.hash == 0 || a.hash != b.hash {
-		return false
-	}
-	img := record.Image(x.walker.read(a.block, 0, x.whole[0], a.class.Size()))
-	return img != nil && !badImage(img, a.block) && x.Database.hasKey(b.block, b.class, img.Key())
-}
-
 // byWholeBlock judges an entry by the whole of its block: by the first copy that is intact and in
 // use. That it is free on the primary alone is the block's fault. If no copy can be judged by, the
 // entry passes, and the block is reported with the blocks.
@@ -380,10 +361,10 @@ func (x *treeWalk) byWholeBlock(e *leafEntry) (kind Kind, what string) {
 		if x.hasKey(img, e) {
 			return "", ""
 		}
-		return KindLink, fmt.Sprintf("its block has not that key: %s", describe(img))
+		return KindSlot, fmt.Sprintf("its block has not that key: %s", describe(img))
 	}
 	if free {
-		return KindLink, "the block is free"
+		return KindDangling, "the block is free"
 	}
 	return "", ""
 }

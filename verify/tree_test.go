@@ -77,6 +77,7 @@ func treeKey(n uint64) string { return fmt.Sprintf("%06d", 10*n) + strings.Repea
 type arbor struct {
 	anatomy
 	root   layout.Addr
+	nodes  layout.Class
 	levels [][]layout.Addr // from the leaves on, each from left to right
 }
 
@@ -297,14 +298,14 @@ var treeDamages = []treeDamage{
 	{"an entry to a free block", false, false, "the block is free", func(m *arbor) []want {
 		leaf, key, block, class := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: m.unused(class), Class: class})
-		return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
+		return []want{{verify.KindDangling, leaf, 0}, {verify.KindOrphan, block, 0}}
 	}},
 	{"a row that was made free", false, false, "the block is free", func(m *arbor) []want {
 		leaf, _, block, class := m.liveRow(2)
 		for k := range m.v.Copies(block) {
 			m.freeBlock(block, class, k)
 		}
-		return []want{{verify.KindLink, leaf, 0}}
+		return []want{{verify.KindDangling, leaf, 0}}
 	}},
 	{"a row that is free on the primary alone", true, true, "", func(m *arbor) []want {
 		_, _, block, class := m.liveRow(2)
@@ -316,29 +317,19 @@ var treeDamages = []treeDamage{
 		for l := 3; ; l++ {
 			if _, _, other, c := m.liveRow(l); c == class {
 				m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: other, Class: c})
-				return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
+				return []want{{verify.KindSlot, leaf, 0}, {verify.KindOrphan, block, 0}}
 			}
 		}
 	}},
 	{"an entry to no block", false, false, "no block", func(m *arbor) []want {
 		leaf, key, block, class := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Replace, Key: key, Addr: block, Class: class + 1})
-		return []want{{verify.KindLink, leaf, 0}, {verify.KindLink, block, 0}}
+		return []want{{verify.KindSlot, leaf, 0}, {verify.KindOrphan, block, 0}}
 	}},
-	{"an entry that is lost", false, true, "no leaf leads to the block", func(m *arbor) []want {
+	{"an entry that is lost", false, false, "no node leads to the block", func(m *arbor) []want {
 		leaf, key, block, _ := m.liveRow(2)
 		m.apply(leaf, blink.Change{Op: blink.Delete, Key: key})
-		return []want{{verify.KindLink, block, 0}}
-	}},
-	{"two records of a key without an entry", false, false, "nothing leads has the same key", func(m *arbor) []want {
-		leaf, key, block, class := m.liveRow(2)
-		m.apply(leaf, blink.Change{Op: blink.Delete, Key: key})
-		other := m.twin(block, class)
-		return []want{{verify.KindLink, block, 0}, {verify.KindLink, other, 0}}
-	}},
-	{"a second record of a key", false, false, "its key has an entry", func(m *arbor) []want {
-		_, _, block, class := m.liveRow(2)
-		return []want{{verify.KindLink, m.twin(block, class), 0}}
+		return []want{{verify.KindOrphan, block, 0}}
 	}},
 	{"a node to which nothing leads", false, true, "no node leads to the block", func(m *arbor) []want {
 		a := m.unused(m.nodes)
@@ -355,18 +346,6 @@ var treeDamages = []treeDamage{
 		m.putWord(a+record.GuardOff, 0, uint64(record.HeldBy(record.MakeTxID(1, 5))))
 		return []want{{verify.KindLock, a, 0}}
 	}},
-}
-
-// twin writes the record of a block to a free block, too.
-func (m *arbor) twin(block layout.Addr, class layout.Class) layout.Addr {
-	m.t.Helper()
-	row := record.Image(m.get(block, 0, int(class.Size())))
-	other, img := m.unused(class), make(record.Image, class.Size())
-	n := img.Put(other, row.Version(), record.Live, row.Meta().Table(), class, 0, row.Key(), row.Value())
-	for k := range m.v.Copies(other) {
-		m.put(other, k, img[:n])
-	}
-	return other
 }
 
 // TestTreeDamageIsFound is TestDamageIsFound of ordered tables.
@@ -436,7 +415,7 @@ func TestHealthyTreesAreClean(t *testing.T) {
 				if x.Levels != len(m.levels) || x.Leaves != uint64(len(m.levels[0])) || x.Nodes != uint64(nodes) ||
 					sum.Nodes != x.Nodes ||
 					x.Records == 0 || x.Records != sum.Live || x.Tombstones != sum.Absent ||
-					x.Entries != x.Records+x.Tombstones || x.Unwalked || !sum.Clean() {
+					x.Slots != x.Records+x.Tombstones || x.Unwalked || !sum.Clean() {
 					t.Errorf("%+v", sum)
 				}
 			}

@@ -29,16 +29,18 @@ func TestUnswept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = db.Space().NewExtent(th.Plain(), 256) // which nothing uses
+	_, err = db.Space().NewExtent(th.Plain(), 256) // which no index uses
 	if err := errors.Join(err, th.Close(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	m := dissect(t, dir)
 	i := m.live(-1)
 	j := m.live(i)
-	n := m.live(j)
+	k := m.live(j)
+	n := m.live(k)
 	m.putWord(m.blocks[i].Addr+record.GuardOff, 0, uint64(record.HeldBy(record.MakeTxID(1, 5))))
-	m.seal(m.blocks[j].Addr, m.blocks[j].Class, record.Free, nil, nil)
+	m.everywhere(m.slots[j], m.word(m.slots[j], 0)|1<<55) // a split was not finished
+	m.seal(m.blocks[k].Addr, m.blocks[k].Class, record.Free, nil, nil)
 	for copies := range m.v.Copies(m.blocks[n].Addr) {
 		m.flip(m.blocks[n].Addr+record.KeyOff, copies)
 	}
@@ -51,9 +53,13 @@ func TestUnswept(t *testing.T) {
 		{"loose", func(l *layout.Layout) { l.Leaked = true }, []verify.Kind{verify.KindOrphan}},
 		{
 			"unswept", func(l *layout.Layout) { l.Unswept = true },
-			[]verify.Kind{verify.KindOrphan, verify.KindLock},
+			[]verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit},
 		},
-		{"swept but for damage", func(l *layout.Layout) { l.Unswept, l.OnlyDamage = true, true },
+		{
+			"unswept after a loss", func(l *layout.Layout) { l.Unswept, l.Dangling = true, true },
+			[]verify.Kind{verify.KindOrphan, verify.KindLock, verify.KindSplit, verify.KindDangling},
+		},
+		{"swept but for damage", func(l *layout.Layout) { l.Unswept, l.Dangling, l.OnlyDamage = true, true, true },
 			nil},
 	} {
 		h, err := embedded.Connect(embedded.Options{Dir: dir, ReadOnly: true})
@@ -80,9 +86,9 @@ func TestUnswept(t *testing.T) {
 			t.Errorf("%s: %+v, %v", x.name, sum, err)
 		}
 		for _, kind := range []verify.Kind{
-			verify.KindOrphan, verify.KindLock, verify.KindLink, verify.KindRecord,
+			verify.KindOrphan, verify.KindLock, verify.KindSplit, verify.KindDangling, verify.KindRecord,
 		} {
-			if got[kind] != 1 || len(got) != 4 {
+			if got[kind] != 1 || len(got) != 5 {
 				t.Errorf("%s: %v", x.name, got)
 			}
 		}

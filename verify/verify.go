@@ -26,13 +26,13 @@ type Database struct {
 const (
 	// chunk is how many bytes of a copy are read at once.
 	chunk = 1 << 20
-	// arenaSpare is arena for the small buffers.
+	// arenaSpare is arena for the small buffers, and those of package race.
 	arenaSpare = 4 << 20
 )
 
 // Attach attaches to the blades that a catalog's layout describes. It reads and
 // changes nothing, so the headers of the regions may be anything. The database
-// must not be in use by a process that writes.
+// must not be in use by anybody who writes.
 func Attach(f rdma.Fabric, l *layout.Layout) (*Database, error) {
 	infos := f.Blades()
 	if len(infos) != len(l.Blades) {
@@ -123,16 +123,16 @@ type Options struct {
 	//   - a block that is damaged on the primary, if its guard names no holder and
 	//     all intact backups agree, is written from a backup;
 	//   - a backup that differs from an intact, unlocked primary is written from it;
-	//   - so are words of extents, if the word of the primary is sound, and the other way round if
-	//     only that of a backup is;
-	//   - the block of a deleted record, or of a node, to which nothing leads in a tree that is
-	//     sound, is made free, if nothing is left of coordinators that have died;
-	//   - likewise, a live record to which nothing leads gets an entry in the leaf that is
-	//     responsible for its key, if that has room, and no other block has the key.
+	//   - so are words of indexes and extents, if the word of the primary is sound,
+	//     and the other way round if only that of a backup is;
+	//   - a live record that no slot leads to gets one, if its key has no other record and
+	//     nothing is left of anybody who has died;
+	//   - the block of a deleted record that no slot leads to, or of a node to which nothing leads
+	//     in a tree that is sound, is made free, likewise.
 	//
 	// Nothing is written if a blade is strange or missing, but for headers, and nothing at
-	// all if the database is unrecovered, or has a table of an earlier version (Summary). The
-	// fabric must be writable, and no other process may use the database.
+	// all if the database is unrecovered (Summary). The
+	// fabric must be writable and nobody else may use the database.
 	Repair bool
 }
 
@@ -141,7 +141,7 @@ type Options struct {
 func (d *Database) Check(ctx context.Context, o Options) (sum Summary, err error) {
 	w := &walker{
 		Database: d, ctx: ctx, o: o, pending: map[txid]string{}, fills: map[layout.Addr]txid{},
-		nodes: map[layout.Addr]nodePlace{},
+		walks: map[uint16]*indexWalk{}, suspects: map[layout.Addr]bool{}, nodes: map[layout.Addr]nodePlace{},
 	}
 	defer w.release()
 	defer func() { // what was never made, for want of space, is in the catalog alone
@@ -187,7 +187,7 @@ type walker struct {
 	small  uint32                     // arena: smallSize bytes
 	batch  rdma.Batch
 
-	linked  [][]uint64 // by segment: a bit for each block that a node leads to
+	linked  [][]uint64 // by segment: a bit for each block that a slot, or a node, leads to
 	extents map[layout.SegmentID]*extentTable
 	pending map[txid]string      // transactions that are undecided: what is known of them
 	fills   map[layout.Addr]txid // blocks that were free, and that one of them fills
@@ -196,8 +196,10 @@ type walker struct {
 	keySets   map[uint16]*keySet      // by table
 	entries   map[uint16][]entryPlace // by table
 
-	orphans []orphan
-	nodes   map[layout.Addr]nodePlace // of which a copy is at fault
+	walks    map[uint16]*indexWalk // by table: those that were followed to their end
+	suspects map[layout.Addr]bool  // blocks that slots lead to which are damaged, and cannot be repaired
+	orphans  []orphan
+	nodes    map[layout.Addr]nodePlace // of ordered tables, of which a copy is at fault
 	// parts of files, by their numbers, of which it was said that they cannot be read
 	dark map[rdma.RemoteAddr]bool
 }
@@ -230,12 +232,7 @@ func (w *walker) prepare() error {
 	}
 	w.sum.ByKind = map[Kind]uint64{}
 	for i := range w.l.Tables {
-		t := &w.l.Tables[i]
-		w.sum.Tables = append(w.sum.Tables, TableSummary{ID: t.ID, Name: t.Name})
-		if t.Root != 0 && !t.InBlocks() {
-			w.sum.Earlier++
-			w.o.Repair = false
-		}
+		w.sum.Tables = append(w.sum.Tables, TableSummary{ID: w.l.Tables[i].ID, Name: w.l.Tables[i].Name})
 	}
 	w.secondaries()
 	var errs []error

@@ -23,8 +23,8 @@ func TestHealthyDatabasesAreClean(t *testing.T) {
 					t.Fatalf("after round %d:\n%s", round, show(found))
 				}
 				if sum.Coordinators != 0 || sum.Live == 0 || sum.Tables[0].Records == 0 || sum.Tables[1].Records == 0 ||
-					sum.Tables[0].Records+sum.Tables[1].Records != sum.Live || sum.Tables[0].Leaves < 2 ||
-					sum.Tables[0].Entries != sum.Tables[0].Records+sum.Tables[0].Tombstones || !sum.Clean() {
+					sum.Tables[0].Records+sum.Tables[1].Records != sum.Live || sum.Tables[0].SubTables < 2 ||
+					sum.Tables[0].Slots != sum.Tables[0].Records+sum.Tables[0].Tombstones || !sum.Clean() {
 					t.Errorf("%+v", sum)
 				}
 			}

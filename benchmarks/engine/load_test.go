@@ -32,7 +32,7 @@ func sharedDatabase(t *testing.T) func() *engine.Store {
 		}
 	})
 	o := txn.Options{
-		Fabric: f, Catalog: &catalog.Mem{}, Shared: true, SegmentSize: 1 << 20, LogArea: 64 << 10,
+		Fabric: f, Catalog: &catalog.Mem{}, Shared: true, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16,
 	}
 	return func() *engine.Store {
 		db, err := txn.Open(t.Context(), o)
@@ -142,7 +142,7 @@ func TestLoadInterrupted(t *testing.T) {
 		"shared": sharedDatabase(t),
 		"dir": func() *engine.Store {
 			s, err := engine.Open(t.Context(), txn.Options{
-				Dir: dir, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10,
+				Dir: dir, BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 16,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -16,7 +16,7 @@ func TestStore(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			storetest.Test(t, func(t *testing.T) workload.Store {
 				s, err := engine.Open(t.Context(), txn.Options{
-					Policy: p, BladeSize: 1 << 30, SegmentSize: 4 << 20,
+					Policy: p, BladeSize: 1 << 30, SegmentSize: 4 << 20, IndexGroups: 16,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/benchmarks/hashbench/race"
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -22,7 +22,7 @@ type client struct {
 	w      *world
 	c      *rdma.Coro
 	blocks *memory.Allocator
-	query  race.Query
+	query  index.Query
 	batch  rdma.Batch
 	local  uint32 // arena: the query's buffer, the image to write, blocks that are read
 	size   int
@@ -35,13 +35,13 @@ type client struct {
 	value  [8]byte
 }
 
-// maxRead is how many candidates are looked at.
-const maxRead = race.MaxCandidates
+// maxRead is how many candidates are looked at: all slots of two sub-tables.
+const maxRead = 56
 
 func newClient(w *world, c *rdma.Coro, blocks *memory.Allocator) (*client, error) {
 	t := c.Thread()
 	k := &client{w: w, c: c, blocks: blocks, id: uint32(t.Index()*64+c.ID()) + 1}
-	k.size = race.BufferSize + (1+maxRead)*record.LineSize
+	k.size = (w.index.BufferSize()+63)&^63 + (1+maxRead)*record.LineSize
 	at, err := t.Alloc(k.size)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,8 @@ func (k *client) close() {
 
 // aim points the query at a key.
 func (k *client) aim(key uint64) {
-	k.query.Hash = record.Hash(tableID, putKey(k.key[:], key))
+	k.query.Key = putKey(k.key[:], key)
+	k.query.Hash = record.Hash(tableID, k.query.Key)
 	k.query.View = k.w.space.View()
 }
 
@@ -82,25 +83,31 @@ func (k *client) seal(value uint64) error {
 	return nil
 }
 
-// resolve looks the key up. With write, the sealed image goes to the spare block in the doorbell of
-// the first READs.
+// resolve looks the key up until the index is sure. With write, the sealed image goes
+// to the spare block in the doorbell of the first READs.
 func (k *client) resolve(write bool) error {
-	k.batch.Reset()
-	if write {
-		// The view of the query may be older than the block's segment.
-		k.query.View = k.w.space.View()
-		k.batch.Write(k.query.View.At(k.spare, 0), k.image, record.LineSize)
+	for {
+		k.batch.Reset()
+		if write {
+			// The view of the query may be older than the block's segment.
+			k.query.View = k.w.space.View()
+			k.batch.Write(k.query.View.At(k.spare, 0), k.image, record.LineSize)
+			write = false
+		}
+		k.w.index.Search(&k.batch, &k.query)
+		if err := k.c.Do(&k.batch); err != nil {
+			return err
+		}
+		again, err := k.w.index.Resolve(k.c, &k.query)
+		if err != nil || !again {
+			return err
+		}
 	}
-	k.w.table.Search(&k.batch, &k.query)
-	if err := k.c.Do(&k.batch); err != nil {
-		return err
-	}
-	return k.w.table.Resolve(k.c, &k.query)
 }
 
 // find reads the candidates, and returns the one with the key. ok is false when none
 // has it: it has moved to another block since the buckets were read.
-func (k *client) find() (found race.Candidate, value uint64, ok bool, err error) {
+func (k *client) find() (found index.Candidate, value uint64, ok bool, err error) {
 	n := min(len(k.query.Candidates), maxRead)
 	if n == 0 {
 		return found, 0, false, nil
@@ -156,7 +163,7 @@ func (k *client) update(key, value uint64) (retries int, err error) {
 		if err := k.resolve(first || !k.w.like); err != nil {
 			return retries, err
 		}
-		var old race.Candidate
+		var old index.Candidate
 		if !first && !k.w.like && len(k.query.Candidates) == 1 {
 			old = k.query.Candidates[0]
 		} else {
@@ -169,7 +176,7 @@ func (k *client) update(key, value uint64) (retries int, err error) {
 				continue // it was replaced between the READs
 			}
 		}
-		ok, err := k.w.table.TryReplace(k.c, &k.query, old, k.spare, recordClass)
+		ok, err := k.w.index.TryReplace(k.c, &k.query, old.Addr, k.spare, recordClass)
 		if err != nil {
 			return retries, err
 		}
@@ -195,7 +202,7 @@ func (k *client) insert(key, value uint64) error {
 	if err := k.resolve(true); err != nil {
 		return err
 	}
-	if err := k.w.table.Insert(k.c, &k.query, k.spare, recordClass); err != nil {
+	if err := k.w.index.Insert(k.c, &k.query, k.spare, recordClass); err != nil {
 		return err
 	}
 	k.blocks.Used(k.spare)

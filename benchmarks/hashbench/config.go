@@ -40,7 +40,7 @@ type Config struct {
 	Techniques rdma.Techniques
 	Tuner      rdma.TunerPolicy // of Techniques.Throttle
 	// LikeSMART posts the requests of SMART's program, takes its time and counts as it
-	// does; see the package documentation. Otherwise lookups follow marks.
+	// does; see the package documentation. Otherwise it is this engine's index.
 	LikeSMART bool
 
 	Profile sim.Profile // zero: sim.ConnectX6
@@ -136,8 +136,8 @@ func (c *Config) backoff() rdma.BackoffOptions {
 }
 
 // program is what runs around the verbs: of SMART's table, for whose sake
-// sim.SMARTDTX's framework was read, or nothing, because the table
-// with marks is no published program.
+// sim.SMARTDTX's framework was read, or nothing, because this engine's index has not
+// been measured apart from its transactions.
 func (c *Config) program() sim.Program {
 	if !c.LikeSMART {
 		return sim.Program{}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"txnode/benchmarks/hashbench/race"
 	"txnode/benchmarks/workload"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -51,7 +51,7 @@ type world struct {
 	catalog *catalog.Mem
 	control *rdma.Thread
 	space   *memory.Space
-	table   *race.Table
+	index   *race.Index
 	like    bool  // Config.LikeSMART
 	failed  []int // attempts of each thread since an update of it ended
 }
@@ -86,12 +86,12 @@ func (c *Config) open(d *Data) (w *world, err error) {
 		return nil, err
 	}
 	if d == nil {
-		w.table, err = race.Create(control, w.space, tableID, c.Keys)
+		_, w.index, err = race.Create(control, w.space, tableID, race.Options{Keys: c.Keys})
 	} else {
-		w.table, err = race.Open(control, w.space, d.root, tableID)
+		w.index, err = race.Open(control, w.space, d.root, tableID)
 	}
 	if err == nil {
-		w.table.ReadBoth(c.LikeSMART)
+		w.index.ReadBoth(c.LikeSMART)
 	}
 	return w, err
 }
@@ -114,7 +114,7 @@ func Load(ctx context.Context, c Config, progress func(done, total uint64)) (*Da
 	if err != nil {
 		return nil, fmt.Errorf("hashbench: loading: %w", err)
 	}
-	d := &Data{keys: c.Keys, blades: c.Blades, root: w.table.Root()}
+	d := &Data{keys: c.Keys, blades: c.Blades, root: w.index.Root()}
 	next := uint64(0)
 	err = w.run(&c, loaders, loaderCoros, func(k *client) error {
 		for next < c.Keys {

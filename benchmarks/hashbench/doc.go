@@ -1,14 +1,14 @@
-// Package hashbench measures a table of RACE on the simulated RNIC: lookups and
+// Package hashbench measures the RACE index on the simulated RNIC: lookups and
 // lock-free updates under YCSB's mixes, as section 6.2.1 of the SMART paper (Ren et
 // al., ASPLOS'24) does with its own RACE table, and what SMART's techniques do about
 // the doorbells, the outstanding requests and the retries.
 //
 // # Operations
 //
-// The table is package race's, without backups. It is no table of the engine, whose hash tables have
-// leaves that commits change. A record is a block of 64 bytes with an 8-byte key and an 8-byte value.
-// With [Config].LikeSMART the requests are those of SMART's program (madsys-dev/smart,
-// hashtable/hashtable.cpp), which are RACE's but for the retry:
+// The index is that of the engine (package race), without backups. A record is a
+// block of 64 bytes with an 8-byte key and an 8-byte value. With [Config].LikeSMART the
+// requests are those of SMART's program (madsys-dev/smart, hashtable/hashtable.cpp), which
+// are RACE's but for the retry:
 //
 //	lookup   READ both combined buckets; READ the block     two round trips, 3 requests
 //	update   WRITE a new block beside the READs of the      three round trips, 5 requests
@@ -20,7 +20,7 @@
 // blade), and retries are distributed as it counts them: per thread, so what one
 // coroutine retries is put down to whichever update of the thread ends next.
 //
-// Otherwise it has marks: lookups read the second choice only when a mark says so, 2
+// Otherwise it is ours: lookups read the second choice only when a mark says so, 2
 // requests for most keys, 4 for an update; a retry WRITEs the block again beside the READ
 // and does not read the old one, because no key is ever removed here: two round trips, 3
 // requests. No program's time is charged beside the profile's.

@@ -101,7 +101,7 @@ func (a Avoidance) Set(t *rdma.Techniques) {
 	t.Backoff, t.DynLimit, t.CoroLimit = a.Backoff, a.DynLimit, a.CoroCred
 }
 
-// The systems of figures 7 and 8, and the table with marks, with the techniques of the last.
+// The systems of figures 7 and 8, and this engine's index with the techniques of the last.
 const (
 	raceName  = "RACE"
 	smartName = "SMART-HT"
@@ -124,7 +124,7 @@ var FigureNames = []string{"5a", "5b", "7", "8", "8a", "8b", "8c", "9", "14"}
 // Figure returns the curves of a figure of the SMART paper, to be measured. Mix,
 // techniques, program and what is varied are the figure's, all else is that of c; thread
 // counts are those published, up to c.Threads. Figures 7 and 8 have a curve of this
-// table with marks beside.
+// engine's index beside.
 func Figure(name string, c Config) ([]Curve, error) {
 	c.defaults()
 	c.LikeSMART, c.Tuner = true, rdma.TunerSMART

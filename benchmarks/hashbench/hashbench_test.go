@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"txnode/benchmarks/workload"
-	"txnode/memory/layout"
 	"txnode/rdma"
 	"txnode/rdma/sim"
 )
@@ -171,7 +170,6 @@ func TestUpdatesTakeEffect(t *testing.T) {
 	}
 	// What is left is the value of a write that no other one followed.
 	c.Threads, c.Coroutines = 1, 1
-	blocks := map[layout.Addr]uint64{}
 	err = w.run(&c, 1, 1, func(k *client) error {
 		for rank := range c.Keys {
 			key := workload.Scatter(rank)
@@ -179,14 +177,6 @@ func TestUpdatesTakeEffect(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			at, _, _, err := k.find()
-			if err != nil {
-				return err
-			}
-			if other, ok := blocks[at.Addr]; ok {
-				t.Errorf("keys %#x and %#x are in one block", key, other)
-			}
-			blocks[at.Addr] = key
 			if len(writes[key]) == 0 {
 				if got != rank {
 					t.Errorf("key %#x, which nobody wrote, has %#x instead of %#x", key, got, rank)
@@ -209,6 +199,9 @@ func TestUpdatesTakeEffect(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := w.index.Verify(w.control.Plain()); err != nil {
+		t.Error(err)
 	}
 	if err := w.close(); err != nil {
 		t.Error(err)

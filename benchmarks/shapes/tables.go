@@ -22,7 +22,7 @@ func (b *bench) manyTables(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return b.makeTables(ctx, "in a directory", b.tables/10, txn.Options{Dir: dir},
+	return b.makeTables(ctx, "in a directory, IndexGroups 4", b.tables/10, txn.Options{Dir: dir, IndexGroups: 4},
 		func() (float64, error) { return onDisk(dir) })
 }
 

@@ -31,6 +31,7 @@ type Config struct {
 	Policy     occ.Policy
 	Techniques rdma.Techniques
 	Tuner      rdma.TunerPolicy // of Techniques.Throttle
+	LeafIndex  bool             // see txn.Options
 	// LikeDTX counts and retries as FORD's and SMART's programs do; see the
 	// package documentation.
 	LikeDTX bool

@@ -47,15 +47,12 @@ func Load(ctx context.Context, c Config, progress func(done, total int)) (*Data,
 	if err != nil {
 		return nil, err
 	}
-	d, aged := &Data{shape: c.shape()}, c.aged()
-	// The engine tries again after a time that it draws: inserts of many coroutines into a few leaves
-	// would otherwise be in each other's way for ever.
-	c.LikeDTX = false
 	w, err := c.open(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	report, err := (&driver{Driver: inner, aged: aged}).Load(ctx, w.store, progress)
+	d := &Data{shape: c.shape()}
+	report, err := (&driver{Driver: inner, aged: c.aged()}).Load(ctx, w.store, progress)
 	d.Records = report.Records
 	if e := w.store.Close(context.WithoutCancel(ctx)); err == nil {
 		err = e

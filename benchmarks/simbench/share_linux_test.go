@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"txnode/index/tree"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -120,24 +120,16 @@ func shareRecovery(t *testing.T, p sim.Profile, survivors int) (x shared) {
 	}
 	mo := memory.Options{Backups: 1, SegmentSize: 16 << 20, LogArea: uint32(logBytes), Shared: true} // a flag
 	space, eng, ctl := open(most+1, mo)
-	meta, err := space.CreateNodesTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`),
-		tree.LeafClass, 0, nil)
+	meta, err := space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
 	must(t, err)
-	table := &occ.Table{ID: meta.ID, Name: "t", Hashed: true}
+	root, ix, err := race.Create(ctl.Plain(), space, meta.ID, race.Options{Groups: 1023})
+	must(t, err)
 	if !space.AcquireRight(uint32(meta.ID)) {
 		t.Fatal("no right")
 	}
-	maker, err := eng.NewSession(ctl)
-	must(t, err)
-	tx, err := maker.NewTx(ctl.Plain())
-	must(t, err)
-	meta.Root, err = tx.NewNodes(table, meta.Nodes, tree.EmptyHashed)
-	must(t, err)
-	must(t, maker.Close())
-	must(t, space.SetTableRoot(meta.ID, meta.Root))
+	must(t, space.SetTableRoot(meta.ID, root))
 	space.ReleaseRight(uint32(meta.ID))
-	table.Index, err = tree.Open(space, &meta, tree.Options{})
-	must(t, err)
+	table := &occ.Table{ID: meta.ID, Name: "t", Index: ix}
 	var procs []*memory.Space
 	var engines []*occ.Engine
 	var threads []*rdma.Thread

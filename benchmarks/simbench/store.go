@@ -50,11 +50,24 @@ func (c *Config) open(ctx context.Context, d *Data) (*world, error) {
 		Tuner: c.Tuner, Seed: c.Seed,
 		Arena: arena, LogArea: logArea, CacheBytes: cacheBytes, Workers: 1, Retries: math.MaxInt32,
 		SingleAttempt: c.LikeDTX,
+		IndexGroups:   c.indexGroups(), LeafIndex: c.LeafIndex,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &world{f, cat, &store{Store: e}}, nil
+}
+
+// indexGroups sizes the tables' indexes: with LikeDTX as generously as FORD's, whose
+// buckets have 2.7 to 44 slots for each row: a lookup of a row that
+// is not there then is one READ, but for a few in a thousand. Ours grow as they
+// are filled.
+func (c *Config) indexGroups() uint32 {
+	if !c.LikeDTX {
+		return 0
+	}
+	const perGroup, slotsPerRow, most = 21, 3, 4 // most: of a table's rows per subscriber, call forwarding's
+	return uint32(max(c.Rows*most*slotsPerRow/perGroup, 64))
 }
 
 // Sizes of what each thread has: no transaction of these workloads needs more,

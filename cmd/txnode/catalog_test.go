@@ -148,7 +148,7 @@ func TestClusterSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, LeaseTerm: time.Hour}
+	o := txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64, LeaseTerm: time.Hour}
 	db, err := txn.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func openChaos(ctx context.Context, address, tlsDir string, lease time.Duration)
 		o.TCP.Credentials = files.Client
 		o.TCP.Connect, o.TCP.Control, o.TCP.Verb = time.Second, 2*time.Second, 2*time.Second
 	}
-	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Workers: 4}, o)
+	x.db, err = cluster.Open(ctx, address, txn.Options{LeaseTerm: lease, Workers: 4, IndexGroups: 16}, o)
 	if err != nil {
 		return x, err
 	}

@@ -58,7 +58,7 @@ func openMember(ctx context.Context, address, tlsDir string, r *history.Recorder
 	}
 	o.TCP.Connect, o.TCP.Control, o.TCP.Verb = memberConnect, memberControl, memberVerb
 	x.db, err = cluster.Open(ctx, address, txn.Options{
-		LeaseTerm: memberLease, Workers: memberWorkers, History: r,
+		LeaseTerm: memberLease, Workers: memberWorkers, IndexGroups: 16, History: r,
 	}, o)
 	if err != nil {
 		return x, err

@@ -58,24 +58,19 @@ func (d *Directory) Learn(low Hash, depth int, a layout.Addr) {
 }
 
 // Hint notes that the leaf at a is the one, or the first of those, that are responsible for the
-// hashes from low to high, as an inner node says. What is known stays: it may be a leaf whose
-// separator the inner node does not have yet, and what is stale shows itself.
+// hashes from low to high, as an inner node says.
 func (d *Directory) Hint(low, high Hash, a layout.Addr) {
 	w := d.words.Load()
 	shift := MaxDepth - w.bits
 	for i := (low + 1<<shift - 1) >> shift; i < high>>shift; i++ {
-		w.at[i].CompareAndSwap(0, uint64(a))
+		w.at[i].Store(uint64(a))
 	}
 }
 
-// Forget drops what is known of where a hash is, and those beside it, if that is the block at a.
+// Forget drops what is known of where a hash is, if that is the block at a.
 func (d *Directory) Forget(h Hash, a layout.Addr) {
 	w := d.words.Load()
-	at := int(h >> (MaxDepth - w.bits))
-	for i := at; i < len(w.at) && w.at[i].CompareAndSwap(uint64(a), 0); i++ {
-	}
-	for i := at - 1; i >= 0 && w.at[i].CompareAndSwap(uint64(a), 0); i-- {
-	}
+	w.at[h>>(MaxDepth-w.bits)].CompareAndSwap(uint64(a), 0)
 }
 
 // grow makes the directory as large as so many bits need.

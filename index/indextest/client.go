@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
-	"testing"
 
 	"txnode/index"
 	"txnode/memory/layout"
@@ -18,555 +16,350 @@ var (
 	ErrExists   = errors.New("indextest: the key has a record")
 	ErrNotFound = errors.New("indextest: the key has no record")
 	ErrLocked   = errors.New("indextest: the record is locked")
+	// ErrUnclear: a block that a slot points to is never intact.
+	ErrUnclear = errors.New("indextest: block is damaged")
 )
 
-const (
-	maxBlock = 4096 // the largest block that a client writes, in bytes
-	table    = 7
-)
+// maxBlock is the largest block that a client writes, in bytes.
+const maxBlock = 4096
 
-// name is key i. Some are long, so that they are not in the first line of a block.
-func name(i int) []byte {
-	if i%5 == 0 {
-		return fmt.Appendf(nil, "key %d with a name that does not fit the first line of its block", i)
-	}
-	return fmt.Appendf(nil, "key %d", i)
-}
-
-// Subject is an index under test. Its nodes should be as small as possible, so that
-// they split and merge all the time.
-type Subject struct {
-	Name string
-	// Empty returns the values of the blocks of an empty index: of its only node, if that is at a,
-	// and of its root.
-	Empty func(a layout.Addr) (node, root []byte)
-	// Open makes a handle on an index.
-	Open func(m *Memory, table uint16, root layout.Addr) (index.Ranged, error)
-	// Verify checks an index at rest, whose nodes a function reads, and counts its entries.
-	Verify func(root []byte, read func(layout.Addr) ([]byte, error)) (entries int, err error)
-}
-
-// Client does single-key operations on a table as a transaction does: it reads the nodes to
-// which the index leads, locks those that it changes, decides what is to be written, writes it to
-// all copies, and releases the locks. It belongs to one coroutine.
+// Client does single-key operations on a table whose index is Index, as a
+// transaction would. It belongs to one coroutine.
 type Client struct {
-	Index index.Ranged
+	Index index.Slots
+	Table uint16
 	C     *rdma.Coro
+	// Query of the last operation, resolved by it.
+	Query index.Query
 
-	s     *Subject
-	m     *Memory
-	root  layout.Addr
-	ed    index.Editor
-	batch rdma.Batch
-	buf   uint32
-	id    uint32
-	seq   uint64
-
-	tx       record.TxID
-	locks    []lockedNode
-	evidence []lockedNode  // of the last lookup
-	decided  bool          // what a commit writes, and the locks are not all released
-	log      []image       // of that, if it is not done; as a log record says it
-	past     *[]index.Node // all nodes that clients have published, if a test wants to know
+	m      Blocks
+	batch  rdma.Batch
+	local  uint32
+	size   int
+	vbuf   uint32
+	block  uint32
+	id     uint32
+	seq    uint64
+	before func(*Client) // called between writing a block and linking it
 }
 
-// lockedNode is a node at the version at which it was read.
-type lockedNode struct {
-	index.Node
-	version record.TxID
+// Blocks is where a client gets its record blocks.
+type Blocks interface {
+	View() *layout.View
+	AllocBlock(c *rdma.Coro, class layout.Class) (layout.Addr, error)
+	FreeBlock(a layout.Addr, class layout.Class)
 }
 
-// image is what a block becomes by a commit.
-type image struct {
-	addr    layout.Addr
-	class   layout.Class
-	state   record.State
-	private bool // nothing led to the block before
-	key     []byte
-	value   []byte
+// NewClient makes a client on a coroutine. Close it before the coroutine ends.
+func (m *Memory) NewClient(c *rdma.Coro, ix index.Slots, table uint16) (*Client, error) {
+	return NewClient(c, m, m.clients.Add(1), ix, table)
 }
 
-// start makes an index and a client of it.
-func start(tb testing.TB, s Subject, o MemoryOptions) (*Memory, *Client) {
-	tb.Helper()
-	m := NewMemory(tb, o)
-	k := &Client{s: &s, m: m}
-	c := m.Thread(tb).Plain()
-	ix, err := s.Open(m, table, 0)
+// NewClient makes a client with blocks from elsewhere; the coordinator is that of
+// the versions that it writes.
+func NewClient(c *rdma.Coro, m Blocks, coordinator uint32, ix index.Slots, table uint16) (*Client, error) {
+	k := &Client{Index: ix, Table: table, C: c, m: m, id: coordinator}
+	k.size = (ix.BufferSize() + 63) &^ 63
+	at, err := c.Thread().Alloc(2*k.size + maxBlock)
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
-	if err := k.open(c, ix); err != nil {
-		tb.Fatal(err)
-	}
-	var at [2]layout.Addr
-	for i, class := range []layout.Class{ix.NodeClass(), 0} {
-		if at[i], err = m.AllocBlock(c, class); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	node, root := s.Empty(at[0])
-	k.root = at[1]
-	k.past = &[]index.Node{{Addr: k.root, Body: root}}
-	k.begin()
-	k.log = []image{
-		{addr: at[0], class: ix.NodeClass(), state: record.Node, private: true, value: node},
-		{addr: at[1], state: record.Node, private: true, value: root},
-	}
-	if err := k.finish(); err != nil {
-		tb.Fatal(err)
-	}
-	return m, k.another(tb, c)
+	k.local, k.vbuf, k.block = at, at+uint32(k.size), at+uint32(2*k.size)
+	return k, nil
 }
 
-// another makes a client on a coroutine, with a handle of its own.
-func (k *Client) another(tb testing.TB, c *rdma.Coro) *Client {
-	tb.Helper()
-	x := &Client{s: k.s, m: k.m, root: k.root, past: k.past}
-	ix, err := k.s.Open(k.m, table, k.root)
-	if err == nil {
-		err = x.open(c, ix)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return x
+// Close gives back the client's buffers.
+func (k *Client) Close() { k.C.Thread().Free(k.local, 2*k.size+maxBlock) }
+
+func (k *Client) coro() *rdma.Coro { return k.C }
+
+func (k *Client) absent(key []byte) (bool, error) {
+	a, _, err := k.Find(key)
+	return a == 0, err
 }
 
-func (k *Client) open(c *rdma.Coro, ix index.Ranged) (err error) {
-	k.Index, k.C, k.ed, k.id = ix, c, ix.NewEditor(), k.m.clients.Add(1)
-	k.buf, err = c.Thread().Alloc(maxBlock)
-	return err
-}
-
-// Close gives back the client's buffer.
-func (k *Client) Close() { k.C.Thread().Free(k.buf, maxBlock) }
-
-func (k *Client) begin() {
+func (k *Client) nextID() record.TxID {
 	k.seq++
-	k.tx, k.locks, k.log, k.decided = record.MakeTxID(k.id, k.seq), k.locks[:0], nil, false
+	return record.MakeTxID(k.id, k.seq)
 }
 
-// maxTorn is how often a block is read again that is being written.
-const maxTorn = 50
+// newQuery makes a query with a buffer.
+func (k *Client) newQuery(key []byte, local uint32) index.Query {
+	return index.Query{Key: key, Hash: record.Hash(k.Table, key), Local: local, View: k.m.View()}
+}
 
-// read reads a block whose image is whole. It is the caller's.
-func (k *Client) read(a layout.Addr, class layout.Class) (record.Image, error) {
-	v := k.m.View()
-	if !v.Valid(a) {
-		return nil, fmt.Errorf("block %v is in no segment", a)
-	}
-	for range maxTorn {
+// Reuse gives the query another key, and leaves its view.
+func (k *Client) Reuse(key []byte) {
+	q := &k.Query
+	q.Key, q.Hash, q.Local = key, record.Hash(k.Table, key), k.local
+}
+
+// Resolve looks the key up in the index.
+func (k *Client) Resolve(key []byte) error {
+	k.Reuse(key)
+	q := &k.Query
+	q.View = k.m.View()
+	for {
 		k.batch.Reset()
-		k.batch.Read(v.At(a, 0), k.buf, class.Size())
+		k.Index.Search(&k.batch, q)
 		if err := k.C.Do(&k.batch); err != nil {
-			return nil, err
+			return err
 		}
-		img := record.Image(k.C.Thread().Bytes(k.buf, class.Size()))
-		if _, err := img.Check(a); err == nil {
-			return slices.Clone(img), nil
+		if again, err := k.Index.Resolve(k.C, q); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// Unchanged repeats the lookup's READs and compares.
+func (k *Client) Unchanged() (bool, error) {
+	k.batch.Reset()
+	k.Index.Validate(&k.batch, &k.Query, k.vbuf)
+	if err := k.C.Do(&k.batch); err != nil {
+		return false, err
+	}
+	return k.Index.Unchanged(&k.Query, k.vbuf), nil
+}
+
+// Find looks for the block of a key: its address, zero when the key is absent,
+// and its image, which is valid until the next call. While somebody tries in vain
+// to insert a key that has a record, there are two blocks of the key: a record
+// counts more than a block without a value.
+//
+// That no candidate holds a value of the key is certain only when the lookup has
+// been validated, with the versions of the candidates: a block that was freed may
+// be used again at once, and the key may have moved.
+func (k *Client) Find(key []byte) (layout.Addr, record.Image, error) {
+	for range maxUnclear {
+		if err := k.Resolve(key); err != nil {
+			return 0, nil, err
+		}
+		pending, unclear := -1, false
+		for i, b := range k.Query.Candidates {
+			img, err := k.readBlock(b)
+			if err != nil {
+				return 0, nil, err
+			}
+			k.Query.Candidates[i].Version = img.Version()
+			switch _, err := img.Check(b.Addr); {
+			case err != nil || img.Meta().State() == record.Free:
+				unclear = true
+			case !bytes.Equal(img.Key(), key) || img.Meta().Table() != k.Table:
+			case img.Meta().State() == record.Live:
+				return b.Addr, img, nil
+			default:
+				pending = i
+			}
+		}
+		if !unclear {
+			same, err := true, error(nil)
+			if len(k.Query.Candidates) > 0 {
+				same, err = k.Unchanged()
+			}
+			if err != nil {
+				return 0, nil, err
+			} else if same && pending < 0 {
+				return 0, nil, nil
+			} else if same {
+				b := k.Query.Candidates[pending]
+				img, err := k.readBlock(b)
+				if err != nil {
+					return 0, nil, err
+				}
+				if _, err := img.Check(b.Addr); err == nil && img.Version() == b.Version {
+					return b.Addr, img, nil
+				}
+			}
 		}
 		k.C.Yield()
 	}
-	return nil, ErrLocked // its writer is slow
+	return 0, nil, ErrUnclear
 }
 
-// node reads what may be a node.
-func (k *Client) node(a layout.Addr) (n lockedNode, guard record.Guard, err error) {
-	class := k.Index.NodeClass()
-	if a == k.root {
-		class = 0
+// maxUnclear is how often Find looks again because something has changed.
+const maxUnclear = 10_000
+
+func (k *Client) readBlock(b index.Candidate) (record.Image, error) {
+	if !k.Query.View.Valid(b.Addr) {
+		return nil, fmt.Errorf("candidate %v is not valid in the query's view", b.Addr)
 	}
-	img, err := k.read(a, class)
+	n := min(b.Class.Size(), maxBlock)
+	k.batch.Reset()
+	k.batch.Read(k.Query.View.At(b.Addr, 0), k.block, n)
+	if err := k.C.Do(&k.batch); err != nil {
+		return nil, err
+	}
+	return record.Image(k.C.Thread().Bytes(k.block, n)), nil
+}
+
+// Get returns a copy of the key's value, nil if there is no record.
+func (k *Client) Get(key []byte) ([]byte, error) {
+	a, img, err := k.Find(key)
+	if err != nil || a == 0 || img.Meta().State() != record.Live {
+		return nil, err
+	}
+	return append([]byte{}, img.Value()...), nil
+}
+
+// NewBlock writes a block with the key on all copies: locked by id, and absent,
+// unless value is given.
+func (k *Client) NewBlock(id record.TxID, key, value []byte) (layout.Addr, layout.Class, error) {
+	class, ok := record.ClassFor(len(key), len(value))
+	if !ok || class.Size() > maxBlock {
+		return 0, 0, fmt.Errorf("a block for %d + %d bytes is too large for this test", len(key), len(value))
+	}
+	a, err := k.m.AllocBlock(k.C, class)
 	if err != nil {
-		return n, 0, err
+		return 0, 0, err
 	}
-	return lockedNode{index.Node{Addr: a, Body: index.NodeIn(img, a, table)}, img.Version()}, img.Guard(), nil
+	state := record.Absent
+	if value != nil {
+		state = record.Live
+	}
+	return a, class, k.write(a, id, state, class, id, key, value)
 }
 
-// seek reads the node that is responsible for a place.
-func (k *Client) seek(p index.Place) (n lockedNode, guard record.Guard, err error) {
-	hop := k.Index.Find(p)
-	for hops := range 1000 {
-		if n, guard, err = k.node(hop.Addr); err != nil {
-			return n, guard, err
-		}
-		next, step, err := k.Index.Follow(p, n.Node, hops)
-		if err != nil || step == index.Here {
-			return n, guard, err
-		}
-		hop = next
+// write writes a block on all copies. A block of several lines is written under
+// the lock before the lock is released, since its lines arrive in any order.
+func (k *Client) write(a layout.Addr, v record.TxID, state record.State, class layout.Class, lock record.TxID, key,
+	value []byte) error {
+	img := record.Image(k.C.Thread().Bytes(k.block, maxBlock))
+	n := uint32(img.Put(a, v, state, k.Table, class, lock, key, value))
+	if lock != 0 || n == record.LineSize {
+		return k.place(a, 0, n)
 	}
-	return n, guard, fmt.Errorf("the search for %+v does not end; the last block was %v", p, hop.Addr)
-}
-
-// lock locks a node at the version that was read.
-func (k *Client) lock(n lockedNode, guard record.Guard) error {
-	if guard == record.HeldBy(k.tx) {
-		return nil
-	}
-	k.locks = append(k.locks, n)
-	if prior, err := k.swap(n.Addr, record.FreeAt(n.version), record.HeldBy(k.tx)); err != nil {
+	img.SetGuard(record.HeldBy(v))
+	if err := k.place(a, 0, n); err != nil {
 		return err
-	} else if prior != record.FreeAt(n.version) {
-		k.locks = k.locks[:len(k.locks)-1]
-		return ErrLocked
 	}
-	return nil
+	img.SetGuard(record.FreeAt(v))
+	return k.place(a, record.GuardOff, 8)
 }
 
-func (k *Client) swap(a layout.Addr, from, to record.Guard) (record.Guard, error) {
-	g := k.m.View().At(a, 0)
+// place writes n bytes of the block buffer at an offset to all copies.
+func (k *Client) place(a layout.Addr, off, n uint32) error {
+	view := k.m.View()
+	k.batch.Reset()
+	for i := range view.Copies(a) {
+		at := view.At(a, i)
+		at.Off += uint64(off)
+		k.batch.Write(at, k.block+off, n)
+	}
+	if err := k.C.Do(&k.batch); err != nil {
+		return err
+	}
+	return k.C.Fence(rdma.FenceThread, 0, &k.batch)
+}
+
+// Insert makes a record, or returns ErrExists, or index.ErrDuplicate when another
+// client is inserting the key.
+func (k *Client) Insert(key, value []byte) (layout.Addr, error) {
+	a, img, err := k.Find(key)
+	switch {
+	case err != nil:
+		return 0, err
+	case a != 0 && img.Meta().State() == record.Absent:
+		return a, index.ErrDuplicate
+	case a != 0:
+		return a, ErrExists
+	}
+	id := k.nextID()
+	a, class, err := k.NewBlock(id, key, nil)
+	if err != nil {
+		return 0, err
+	}
+	if k.before != nil {
+		k.before(k)
+	}
+	if err := k.Index.Insert(k.C, &k.Query, a, class); err != nil {
+		if errors.Is(err, index.ErrDuplicate) {
+			err = errors.Join(err, k.free(a, id, class))
+		}
+		return 0, err
+	}
+	need, _ := record.ClassFor(len(key), len(value))
+	if need > class {
+		return k.grow(key, value, held{a, class, nil, id})
+	}
+	return a, k.write(a, id, record.Live, class, 0, key, value)
+}
+
+// held is a record that a client has locked.
+type held struct {
+	addr  layout.Addr
+	class layout.Class
+	value []byte
+	id    record.TxID
+}
+
+// lock locks the record of a key.
+func (k *Client) lock(key []byte) (held, error) {
+	a, img, err := k.Find(key)
+	switch {
+	case err != nil:
+		return held{}, err
+	case a == 0 || img.Meta().State() != record.Live:
+		return held{}, ErrNotFound
+	case img.Guard().Held():
+		return held{}, ErrLocked
+	}
+	h := held{a, img.Meta().Class(), append([]byte{}, img.Value()...), k.nextID()}
+	free := uint64(record.FreeAt(img.Version()))
+	g := k.Query.View.At(a, 0)
 	g.Off += record.GuardOff
 	k.batch.Reset()
-	i := k.batch.CAS(g, uint64(from), uint64(to))
+	i := k.batch.CAS(g, free, uint64(record.HeldBy(h.id)))
 	if err := k.C.Do(&k.batch); err != nil {
-		return 0, err
+		return held{}, err
 	}
-	return record.Guard(k.batch.Result(i)), nil
-}
-
-// unlock releases what the client has locked and not written. It may be called by another
-// client, k being stopped.
-func (k *Client) unlock(by *Client) error {
-	for _, n := range k.locks {
-		if _, err := by.swap(n.Addr, record.HeldBy(k.tx), record.FreeAt(n.version)); err != nil {
-			return err
-		}
+	if k.batch.Result(i) != free {
+		return held{}, ErrLocked
 	}
-	k.locks = k.locks[:0]
-	return nil
-}
-
-// commit makes a plan with the nodes that it needs, and then what it says. rows are written, too.
-func (k *Client) commit(rows []image, plan func(have []index.Node) ([]index.Edit, []index.Need, error)) (n int,
-	err error) {
-	var have []index.Node
-	var edits []index.Edit
-	for {
-		var needs []index.Need
-		if edits, needs, err = plan(have); err != nil || len(needs) == 0 {
-			break
-		}
-		for _, need := range needs {
-			var x lockedNode
-			var guard record.Guard
-			if need.At == 0 {
-				x, guard, err = k.seek(need.Place)
-			} else {
-				x, guard, err = k.node(need.At)
-			}
-			if err == nil && x.Body != nil { // a node that only the plan depends on is locked, too
-				err = k.lock(x, guard)
-			}
-			if err != nil {
-				return 0, errors.Join(err, k.unlock(k))
-			}
-			have = append(have, x.Node)
-		}
-	}
-	if err != nil {
-		return 0, errors.Join(err, k.unlock(k))
-	}
-	log, at := rows, make([]layout.Addr, len(edits))
-	for i, x := range edits {
-		if at[i] = x.At; x.At == 0 {
-			if at[i], err = k.m.AllocBlock(k.C, x.Class); err != nil {
-				return 0, errors.Join(err, k.unlock(k))
-			}
-		}
-	}
-	for i, x := range edits {
-		y := image{addr: at[i], class: k.Index.NodeClass(), state: record.Node, private: x.At == 0}
-		if at[i] == k.root {
-			y.class = 0
-		}
-		if y.state = record.Node; x.Free {
-			y.state = record.Free
-		} else {
-			y.value = k.ed.Append(nil, i, at)
-		}
-		log = append(log, y)
-	}
-	posts := k.ed.Posts(nil, at)
-	k.log, k.decided = log, true
-	if err := k.finish(); err != nil {
-		return 0, err
-	}
-	if err := k.unlock(k); err != nil {
-		return 0, err
-	}
-	k.decided = false
-	for _, y := range log {
-		if y.state == record.Node {
-			x := index.Node{Addr: y.addr, Body: y.value}
-			if k.past != nil {
-				*k.past = append(*k.past, x)
-			}
-			k.Index.Published(x)
-		}
-	}
-	for _, p := range posts {
-		k.Index.Owe(p)
-	}
-	return len(edits), nil
-}
-
-// finish writes what was decided.
-func (k *Client) finish() error { return k.redo(k) }
-
-// redo writes what a client has decided, which may be stopped, and frees blocks.
-func (k *Client) redo(by *Client) error {
-	begun := false // a node was released: all that is private is in place
-	for _, y := range k.log {
-		if by != k && !y.private && y.state == record.Node {
-			_, guard, err := by.node(y.addr)
-			if err != nil {
-				return err
-			}
-			begun = begun || guard != record.HeldBy(k.tx)
-		}
-	}
-	for _, pass := range []func(y image) bool{
-		func(y image) bool { return y.private && !begun },
-		func(y image) bool { return !y.private && y.state == record.Node },
-		func(y image) bool { return y.state == record.Free },
-	} {
-		for _, y := range k.log {
-			if !pass(y) {
-				continue
-			}
-			if by != k && !y.private && y.state == record.Node {
-				if _, guard, err := by.node(y.addr); err != nil || guard != record.HeldBy(k.tx) {
-					if err != nil {
-						return err
-					}
-					continue
-				}
-			}
-			if err := by.write(k.tx, y); err != nil {
-				return err
-			}
-		}
-	}
-	free := k.log
-	k.log = nil
-	for _, y := range free {
-		if y.state == record.Free {
-			k.m.FreeBlock(y.addr, y.class)
-		}
-	}
-	return nil
-}
-
-// write writes a block to its backups, and then to its primary, whose guard comes last.
-func (k *Client) write(tx record.TxID, y image) error {
-	v := k.m.View()
-	img := record.Image(k.C.Thread().Bytes(k.buf, maxBlock))
-	n := uint32(img.Put(y.addr, tx, y.state, table, y.class, 0, y.key, y.value))
-	for copies := v.Copies(y.addr) - 1; copies > 0; copies-- {
-		k.batch.Reset()
-		k.batch.Write(v.At(y.addr, copies), k.buf, n)
-		if err := k.C.Do(&k.batch); err != nil {
-			return err
-		}
-	}
-	for _, g := range []record.Guard{record.HeldBy(tx), record.FreeAt(tx)} {
-		img.SetGuard(g)
-		k.batch.Reset()
-		if g.Held() {
-			k.batch.Write(v.At(y.addr, 0), k.buf, n)
-		} else {
-			at := v.At(y.addr, 0)
-			at.Off += record.GuardOff
-			k.batch.Write(at, k.buf+record.GuardOff, 8)
-		}
-		if err := k.C.Do(&k.batch); err != nil {
-			return err
-		}
-		if err := k.C.Fence(rdma.FenceThread, 0, &k.batch); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Find looks for the block of a key; 0: it has none.
-func (k *Client) Find(key []byte) (x index.Candidate, value []byte, err error) {
-	for range maxTorn {
-		n, guard, err := k.seek(index.PlaceOf(key))
-		if err != nil {
-			return x, nil, err
-		}
-		k.evidence = append(k.evidence[:0], n)
-		list := k.Index.Candidates(nil, key, []index.Node{n.Node})
-		for _, x := range list {
-			img, err := k.read(x.Addr, x.Class)
-			if err != nil {
-				return x, nil, err
-			}
-			if img.Meta().State() == record.Live && bytes.Equal(img.Key(), key) {
-				return x, img.Value(), nil
-			}
-		}
-		if len(list) == 0 && !guard.Held() {
-			return index.Candidate{}, nil, nil
-		}
-		k.C.Yield() // the node is locked, or has changed since
-	}
-	return x, nil, ErrLocked
-}
-
-// Unchanged reports whether the evidence of the last lookup holds still.
-func (k *Client) Unchanged() (bool, error) {
-	for _, n := range k.evidence {
-		g := k.m.View().At(n.Addr, 0)
-		g.Off += record.GuardOff
-		k.batch.Reset()
-		k.batch.Read(g, k.buf, 8)
-		if err := k.C.Do(&k.batch); err != nil {
-			return false, err
-		}
-		if record.Guard(k.C.Thread().Word(k.buf)) != record.FreeAt(n.version) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// Get returns a key's value, nil if there is none.
-func (k *Client) Get(key []byte) ([]byte, error) {
-	_, value, err := k.Find(key)
-	return value, err
-}
-
-func (k *Client) absent(key []byte) (bool, error) {
-	x, _, err := k.Find(key)
-	return x.Addr == 0, err
-}
-
-// change changes the block of a key: old becomes free, and the key gets a block with a value,
-// if that is not nil.
-func (k *Client) change(op index.ChangeOp, key []byte, old index.Candidate, value []byte) (layout.Addr, error) {
-	k.begin()
-	c := index.Change{Op: op, Key: key, Old: old.Addr}
-	var rows []image
-	if value != nil {
-		class, _ := record.ClassFor(len(key), len(value))
-		a, err := k.m.AllocBlock(k.C, class)
-		if err != nil {
-			return 0, err
-		}
-		c.Addr, c.Class = a, class
-		rows = append(rows, image{addr: a, class: class, state: record.Live, private: true, key: key, value: value})
-	}
-	if old.Addr != 0 {
-		rows = append(rows, image{addr: old.Addr, class: old.Class, state: record.Free})
-	}
-	_, err := k.commit(rows, func(have []index.Node) ([]index.Edit, []index.Need, error) {
-		// When the key's node is locked, what was looked up must still be so.
-		for _, n := range have {
-			list := k.Index.Candidates(nil, key, []index.Node{n})
-			if (len(list) > 0) != (old.Addr != 0) || len(list) > 0 && list[0].Addr != old.Addr {
-				return nil, nil, ErrLocked
-			}
-		}
-		return k.ed.Plan(have, []index.Change{c})
-	})
-	if errors.Is(err, ErrLocked) && value != nil {
-		k.m.FreeBlock(c.Addr, c.Class)
-	}
-	return c.Addr, err
-}
-
-// Insert makes a record, or returns ErrExists, or ErrLocked.
-func (k *Client) Insert(key, value []byte) (layout.Addr, error) {
-	x, _, err := k.Find(key)
-	if err == nil && x.Addr != 0 {
-		err = ErrExists
-	}
-	if err != nil {
-		return 0, err
-	}
-	return k.change(index.Link, key, x, value)
+	return h, nil
 }
 
 // Delete removes a record.
 func (k *Client) Delete(key []byte) error {
-	x, _, err := k.Find(key)
-	if err == nil && x.Addr == 0 {
-		err = ErrNotFound
+	h, err := k.lock(key)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = k.change(index.Unlink, key, x, nil)
+	if err := k.Index.Remove(k.C, &k.Query, h.addr); err != nil {
+		return err
 	}
-	return err
+	return k.free(h.addr, h.id, h.class)
 }
 
 // Move puts a record into another block.
 func (k *Client) Move(key []byte) error {
-	x, value, err := k.Find(key)
-	if err == nil && x.Addr == 0 {
-		err = ErrNotFound
+	h, err := k.lock(key)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = k.change(index.Relink, key, x, value)
-	}
+	_, err = k.grow(key, h.value, h)
 	return err
 }
 
-// Settle does one thing that is owed to the index. ok is false if nothing is.
-func (k *Client) Settle() (ok bool, err error) {
-	p, ok := k.Index.Owed()
-	if !ok {
-		return false, nil
-	}
-	k.begin()
-	_, err = k.commit(nil, func(have []index.Node) ([]index.Edit, []index.Need, error) { return k.ed.Settle(have, p) })
-	if errors.Is(err, ErrLocked) {
-		p.Tries++
-		k.Index.Owe(p)
-	}
-	return true, err
-}
-
-// settleAll does all that is owed, when nobody else is at work.
-func (k *Client) settleAll(tb testing.TB) {
-	tb.Helper()
-	for ok := true; ok; {
-		var err error
-		if ok, err = k.Settle(); err != nil {
-			tb.Fatal(err)
-		}
-	}
-}
-
-// verify checks the index, when nobody is at work: its nodes, how many entries they have, and that
-// all copies are alike.
-func (k *Client) verify(tb testing.TB, entries int) {
-	tb.Helper()
-	read := func(a layout.Addr) ([]byte, error) {
-		n, guard, err := k.node(a)
-		if err != nil {
-			return nil, err
-		}
-		if n.Body == nil || guard != record.FreeAt(n.version) {
-			return nil, fmt.Errorf("block %v is no node at rest: guard %v, version %v", a, guard, n.version)
-		}
-		size := uint32(record.Size(0, len(n.Body)))
-		copies := k.m.Copies(tb, k.C.Thread(), a, size)
-		for i, c := range copies {
-			if !bytes.Equal(c, copies[0]) {
-				return nil, fmt.Errorf("copy %d of block %v is another one", i, a)
-			}
-		}
-		return n.Body, nil
-	}
-	root, err := read(k.root)
+// grow moves the record that is locked to a new block with the value.
+func (k *Client) grow(key, value []byte, h held) (layout.Addr, error) {
+	to, class, err := k.NewBlock(h.id, key, value)
 	if err != nil {
-		tb.Fatal(err)
+		return 0, err
 	}
-	if n, err := k.s.Verify(root, read); err != nil || n != entries {
-		tb.Fatalf("%d entries, should be %d: %v", n, entries, err)
+	if err := k.Index.Replace(k.C, &k.Query, h.addr, to, class); err != nil {
+		return 0, err
 	}
+	if err := k.write(to, h.id, record.Live, class, 0, key, value); err != nil {
+		return 0, err
+	}
+	return to, k.free(h.addr, h.id, h.class)
+}
+
+// free wipes a block that was unlinked, and gives it back.
+func (k *Client) free(a layout.Addr, id record.TxID, class layout.Class) error {
+	if err := k.write(a, id, record.Free, class, 0, nil, nil); err != nil {
+		return err
+	}
+	k.m.FreeBlock(a, class)
+	return nil
 }

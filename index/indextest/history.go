@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
+
+	"txnode/index"
+	"txnode/memory/layout"
+	"txnode/rdma"
 )
 
 // The history of a run: what each operation on a key returned, and when. It is
@@ -40,9 +44,21 @@ const (
 // History collects the calls of one client.
 type History struct{ ops []porcupine.Operation }
 
+// keyed is a client whose operations a history notes.
+type keyed interface {
+	coro() *rdma.Coro
+	Get(key []byte) (value []byte, err error)
+	Insert(key, value []byte) (layout.Addr, error)
+	Delete(key []byte) error
+	Move(key []byte) error
+	// absent looks a key up, and Unchanged says whether what it has seen is so still.
+	absent(key []byte) (bool, error)
+	Unchanged() (bool, error)
+}
+
 // Do executes one call and notes it.
-func (h *History) do(k *Client, id int, in call, name []byte) error {
-	start := k.C.Thread().Now()
+func (h *History) do(k keyed, id int, in call, name []byte) error {
+	start := k.coro().Thread().Now()
 	out, err := outUnknown, error(nil)
 	switch in.kind {
 	case opConfirm:
@@ -69,7 +85,7 @@ func (h *History) do(k *Client, id int, in call, name []byte) error {
 		out = outPresent
 	case errors.Is(err, ErrNotFound):
 		out = outAbsent
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, ErrLocked) || errors.Is(err, index.ErrDuplicate):
 		out = outUnknown
 	case err != nil:
 		return err
@@ -77,29 +93,29 @@ func (h *History) do(k *Client, id int, in call, name []byte) error {
 		out = outDone
 	}
 	h.ops = append(h.ops, porcupine.Operation{
-		ClientId: id, Input: in, Call: start, Output: out, Return: k.C.Thread().Now(),
+		ClientId: id, Input: in, Call: start, Output: out, Return: k.coro().Thread().Now(),
 	})
 	return nil
 }
 
 // confirm looks for a key and, when it is absent, whether it still is: two gets
 // of the same result, if that is what Unchanged says.
-func (h *History) confirm(k *Client, id int, in call, name []byte) error {
-	start := k.C.Thread().Now()
+func (h *History) confirm(k keyed, id int, in call, name []byte) error {
+	start := k.coro().Thread().Now()
 	if absent, err := k.absent(name); err != nil || !absent {
 		return err
 	}
 	in.kind = opGet
 	h.ops = append(h.ops, porcupine.Operation{
-		ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now(),
+		ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.coro().Thread().Now(),
 	})
-	k.C.Sleep(int64(k.C.Thread().Rand() % 20_000))
-	start = k.C.Thread().Now()
+	k.coro().Sleep(int64(k.coro().Thread().Rand() % 20_000))
+	start = k.coro().Thread().Now()
 	if same, err := k.Unchanged(); err != nil || !same {
 		return err
 	}
 	h.ops = append(h.ops, porcupine.Operation{
-		ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.C.Thread().Now(),
+		ClientId: id, Input: in, Call: start, Output: outAbsent, Return: k.coro().Thread().Now(),
 	})
 	return nil
 }

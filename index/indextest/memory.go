@@ -2,6 +2,7 @@ package indextest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,8 +26,9 @@ type MemoryOptions struct {
 }
 
 // Memory is a set of blades with segments, and an allocator that hands out again
-// at once the block that was freed last, as the worst of allocators may. Its view grows as segments
-// are used. It is safe for concurrent use.
+// at once the block that was freed last, as the worst of allocators may; extents
+// are never reused. Its view grows as segments are used. It is safe for
+// concurrent use.
 type Memory struct {
 	Fabric rdma.Fabric
 	opts   MemoryOptions
@@ -34,6 +36,7 @@ type Memory struct {
 	mu    sync.Mutex
 	segs  []layout.Placement
 	used  uint32 // of the last segment
+	limit int    // segments that may be used
 	keys  []rdma.Key
 	epoch layout.Epoch
 	free  [layout.NumClasses][]layout.Addr
@@ -41,6 +44,8 @@ type Memory struct {
 	view    atomic.Pointer[layout.View]
 	threads atomic.Int32
 	clients atomic.Uint32
+	freed   atomic.Int64
+	extents sync.Map // by address
 }
 
 // NewMemory makes a memory that is closed when the test ends.
@@ -66,7 +71,7 @@ func NewMemory(tb testing.TB, o MemoryOptions) *Memory {
 	}
 	size := (uint64(o.Segments)*uint64(o.Copies)/uint64(o.Blades) + 2) * uint64(o.SegmentSize)
 	f := o.Fabric(tb, o.Blades, (size+1<<16-1)&^(1<<16-1), o.Seed)
-	m := &Memory{Fabric: f, opts: o, epoch: 1, segs: make([]layout.Placement, 1)}
+	m := &Memory{Fabric: f, opts: o, limit: o.Segments, epoch: 1, segs: make([]layout.Placement, 1)}
 	for _, b := range f.Blades() {
 		m.keys = append(m.keys, b.Key)
 	}
@@ -93,18 +98,86 @@ func (m *Memory) View() *layout.View { return m.view.Load() }
 // ViewOn is View: nobody is fenced.
 func (m *Memory) ViewOn(*rdma.Thread) *layout.View { return m.view.Load() }
 
+// NewExtent returns a zeroed extent, or memory.ErrNoSpace.
+func (m *Memory) NewExtent(_ *rdma.Coro, size uint32) (memory.Extent, error) {
+	a, err := m.Alloc(size)
+	if err != nil {
+		return memory.Extent{}, err
+	}
+	x := memory.Extent{Addr: a, Size: size}
+	m.extents.Store(a, x)
+	return x, nil
+}
+
+// FreeExtent counts what is given back.
+func (m *Memory) FreeExtent(x memory.Extent) (bool, error) {
+	m.freed.Add(int64(x.Size))
+	return true, nil
+}
+
+// ExtentAt is the extent at an address.
+func (m *Memory) ExtentAt(a layout.Addr) memory.Extent {
+	x, _ := m.extents.Load(a)
+	e, _ := x.(memory.Extent)
+	return e
+}
+
+// Freed is how many bytes of extents were given back.
+func (m *Memory) Freed() int64 { return m.freed.Load() }
+
+// Lose takes a blade out of the map: the first backup of a segment whose primary it had
+// becomes the primary. New segments have copies on it, as if it were replaced.
+func (m *Memory) Lose(b rdma.BladeID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.segs = slices.Clone(m.segs)
+	for i := range m.segs {
+		p := &m.segs[i]
+		for k := range int(p.N) {
+			if p.Replicas[k].Blade == b {
+				copy(p.Replicas[k:p.N-1], p.Replicas[k+1:p.N])
+				p.N--
+				break
+			}
+		}
+	}
+	m.epoch++
+	m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
+}
+
+// Build makes the last copy of each segment one that is being built.
+func (m *Memory) Build() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.segs = slices.Clone(m.segs)
+	for i := range m.segs {
+		if p := &m.segs[i]; p.N > 1 {
+			p.N, p.Building = p.N-1, p.Building+1
+		}
+	}
+	m.epoch++
+	m.view.Store(layout.NewView(m.epoch, m.segs, m.keys))
+}
+
+// SetLimit allows no more segments than are in use, plus extra.
+func (m *Memory) SetLimit(extra int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = min(len(m.segs)-1+extra, m.opts.Segments)
+}
+
 // Alloc returns size zeroed bytes on all copies of a segment, 64-byte aligned.
 func (m *Memory) Alloc(size uint32) (layout.Addr, error) {
 	size = (size + layout.BlockAlign - 1) &^ (layout.BlockAlign - 1)
 	if size > m.opts.SegmentSize {
-		return 0, fmt.Errorf("indextest: block of %d bytes, segments have %d: %w",
+		return 0, fmt.Errorf("indextest: extent of %d bytes, segments have %d: %w",
 			size, m.opts.SegmentSize, memory.ErrTooLarge)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.segs) == 1 || m.opts.SegmentSize-m.used < size {
 		n := len(m.segs)
-		if n > m.opts.Segments {
+		if n > m.limit {
 			return 0, fmt.Errorf("indextest: %d segments are in use: %w", n-1, memory.ErrNoSpace)
 		}
 		p := layout.Placement{N: uint8(m.opts.Copies)}

@@ -19,10 +19,10 @@
 // Then keys are those of hashes, of 5 bytes, a leaf may link several blocks of one key, and leaves
 // are found by a directory: an array by the first bits of hashes. Inner nodes are asked where the
 // directory knows nothing. What they say goes to the directory, and those just above leaves are
-// not cached besides. A leaf merges with the one that a split has parted it from. Hash tables have
-// such an index.
+// not cached besides. A leaf merges with the one that a split has parted it from. No table has
+// such an index yet.
 //
-// It posts verbs only in what takes a coroutine: lookups and walks outside of transactions, those
+// It posts verbs only in Search, Validate and Resolve, for lookups outside of transactions: those
 // of recovery and of checks.
 //
 // Sources: Lehman and Yao, TODS 6(4), 1981 (right links); Wang, Lu and Shu, SIGMOD 2022 (Sherman:

@@ -316,10 +316,6 @@ func (e *editor) unpost(above index.Node, key []byte, child layout.Addr) (first 
 	return false, e.apply(above.Addr, n.Node, e.changes)
 }
 
-// sparse is which part of a leaf of hashes is so little that it is merged on, after a merge. Else a
-// few entries that are far apart would each keep an empty leaf at every depth.
-const sparse = 4
-
 // join merges two nodes into the left one. If they do not fit, or are no neighbours,
 // nothing is done at all.
 func (e *editor) join(left, right index.Node, p index.Post) error {
@@ -353,8 +349,7 @@ func (e *editor) join(left, right index.Node, p index.Post) error {
 	}
 	e.edits = append(e.edits, index.Edit{At: left.Addr}, index.Edit{At: right.Addr, Free: true})
 	e.images = append(e.images, x, image{})
-	// Its own other half may have stayed empty, for which it was in several leaves.
-	if x.leaf != nil && x.leaf.Size(0) <= e.t.leafRoom/sparse && x.leaf.Depth(0) > 0 {
+	if x.leaf != nil && x.leaf.Size(0) == 0 && x.leaf.Depth(0) > 0 {
 		e.owed = append(e.owed, index.Post{Op: index.Merge, Key: l.low(), Child: left.Addr})
 	}
 	if p.Below > 0 {

@@ -14,7 +14,7 @@ import (
 // TestSuite runs the conformance suite of indexes of nodes, with leaves of few keys.
 func TestSuite(t *testing.T) {
 	g := geometry(t, 80, 3)
-	indextest.Run(t, indextest.Subject{
+	indextest.RunNodes(t, indextest.NodeSubject{
 		Name:  "tree",
 		Empty: tree.Empty,
 		Open: func(m *indextest.Memory, table uint16, root layout.Addr) (index.Ranged, error) {

@@ -43,7 +43,10 @@ type debt struct {
 	child layout.Addr
 }
 
-var _ index.Ranged = (*Tree)(nil)
+var (
+	_ index.Ranged = (*Tree)(nil)
+	_ index.Finder = (*Tree)(nil)
+)
 
 // Limits of what a handle keeps. What does not fit is read again.
 const (

@@ -11,39 +11,27 @@ import (
 	"txnode/rdma"
 )
 
+var _ index.Walker = (*Tree)(nil)
+
 // Walk calls fn for each block that a leaf links, in the order of the keys. Leaves are read one by
 // one; one that is locked serves, too. It needs an arena of one node.
 func (t *Tree) Walk(c *rdma.Coro, fn func(at layout.Addr, x index.Candidate) error) error {
-	return t.Pieces(c, func(at layout.Addr, blocks []index.Candidate) error {
-		for _, x := range blocks {
-			if err := fn(at, x); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return t.Pieces(c, index.Each(fn))
 }
 
-// Pieces is Walk, leaf by leaf. The blocks are fn's until it returns.
-func (t *Tree) Pieces(c *rdma.Coro, fn func(at layout.Addr, blocks []index.Candidate) error) error {
+// Pieces is Walk, leaf by leaf. A leaf is the place of all of its links.
+func (t *Tree) Pieces(c *rdma.Coro, fn func(links []index.Linked) error) error {
 	var blocks []index.Candidate
+	var links []index.Linked
 	return t.Leaves(c, func(at layout.Addr, value []byte) error {
 		blocks, _, _ = t.Entries(blocks[:0], index.Node{Addr: at, Body: value}, index.Bound{},
 			index.Bound{End: true}, false, math.MaxInt)
-		return fn(at, blocks)
+		links = links[:0]
+		for _, x := range blocks {
+			links = append(links, index.Linked{At: at, Candidate: x})
+		}
+		return fn(links)
 	})
-}
-
-// Blocks lists the blocks that may hold a key. Keys of an index of hashes are those of its table.
-func (t *Tree) Blocks(c *rdma.Coro, key []byte) ([]index.Candidate, error) {
-	if t.hashed {
-		key = index.AppendHash(nil, record.Hash(t.table, key))
-	}
-	n, a, err := t.node(c, index.PlaceOf(key))
-	if err != nil {
-		return nil, err
-	}
-	return t.Candidates(nil, key, []index.Node{{Addr: a, Body: n.body}}), nil
 }
 
 // Leaves calls fn for each leaf, from left to right. The value is fn's until it returns.
@@ -113,7 +101,7 @@ func (t *Tree) node(c *rdma.Coro, p index.Place) (n node, a layout.Addr, err err
 		return n, 0, err
 	}
 	defer th.Free(buf, size)
-	x, err := index.Lookup(c, t.space, t, t.table, buf, p)
+	x, err := index.Lookup(c, t.space, t, t.table, &index.Query{Local: buf, View: t.space.ViewOn(th)}, p)
 	if err != nil {
 		return n, x.Addr, err
 	}

@@ -74,8 +74,8 @@ func TestLayering(t *testing.T) {
 			"cmd/tool/a.go":        `package main; import (_ "example.org/m/benchmarks/b"; _ "example.org/m/rdma"; _ "fmt")`,
 			"benchmarks/b/a.go":    `package b; import (_ "example.org/m/benchmarks/c"; _ "example.org/m/txn"; _ "example.org/m/check")`,
 			"txn/a.go":             `package txn; import (_ "example.org/m/txn/supervisor"; _ "example.org/m/occ"; _ "example.org/m/history"; _ "example.org/m/internal/x")`,
-			"occ/a.go":             `package occ; import (_ "example.org/m/index/tree"; _ "example.org/m/log")`,
-			"index/tree/a.go":      `package tree; import _ "example.org/m/index"`,
+			"occ/a.go":             `package occ; import (_ "example.org/m/index/race"; _ "example.org/m/log")`,
+			"index/race/a.go":      `package race; import _ "example.org/m/index"`,
 			"rdma/inproc/a.go":     `package inproc; import (_ "example.org/m/rdma"; _ "example.org/m/rdma/inproc/sub"; _ "example.org/mm/txn")`,
 			"rdma/inproc/sub/a.go": `package sub`,
 			"check/a.go":           `package check; import _ "example.org/m/history"`,
@@ -90,7 +90,7 @@ func TestLayering(t *testing.T) {
 			"occ/a.go":   "package occ\nimport _ \"example.org/m/txn\" // want above layer \"protocol\"",
 			"log/a.go":   "package log\nimport _ \"example.org/m/occ/sub\" // want above layer \"log\"",
 			"index/a.go": "package index\nimport _ \"example.org/m/log\" // want above layer \"indexes\"",
-			"memory/a.go": "package memory\nimport _ \"example.org/m/index/tree\" // want above " +
+			"memory/a.go": "package memory\nimport _ \"example.org/m/index/race\" // want above " +
 				"layer \"memory\"",
 			"channel/a.go": "package channel\nimport _ \"example.org/m/memory/catalog\" // want above layer " +
 				"\"channels\"",
@@ -138,13 +138,13 @@ func TestLayering(t *testing.T) {
 		{"what is for all indexes imports none", map[string]string{
 			"txn/a.go": "package txn\nimport _ \"example.org/m/index\"\n" +
 				"import _ \"example.org/m/index/tree\" // want for all indexes\n",
-			"txn/supervisor/a.go": "package supervisor\nimport _ \"example.org/m/index/tree\" // want for " +
+			"txn/supervisor/a.go": "package supervisor\nimport _ \"example.org/m/index/race\" // want for " +
 				"all indexes\n",
 			"verify/a.go": "package verify\nimport _ \"example.org/m/index/blink\" // want for all indexes\n",
-			"occ/recovery/a.go": "package recovery\nimport _ \"example.org/m/index/tree/sub\" // want for " +
+			"occ/recovery/a.go": "package recovery\nimport _ \"example.org/m/index/race/sub\" // want for " +
 				"all indexes\n",
 			"occ/a.go":      `package occ; import _ "example.org/m/index/addrcache"`,
-			"cmd/tool/a.go": `package main; import _ "example.org/m/index/tree"`,
+			"cmd/tool/a.go": `package main; import _ "example.org/m/index/race"`,
 		}},
 		{"an unknown directory, and the root", map[string]string{
 			"a.go":       "package m // want package . belongs to no layer",
@@ -176,11 +176,11 @@ func TestLayering(t *testing.T) {
 func TestDebts(t *testing.T) {
 	debts := Debts
 	defer func() { Debts = debts }()
-	Debts = []Debt{{File: "occ/recovery/a.go", Imports: "index/tree"}}
+	Debts = []Debt{{File: "occ/recovery/a.go", Imports: "index/race"}}
 	files := map[string]string{
-		"occ/recovery/a.go": "package recovery\nimport _ \"m/index/tree\"\n" +
-			"import _ \"m/index/tree/sub\" // want for all indexes\n",
-		"occ/recovery/b.go": "package recovery\nimport _ \"m/index/tree\" // want for all indexes\n",
+		"occ/recovery/a.go": "package recovery\nimport _ \"m/index/race\"\n" +
+			"import _ \"m/index/race/sub\" // want for all indexes\n",
+		"occ/recovery/b.go": "package recovery\nimport _ \"m/index/race\" // want for all indexes\n",
 	}
 	compare(t, Layering("m", load(t, files)), wanted(files))
 }
@@ -261,7 +261,7 @@ func f(wg *sync.WaitGroup) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dir := range []string{
-				"rdma", "memory", "memory/segment", "channel", "index", "index/tree", "log",
+				"rdma", "memory", "memory/segment", "channel", "index", "index/race", "log",
 				"occ", "occ/policy", "rdma/coroutine",
 			} {
 				files := map[string]string{dir + "/a.go": source}

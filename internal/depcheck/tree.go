@@ -27,7 +27,7 @@ func (f Finding) String() string {
 
 // A Package is the set of Go files of one directory, tests left out.
 type Package struct {
-	// Dir is slash-separated and relative to the root: "index/tree"; "." for
+	// Dir is slash-separated and relative to the root: "index/race"; "." for
 	// the root itself. The import path is the module path, a slash, and Dir.
 	Dir   string
 	Name  string

@@ -107,7 +107,7 @@ func (t *tree) makefile() error {
 	return err
 }
 
-// exists says whether a file or directory is there, or, for index/tree.Tree, the package.
+// exists says whether a file or directory is there, or, for index/race.Index, the package.
 func (t *tree) exists(name string) bool {
 	for _, n := range []string{name, strings.TrimSuffix(name, path.Ext(name))} {
 		if n = path.Clean(n); fs.ValidPath(n) {

@@ -36,7 +36,7 @@ func TestReopenFindsEverything(t *testing.T) {
 	o := small(t.TempDir())
 	d := open(t, o)
 	s := d.Space()
-	tab, err := s.CreateNodesTable("accounts", []byte("opts"), 4, 0, nil)
+	tab, err := s.CreateTable("accounts", []byte("opts"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,15 +45,15 @@ func TestReopenFindsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := thread.Plain()
+	root, err := s.NewExtent(c, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetTableRoot(tab.ID, root.Addr); err != nil {
+		t.Fatal(err)
+	}
 	a, err := s.NewAllocator(thread)
 	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := a.Alloc(c, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SetTableRoot(tab.ID, root); err != nil {
 		t.Fatal(err)
 	}
 	class, _ := layout.ClassOf(100)
@@ -85,7 +85,7 @@ func TestReopenFindsEverything(t *testing.T) {
 	d = open(t, embedded.Options{Dir: o.Dir})
 	defer closeDB(t, d)
 	tables, err := d.Space().Tables()
-	if err != nil || len(tables) != 1 || tables[0].Root != root || string(tables[0].Options) != "opts" {
+	if err != nil || len(tables) != 1 || tables[0].Root != root.Addr || string(tables[0].Options) != "opts" {
 		t.Fatalf("tables %+v, %v", tables, err)
 	}
 	coords, err := d.Space().Coordinators()

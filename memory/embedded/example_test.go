@@ -20,7 +20,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := db.Space().CreateNodesTable("accounts", nil, 4, 0, nil); err != nil {
+	if _, err := db.Space().CreateTable("accounts", nil); err != nil {
 		log.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

@@ -101,7 +101,7 @@ func TestFileDefaults(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	o := small(t.TempDir())
 	d := open(t, o)
-	if _, err := d.Space().CreateNodesTable("t", nil, 4, 0, nil); err != nil {
+	if _, err := d.Space().CreateTable("t", nil); err != nil {
 		t.Fatal(err)
 	}
 	closeDB(t, d)
@@ -373,7 +373,7 @@ func TestReadOnly(t *testing.T) {
 		t.Errorf("no directory: %v", err)
 	}
 	d := open(t, o)
-	if _, err := d.Space().CreateNodesTable("t", nil, 4, 0, nil); err != nil {
+	if _, err := d.Space().CreateTable("t", nil); err != nil {
 		t.Fatal(err)
 	}
 	closeDB(t, d)
@@ -399,7 +399,7 @@ func TestReadOnly(t *testing.T) {
 		if tables, err := d.Space().Tables(); err != nil || len(tables) != 1 {
 			t.Errorf("%+v, %v", tables, err)
 		}
-		if _, err := d.Space().CreateNodesTable("u", nil, 4, 0, nil); !errors.Is(err, memory.ErrReadOnly) {
+		if _, err := d.Space().CreateTable("u", nil); !errors.Is(err, memory.ErrReadOnly) {
 			t.Errorf("%v", err)
 		}
 		closeDB(t, d)
@@ -432,7 +432,7 @@ func TestNoSpace(t *testing.T) {
 		!strings.Contains(err.Error(), "raise BladeSize") {
 		t.Errorf("%v", err)
 	}
-	if _, err := d.Space().CreateNodesTable("t", nil, 4, 0, nil); err != nil {
+	if _, err := d.Space().CreateTable("t", nil); err != nil {
 		t.Error(err)
 	}
 	if err := thread.Close(); err != nil {

@@ -60,7 +60,7 @@ func victim(dir string) {
 			die(s.CloseCoordinatorOn(c, x.ID))
 		}
 		name := fmt.Sprintf("t%d-%d", os.Getpid(), i)
-		_, err = s.CreateNodesTable(name, nil, 4, 0, nil)
+		_, err = s.CreateTable(name, nil)
 		die(err)
 		fmt.Println("table", name)
 	}

@@ -51,7 +51,7 @@ func Trust(cat Catalog, was *Layout, away []rdma.BladeID, blades ...rdma.BladeID
 				"copies built anew", ErrLayout, blades)
 		}
 		l.undecided()
-		// leaves may lead to blocks that were free
+		// slots may lead to blocks that were free
 		l.Unswept, l.Dangling, l.OnlyDamage, l.Leaked = true, true, false, true
 		return nil
 	})

@@ -45,7 +45,7 @@ type Layout struct {
 	// Unswept is true from the moment that a dead coordinator is forgotten until the
 	// blades have been swept for what its log did not tell of.
 	Unswept bool
-	// Dangling, with Unswept: a blade was lost since.
+	// Dangling, with Unswept: a blade was lost since, and slots may lead to blocks that are free.
 	Dangling bool
 	// OnlyDamage, with Unswept: a sweep has come to its end, but for what is damaged.
 	OnlyDamage bool

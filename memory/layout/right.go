@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Right is a right that one process at a time has among those that have joined: to make the index of
-// a table, or what the constants below are of. That of a process that is gone ends with its
-// registration, in a new epoch.
+// Right is a right that one process at a time has among those that have joined: to recover the
+// index of a table, or what the constants below are of. That of a process that is gone ends with
+// its registration, in a new epoch.
 //
 // Invariant: 0 < Cut <= Layout.NextCoordinator of RightBackup; Cut and Fault are 0 of all others.
 type Right struct {

@@ -102,9 +102,9 @@ type State uint8
 
 // States.
 const (
-	Free State = blockline.StateFree // not in use: no leaf leads to it
+	Free State = blockline.StateFree // not in use: no slot points to it
 	Live State = blockline.StateLive // a record
-	// Absent: a leaf leads to it, but the key has no value: tombstone or insert in progress
+	// Absent: a slot points to it, but the key has no value: tombstone or insert in progress
 	Absent State = blockline.StateAbsent
 	Node   State = blockline.StateNode // a block of an index, without a key: its value is the node
 
@@ -212,6 +212,12 @@ func (b Image) Lock() TxID { return b.Guard().Owner() }
 // Stable reports whether the image, which has passed Check, is the state of an
 // unlocked record: its guard is free and carries its version.
 func (b Image) Stable() bool { return b.Guard() == FreeAt(b.Version()) }
+
+// Stranded reports whether the block is one of the two of a record whose move is to be finished: it
+// is locked by a name that no transaction has (occ/recovery/strand.go).
+func (b Image) Stranded() bool {
+	return b.Guard().Held() && b.Meta().State() == Live && b.Lock().Seq() >= MaxSequence
+}
 
 // Unlocked is the guard of the image when nobody has its lock any more: that of its version. A
 // damaged version may look like a lock, which would be nobody's for ever.

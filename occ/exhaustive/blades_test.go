@@ -121,6 +121,11 @@ func (s *stops) sweep() (busy bool, err error) {
 // taken in again and every copy is built.
 func (s *stops) loseBlade(m mishap) error {
 	s.counts.blades++
+	if s.others != nil {
+		if err := s.others.workOn(); err != nil {
+			return fmt.Errorf("others beside: %w", err)
+		}
+	}
 	if err := s.strike(m); err != nil {
 		return err
 	}
@@ -128,13 +133,24 @@ func (s *stops) loseBlade(m mishap) error {
 	if err := s.failOver(m); err != nil {
 		return err
 	}
+	if s.others != nil {
+		if err := s.others.decided(); err != nil {
+			return err
+		}
+	}
 	if _, err := s.sweep(); err != nil {
 		return err
 	}
 	if err := s.goesOn(n); err != nil {
 		return err
 	}
-	return s.refill(m)
+	if err := s.refill(m); err != nil || s.others == nil {
+		return err
+	}
+	if err := s.others.goOn(); err != nil {
+		return fmt.Errorf("others afterwards: %w", err)
+	}
+	return nil
 }
 
 // loseBladeAgain is loseBlade in the middle of the recovery from the victim, by one who

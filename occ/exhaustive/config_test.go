@@ -14,9 +14,11 @@ type config struct {
 	policy  occ.Policy
 	backups int
 	caps    rdma.Caps
-	reclaim int  // occ.Options.ReclaimAfter
-	entries int  // of a node at most; 0: as many as there is room for
-	ordered bool // the table is ordered, and not one of hashes
+	groups  uint32 // of a sub-table; 0: 8
+	ahead   int    // blades whose turn to have an extent comes before that of the root's
+	reclaim int    // occ.Options.ReclaimAfter
+	entries int    // the table's index has nodes, and they have so many entries at most; 0: it has slots
+	hashed  bool   // it is an index of hashes, not an ordered one
 
 	readBackups bool // occ.Options.ReadBackups
 	atEnd       bool // transactions validate at their end
@@ -41,10 +43,10 @@ func (c config) String() string {
 		s += "/at-end"
 	}
 	switch {
-	case c.ordered:
-		s += "/ordered"
+	case c.hashed:
+		s += "/leaves"
 	case c.entries > 0:
-		s += "/small"
+		s += "/ordered"
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"txnode/log"
 	"txnode/memory/layout"
 	"txnode/memory/record"
+	"txnode/occ"
 	"txnode/rdma"
 )
 
@@ -16,10 +17,10 @@ import (
 //   - what a client was told to be committed and has not released what it has written has
 //     its log on f+1 blades (what it has only locked, no log tells of);
 //   - policy default: a new image on a backup is explained by a log on that blade, or on f+1;
-//   - policy ford, if no node is changed: an image that is not released yet can be
+//   - policy ford, of tables without order: an image that is not released yet can be
 //     undone from f+1 blades.
 func (s *stops) evidence() error {
-	logs, undone, err := s.logs(s.victim.session.Coordinator())
+	logs, err := s.logs(s.victim.session.Coordinator())
 	if err != nil {
 		return err
 	}
@@ -57,28 +58,25 @@ func (s *stops) evidence() error {
 			}
 			blade := s.space.View().At(a, k).Blade
 			switch {
-			case undone[t]:
-				if len(logs[t]) < enough {
-					return fmt.Errorf("copy %d of %v has the image of %v, whose undo log is on %d blades",
-						k, a, t, len(logs[t]))
-				}
-			case k > 0 && !logs[t][blade] && len(logs[t]) < enough:
+			case (s.conf.policy == occ.PolicyDefault || s.conf.entries > 0) && k > 0 && !logs[t][blade] &&
+				len(logs[t]) < enough:
 				return fmt.Errorf("copy %d of %v has the image of %v, and blade %d no log of it", k, a, t, blade)
+			case s.conf.policy == occ.PolicyFORD && s.conf.entries == 0 && len(logs[t]) < enough:
+				return fmt.Errorf("copy %d of %v has the image of %v, whose undo log is on %d blades",
+					k, a, t, len(logs[t]))
 			}
 		}
 		return nil
 	})
 }
 
-// logs tells on which blades a coordinator's transactions have intact log records, and which of
-// these are undo logs.
-func (w *world) logs(coordinator uint32) (out map[record.TxID]map[rdma.BladeID]bool,
-	undone map[record.TxID]bool, err error) {
+// logs tells on which blades a coordinator's transactions have intact log records.
+func (w *world) logs(coordinator uint32) (map[record.TxID]map[rdma.BladeID]bool, error) {
 	all, err := w.space.Coordinators()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	out, undone = map[record.TxID]map[rdma.BladeID]bool{}, map[record.TxID]bool{}
+	out := map[record.TxID]map[rdma.BladeID]bool{}
 	for _, c := range all {
 		if c.ID != coordinator {
 			continue
@@ -97,11 +95,10 @@ func (w *world) logs(coordinator uint32) (out map[record.TxID]map[rdma.BladeID]b
 					out[r.Tx] = map[rdma.BladeID]bool{}
 				}
 				out[r.Tx][rdma.BladeID(b)] = true
-				undone[r.Tx] = r.Kind == log.Undo
 			}
 		}
 	}
-	return out, undone, nil
+	return out, nil
 }
 
 // blocks calls fn for every block whose memory has changed in this run.

@@ -32,7 +32,7 @@ var (
 		"of the tests that stop one client: stop the coordinator here, and nowhere else")
 	stopAgain = flag.String("again", "-", "of the same: stop the recovery here, and nowhere else")
 	bladeFlag = flag.Int("blade", 0,
-		"of TestBladeLost, TestBladeLostInRecovery and TestFailOverStops, with -stop: the "+
+		"of TestBladeLost, TestBladeLostInSplit, TestBladeLostInRecovery and TestFailOverStops, with -stop: the "+
 			"blade that is lost")
 	mishapFlag = flag.Int("mishap", 0, "of the same: what happens to it")
 )

@@ -6,8 +6,9 @@ import (
 	"txnode/occ"
 )
 
-// ordered are the kinds of database with nodes that split at the third entry, of an ordered table or
-// one of hashes: with -full all of them.
+// ordered are the kinds of database, with a table whose index has nodes, which split at the third
+// entry, ordered or of hashes: with -full all of them. Policy ford commits changes of ordered
+// tables as the default one does.
 func ordered() []config {
 	kinds := configs()
 	if !*full {
@@ -18,10 +19,10 @@ func ordered() []config {
 	}
 	for i := range kinds {
 		kinds[i].entries = 2
-		hashed := kinds[i]
-		kinds[i].ordered = true
+		leaves := kinds[i]
+		leaves.hashed = true
 		if i == 0 || *full {
-			kinds = append(kinds, hashed)
+			kinds = append(kinds, leaves)
 		}
 	}
 	return kinds

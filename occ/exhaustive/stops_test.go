@@ -13,8 +13,11 @@ type stops struct {
 	*world
 	keys   []string
 	ops    []op
+	bare   bool // nothing is cached
 	grain  steptest.Grain
 	stride int // of the states of the first stop, every one of this many gets a second
+
+	others *others // who are at work, too, when a blade is lost; nil: nobody
 
 	states []string // content after so many attempts
 
@@ -60,7 +63,9 @@ func (s *stops) prepare() {
 	s.recorder = s.client()
 	s.keeper = s.tombstones(s.ops)
 	s.victim = s.client()
-	s.victim.warm(keysOf(s.ops)...)
+	if !s.bare {
+		s.victim.warm(keysOf(s.ops)...)
+	}
 }
 
 // launch lets the victim begin, until it waits for its first verb.

@@ -61,9 +61,17 @@ func stopClients(clients ...*client) {
 	}
 }
 
+// damaged is told what a recovery could not finish since an index is damaged. None is: who takes
+// one for it would leave undone what this world is to see done.
+func (w *world) damaged(err error) {
+	if errors.Is(err, layout.ErrCorrupt) {
+		w.t.Errorf("no index is damaged, and a recovery has met: %v", err)
+	}
+}
+
 // recoveryBy are the options of a recovery by a client, or, nil, by nobody in particular.
 func (w *world) recoveryBy(by *client) recovery.Options {
-	o := recovery.Options{Space: w.space, Steal: true}
+	o := recovery.Options{Space: w.space, Steal: true, Damaged: w.damaged}
 	if by != nil {
 		o.By = by.session.Coordinator()
 	}

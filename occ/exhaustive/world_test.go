@@ -1,11 +1,11 @@
 package exhaustive
 
 import (
-	"fmt"
 	"testing"
 
 	"txnode/history"
 	"txnode/index/blink"
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/catalog"
@@ -58,11 +58,23 @@ type world struct {
 // newWorld makes a database with the records that load puts, and remembers it.
 func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	t.Helper()
+	if c.groups == 0 {
+		c.groups = 8
+	}
 	w := &world{t: t, conf: c, judged: map[uint64]verdict{}}
 	w.f = steptest.New(steptest.Options{Blades: blades, Size: bladeSize, Caps: c.caps})
 	w.cat, w.rec = &catalog.Mem{}, &history.Recorder{}
 	w.open()
 	w.createTable()
+	for range c.ahead {
+		x, err := w.space.NewExtent(w.ctl.Plain(), 1)
+		if err == nil {
+			_, err = w.space.FreeExtent(x)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.createIndex()
 	for _, n := range []int{1, 100, 200} { // as in ops
 		w.spread(n)
@@ -71,11 +83,6 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 		s := w.client()
 		s.warm()
 		w.loaders = append(w.loaders, s)
-	}
-	for i := 0; i < fillers && c.entries == 0; i++ {
-		if err := w.loaders[i%blades].do(put(fmt.Sprintf("f%d", i), "x")); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if err := load(w.loaders[0]); err != nil {
 		t.Fatal(err)
@@ -94,10 +101,6 @@ func newWorld(t testing.TB, c config, load func(s *client) error) *world {
 	w.f.Save()
 	return w
 }
-
-// fillers are records that nothing is done with: they have the table consist of several leaves, whose
-// rows have their primaries on different blades.
-const fillers = 100
 
 // spread takes blocks for values of a length until there are segments of them with primaries on
 // every blade, each in use: there comes to be another one when there is something in those that
@@ -188,10 +191,10 @@ func (w *world) client() *client {
 	}
 	w.next++
 	s := &client{w: w, c: th.Plain()}
-	s.table = w.table()
+	s.table = w.table(s.c)
 	eng := occ.NewEngine(w.space, occ.Options{
 		Policy: w.conf.policy, ReadBackups: w.conf.readBackups,
-		CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim,
+		CacheBytes: cacheBytes, ReclaimAfter: w.conf.reclaim, Damaged: w.damaged,
 	})
 	if s.session, err = eng.NewSession(th); err == nil {
 		s.tx, err = s.session.NewTx(s.c)
@@ -206,11 +209,17 @@ func (w *world) client() *client {
 // createTable notes the table in the catalog.
 func (w *world) createTable() {
 	w.t.Helper()
-	nodes, maxKey := tree.LeafClass, 0
-	if w.conf.ordered {
-		nodes, maxKey = w.geometry().Class, w.geometry().MaxKey
+	var err error
+	if w.conf.entries == 0 {
+		_, err = w.space.CreateTable("t", []byte("{}"))
+	} else {
+		nodes, maxKey := w.geometry().Class, w.geometry().MaxKey
+		if w.conf.hashed {
+			nodes, maxKey = tree.LeafClass, 0
+		}
+		_, err = w.space.CreateNodesTable("t", []byte("{}"), nodes, maxKey, nil)
 	}
-	if _, err := w.space.CreateNodesTable("t", []byte("{}"), nodes, maxKey, nil); err != nil {
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -227,22 +236,27 @@ func (w *world) geometry() blink.Geometry {
 // createIndex makes the table's index.
 func (w *world) createIndex() {
 	w.t.Helper()
-	eng := occ.NewEngine(w.space, occ.Options{CacheBytes: cacheBytes})
-	s, err := eng.NewSession(w.ctl)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	tx, err := s.NewTx(w.ctl.Plain())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	nodes, empty := tree.LeafClass, tree.EmptyHashed
-	if w.conf.ordered {
-		nodes, empty = w.geometry().Class, tree.Empty
-	}
-	root, err := tx.NewNodes(&occ.Table{ID: 1, Name: "t"}, nodes, empty)
-	if err == nil {
-		err = s.Close()
+	var root layout.Addr
+	var err error
+	if w.conf.entries == 0 {
+		root, _, err = race.Create(w.ctl.Plain(), w.space, 1, race.Options{Groups: w.conf.groups, MaxDepth: 6})
+	} else {
+		eng := occ.NewEngine(w.space, occ.Options{CacheBytes: cacheBytes})
+		var s *occ.Session
+		var tx *occ.Tx
+		if s, err = eng.NewSession(w.ctl); err == nil {
+			tx, err = s.NewTx(w.ctl.Plain())
+		}
+		nodes, empty := w.geometry().Class, tree.Empty
+		if w.conf.hashed {
+			nodes, empty = tree.LeafClass, tree.EmptyHashed
+		}
+		if err == nil {
+			root, err = tx.NewNodes(&occ.Table{ID: 1, Name: "t"}, nodes, empty)
+		}
+		if err == nil {
+			err = s.Close()
+		}
 	}
 	if err == nil {
 		err = w.space.SetTableRoot(1, root)
@@ -253,17 +267,30 @@ func (w *world) createIndex() {
 }
 
 // table is a handle on the table.
-func (w *world) table() *occ.Table {
+func (w *world) table(c *rdma.Coro) *occ.Table {
 	w.t.Helper()
+	t := &occ.Table{ID: 1, Name: "t"}
+	var err error
+	if w.conf.entries == 0 {
+		t.Index, err = race.Open(c, w.space, w.root(), 1)
+	} else {
+		ts, _ := w.space.Tables()
+		var ix *tree.Tree
+		ix, err = tree.Open(w.space, &ts[0], tree.Options{MaxEntries: w.conf.entries, Leaves: 64})
+		t.Ordered, t.Hashed = ix, w.conf.hashed
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return t
+}
+
+func (w *world) root() layout.Addr {
 	ts, err := w.space.Tables()
 	if err != nil || len(ts) != 1 {
 		w.t.Fatal(err, ts)
 	}
-	ix, err := tree.Open(w.space, &ts[0], tree.Options{MaxEntries: w.conf.entries, Leaves: 64})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &occ.Table{ID: 1, Name: "t", Index: ix, Hashed: !w.conf.ordered}
+	return ts[0].Root
 }
 
 // schedule is the moves of a run.

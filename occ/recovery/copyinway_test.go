@@ -4,63 +4,66 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/index/race"
+	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 )
 
-// TestReservedOnCopy: f = 2, a block that a client has reserved who has died is so on its primary
-// alone, and has been copied with its lock to a copy that is being built, when the blade of the
-// primary is lost. The next copy is free. A sweep frees the other one, too.
-func TestReservedOnCopy(t *testing.T) {
+// TestPlaceholderOnCopy: f = 2, the placeholder of a client who has died is on its primary alone,
+// and has been copied with its lock to a copy that is being built, when the blade of the primary is
+// lost. The next one is free, and a slot leads there. A sweep empties it and frees the copy, and a
+// split that comes before it does not wait.
+func TestPlaceholderOnCopy(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups != 2 {
 			continue
 		}
-		for _, alone := range []bool{false, true} {
-			what := fmt.Sprintf("%v, alone: %v", s, alone)
+		for _, split := range []bool{false, true} {
+			what := fmt.Sprintf("%v, split: %v", s, split)
 			w := newWorldOn(t, 4, s, occ.Options{}, 64<<10)
+			ix := w.table.Index.(*race.Index)
+			ix.SetVacant(recovery.Vacant(w.space)) // as package txn does
+			ix.SetSpoilt(recovery.Spoilt(w.space))
 			w.loaded(put("a", "1"))
-			dying, _ := w.session()
-			class, _ := record.ClassFor(1, 1)
-			alloc, err := w.space.NewAllocator(dying.Thread())
+			_, dying := w.session()
+			must(t, dying.Begin())
+			i, err := dying.Stage(w.table, []byte("k"), true)
 			must(t, err)
-			alloc.Serve(dying.Coordinator())
-			block, err := alloc.Alloc(dying.Thread().Plain(), class)
-			must(t, err)
+			must(t, dying.Insert(i, []byte("1")))
+			must(t, dying.Execute())
+			at := w.copiesOf("k")
 			line := func(k int) record.Image {
-				at := w.space.View().At(block, k)
-				return record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize])
+				return record.Image(w.f.Memory(at[k].Blade)[at[k].Off:][:record.LineSize])
 			}
-			id := record.MakeTxID(dying.Coordinator(), 3)
-			for _, k := range []int{0, 2} {
-				line(k).Put(block, id+1, record.Absent, w.table.ID, class, id, []byte("k"), nil)
+			if line(0).Meta().State() != record.Absent || line(1).Meta().State() != record.Free {
+				t.Fatalf("%s: the placeholder is not on the primary alone", what)
 			}
-			next := w.space.View().At(block, 1).Blade
-			w.loseBlade(w.space.View().At(block, 0).Blade)
-			if w.space.View().At(block, 0).Blade != next {
+			copy(line(2), line(0))
+			var block layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
+				if string(line.Key()) == "k" {
+					block = a
+				}
+			})
+			w.loseBlade(at[0].Blade)
+			if w.space.View().At(block, 0).Blade != at[1].Blade {
 				t.Fatalf("%s: another copy is the primary", what)
 			}
-			again, tx := w.loaded(put("b", "1"))
+			again, tx := w.session()
+			for i := 0; split && ix.Events().Splits == 0; i++ {
+				w.sure(again, tx, put(fmt.Sprint("new ", i), "1"))
+			}
+			tx.Coro().Sleep(10_000)
 			for n, due := 0, true; due; n++ {
-				o := w.eng.Recovery()
-				if o.Alone = alone; alone {
-					o.By = 0
-				}
-				_, err := recovery.Sweep(w.ctl.Plain(), o)
-				must(t, err)
-				if n == 3 {
+				if w.sweep(); n == 3 {
 					t.Fatalf("%s: no sweep comes to its end", what)
 				}
 				_, due = w.space.Unswept()
 			}
-			for k := range w.space.View().Copies(block) {
-				if line(k).Meta().State() != record.Free {
-					t.Errorf("%s: copy %d of the block is in state %v", what, k, line(k).Meta().State())
-				}
-			}
-			if alone {
-				continue // sessions find it by its header
+			if w.slotsTo(block) > 0 {
+				t.Errorf("%s: a slot leads to block %v", what, block)
 			}
 			w.build()
 			w.check(what)

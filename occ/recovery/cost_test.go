@@ -32,7 +32,8 @@ func TestRoundTrips(t *testing.T) {
 		value  string
 	}{
 		{"updates", true, "2"},
-		{"deletes", true, ""},
+		{"moves", true, long},
+		{"inserts", false, "2"},
 	} {
 		for _, s := range []setting{
 			{occ.PolicyDefault, 1, weak}, {occ.PolicyDefault, 2, weak}, {occ.PolicyFORD, 1, weak},
@@ -91,32 +92,20 @@ func recoveryOn(t *testing.T, s setting, before bool, value string, stop int,
 		for _, k := range []string{"a", "b"} {
 			i, err := tx.Stage(w.table, fmt.Appendf(nil, "%d%s", c.ID(), k), true)
 			must(t, err)
-			switch {
-			case value == "":
-				must(t, tx.Delete(i))
-			case before:
+			if before {
 				must(t, tx.Put(i, []byte(value)))
-			default:
-				must(t, tx.Insert(i, []byte(value)))
+			} else {
+				must(t, tx.Insert(i, []byte(value))) // Execute links a block
 			}
 		}
-		err = tx.Execute()
-		if errors.Is(err, occ.ErrConflict) {
-			_ = tx.Rollback() // it inserts into a leaf that another one has locked
-		} else {
-			must(t, err)
-		}
+		must(t, tx.Execute())
 		for left--; left > 0; {
 			c.Yield()
 		}
 		if c.ID() == 0 {
 			w.arm(stop)
 		}
-		if !tx.Active() {
-			return
-		}
-		if err := tx.Commit(); err != nil && !errors.Is(err, occ.ErrBroken) && !errors.Is(err, occ.ErrConflict) &&
-			!errors.Is(err, occ.ErrOutcomeUnknown) {
+		if err := tx.Commit(); err != nil && !errors.Is(err, occ.ErrBroken) && !errors.Is(err, occ.ErrOutcomeUnknown) {
 			t.Error(err)
 		}
 	})
@@ -156,7 +145,7 @@ func TestFlushes(t *testing.T) {
 	if finished < 200 {
 		t.Errorf("%d transactions were finished: this tests nothing", finished)
 	}
-	if few == 0 || many > few+10 { // more of the log is to be cleared, which has leaves
+	if few == 0 || many > few+4 { // more of the log is to be cleared
 		t.Errorf("%d FLUSHes, and %d with more transactions", few, many)
 	}
 }

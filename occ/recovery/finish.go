@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"txnode/index"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -32,7 +33,7 @@ func (r *run) checkpoint() error {
 // finish does what was decided: for all transactions together, in steps, each
 // complete and placed before the next begins.
 func (r *run) finish() error {
-	steps := []func() error{r.backups, r.primaries}
+	steps := []func() error{r.backups, r.primaries, r.moves, r.placeholders}
 	if r.fills() { // what leads to the new blocks is released behind them
 		steps = slices.Concat([]func() error{r.reserve, r.backups, r.fresh}, steps[1:])
 	}
@@ -142,7 +143,7 @@ func (r *run) underWay(txs []*tx) (open []*tx, err error) {
 		}
 		for i := range x.entries {
 			e := &x.entries[i]
-			if e.lost || !e.held {
+			if e.lost || !e.held || e.Kind == log.Move {
 				continue
 			}
 			for k := range r.v.Copies(e.Addr) {
@@ -169,6 +170,8 @@ func (x *tx) locks() bool {
 		switch {
 		case e.lost:
 			return false
+		case e.Kind == log.Move:
+			return e.held || x.moving(&e, e.lines[:], e.old[:])
 		case e.Kind == log.New:
 			return e.held && !e.installed
 		}
@@ -208,10 +211,16 @@ func (r *run) backups() error {
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
-			if x.state == atRest || e.lost {
+			if x.state == atRest || e.lost || e.Kind == log.Move || e.vanishes(x) {
 				continue
 			}
 			switch {
+			case e.reclaimed != nil && x.state == toFinish:
+				for k := 1; k < r.v.Written(e.Addr); k++ {
+					if err := r.write(&w, r.v.At(e.Addr, k), e.reclaimed); err != nil {
+						return err
+					}
+				}
 			case x.Kind == log.Undo && x.state == toFinish: // they have the new image
 				r.unlock(x, e.Addr, e.lines[1:], 1)
 			case e.held:
@@ -251,7 +260,13 @@ func (r *run) primaries() error {
 	for _, x := range r.txs {
 		for i := range x.entries {
 			e := &x.entries[i]
-			if x.state == atRest || e.lost || e.Kind != log.Update || !e.held {
+			if x.state == atRest || e.lost || e.Kind != log.Update || !e.held || e.vanishes(x) {
+				continue
+			}
+			if e.reclaimed != nil && x.state == toFinish {
+				if err := r.install(&w, r.v.At(e.Addr, 0), e.reclaimed, x.Tx); err != nil {
+					return err
+				}
 				continue
 			}
 			if x.Kind == log.Undo && x.state == toFinish {
@@ -267,6 +282,44 @@ func (r *run) primaries() error {
 		}
 	}
 	return r.flush(&w)
+}
+
+// vanishes reports whether what an undone transaction leaves of a record is nothing: it
+// has locked a tombstone, or linked a placeholder, whose slot it may have cleared
+// again. Both are reclaimed, as by Unlock.
+func (e *entry) vanishes(x *tx) bool {
+	return x.state == toUndo && e.Kind == log.Update && e.held && e.Image.Meta().State() == record.Absent
+}
+
+// placeholders unlinks and frees the blocks of inserts that are undone, and frees what
+// another recoverer, who had begun with that, has left.
+func (r *run) placeholders() error {
+	return r.each(func(x *tx, e *entry) bool { return e.vanishes(x) || r.remnant(x, e) },
+		func(r *run, x *tx, e *entry) error {
+			if r.remnant(x, e) {
+				return r.freeBlock(e.Addr, e.table, lastVersion(x.Tx.Coordinator()), e.lines[:], 0)
+			}
+			u, err := newUnlocker(r.c, r.o, r.index)
+			if err != nil {
+				return err
+			}
+			defer u.close()
+			img, err := u.read(r.v, e.Addr)
+			if err != nil {
+				return err
+			}
+			if img.Guard() != record.HeldBy(x.Tx) && !r.claim.Promoted { // else the lock may be lost
+				return nil
+			}
+			if e.stranded {
+				return r.strandPlaceholder(x, e)
+			}
+			// The log's image, which is whole: the block may have half of the new one.
+			was := e.free()
+			was.SetGuard(record.HeldBy(x.Tx))
+			_, err = u.reclaim(r.v, e.Addr, was)
+			return err
+		})
 }
 
 // install writes an image to a primary so that the guard comes last.
@@ -294,4 +347,15 @@ func (r *run) install(w *uint32, a rdma.RemoteAddr, img record.Image, holder rec
 	img.SetGuard(free)
 	a.Off += record.GuardOff
 	return r.write(w, a, img[record.GuardOff:record.LineSize])
+}
+
+// resyncer is an index that can complete a change of a slot which somebody has left
+// half-done between the copies.
+type resyncer interface {
+	// Resync makes the copies of the slots of q's key equal that point to block a, or
+	// did, and tells whether the primary still does. The caller holds the lock of a, and
+	// of was, which is the block that the slot pointed to before; 0: to none.
+	Resync(c *rdma.Coro, q *index.Query, was, a layout.Addr) (linked bool, err error)
+	// Recover is that of race.Index.
+	Recover(c *rdma.Coro, dead func(owner uint64) bool) error
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"txnode/index/race"
 	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
@@ -47,6 +48,7 @@ func damagedIsNotFree(t *testing.T, s setting, locked, alone bool, value string,
 		must(t, w.open(tx, put("x", "2")))
 	}
 	damage(w.blockOf("x"))
+	w.spoilt = true
 	w.decideUntil(victim.Coordinator(), -1)
 	_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space, Alone: alone})
 	must(t, err)
@@ -77,8 +79,10 @@ func damagedIsNotAdopted(t *testing.T, s setting, key string, damage func(block 
 	must(t, ours.Close())
 	block := w.blockOf(key)[:len(big)]
 	damage(block)
+	w.spoilt = true
 	was := slices.Clone(block)
 	w.reopen(occ.Options{Policy: s.policy}, w.table)
+	w.table.Index.(*race.Index).SetVacant(recovery.Vacant(w.space)) // as package txn does
 	ours, own := w.session()
 	for i := range 80 {
 		w.sure(ours, own, put(fmt.Sprint("k", i), big))
@@ -95,7 +99,7 @@ func damagedIsNotAdopted(t *testing.T, s setting, key string, damage func(block 
 }
 
 // TestDamagedTwiceIsNotFree: the same damage on all copies, as where a copy was built of what was
-// damaged: the block is given to nobody either, as a node leads to it.
+// damaged: the block is given to nobody either, as a slot leads to it.
 func TestDamagedTwiceIsNotFree(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups == 0 {
@@ -111,6 +115,7 @@ func TestDamagedTwiceIsNotFree(t *testing.T) {
 				unlive(w.f.Memory(at.Blade)[at.Off:])
 			}
 			was := slices.Clone(block)
+			w.spoilt = true
 			w.decideUntil(victim.Coordinator(), -1)
 			_, err := recovery.Sweep(w.ctl.Plain(), recovery.Options{Space: w.space})
 			must(t, err)

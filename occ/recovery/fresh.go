@@ -9,7 +9,7 @@ import (
 )
 
 // A New of a redo log goes to a block that was free, and that its transaction had from its
-// allocator: without a lock. The commit writes the image to the backups,
+// allocator: without a lock, and without a placeholder. The commit writes the image to the backups,
 // behind the log record, then to the primary, the first line last. Only then it releases the
 // Updates of the same record, one of which leads to the block. While a copy is being built, the
 // primary is locked before the backups are written.

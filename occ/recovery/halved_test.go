@@ -87,6 +87,50 @@ func (l *firstLine) halved(first, k int, then func(), fn func() error) (over boo
 	return over
 }
 
+// TestTornTombstone: a session writes a placeholder to a free block, in the name of a dead one, and
+// the words of its first line arrive in two parts; a sweep that reads it in between takes it for a
+// deleted record of the dead one's. It leaves it alone.
+func TestTornTombstone(t *testing.T) {
+	guard, version := 1<<(record.GuardOff/8), 1<<(record.VersionOff/8)
+	for _, s := range settings(t) {
+		for _, first := range []int{^0, ^guard, ^version, ^(guard | version), guard, version} { // words
+			for _, own := range []bool{false, true} { // the sweep is in a session's name
+				for k, over := 0, false; !over; k++ {
+					w := newWorldOn(t, 4, s, occ.Options{ReclaimAfter: 100}, 64<<10)
+					ours, _ := w.session()
+					victim, its := w.session()
+					w.sure(victim, its, put("a", "1"))
+					w.sure(victim, its, del("a"))
+					its.Coro().Sleep(10_000)
+					var at layout.Addr
+					w.blocks(w.ctl.Plain(), func(a layout.Addr, _ record.Image) { at = a })
+					w.decideUntil(victim.Coordinator(), -1)
+					w.sweep() // it is free
+					again, _ := w.loaded(put("b", "1"))
+					w.decideUntil(again.Coordinator(), -1) // another sweep is due
+
+					line := w.line(at)
+					img := line.img
+					img.Put(at, record.MakeTxID(ours.Coordinator(), 1000), record.Absent, w.table.ID, 0,
+						record.MakeTxID(ours.Coordinator(), 1001), []byte("c"), nil)
+					o, c := w.eng.Recovery(), w.ctl.Plain()
+					if own {
+						o, c = ours.Recovery(), ours.Thread().Plain()
+					}
+					over = line.halved(first, k, nil, func() error {
+						_, err := recovery.Sweep(c, o)
+						return err
+					})
+					if got := line.now(); !bytes.Equal(got, img) {
+						t.Fatalf("%v, words %#x first, own %v, the others before verb %d to it: the placeholder is % "+
+							"x, and was % x", s, first&0xff, own, k, got, []byte(img))
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTornOverLock: a session writes a placeholder to a block that is free, and that a dead one has
 // locked when he met it; a sweep, or who meets the lock, reads the line when a part of it has
 // arrived. He leaves it alone.

@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"math"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/rdma"
 )
 
-// half is a block that is nobody's and free on the primary, but not on another copy: it was
-// reserved, was copied while that copy was built, and the blade of its primary was lost.
+// half is a block that is nobody's and free on the primary, but not on another copy: who
+// was freeing it has died, or had its lock on the blade of the primary, and the blade
+// was lost.
 type half struct {
 	addr layout.Addr
 	copy int
@@ -23,14 +25,14 @@ func (s *Sweeper) freeHalves(c *rdma.Coro, v *layout.View, halves []half) error 
 	if len(halves) == 0 {
 		return nil
 	}
-	u, err := newUnlocker(c, &s.o)
+	u, err := newUnlocker(c, &s.o, func(table uint16) (index.Finder, error) { return s.open(c, table) })
 	if err != nil {
 		return err
 	}
 	defer u.close()
 	for _, h := range halves {
 		mine, err := s.freeHalf(u, v, h)
-		if err := s.spare(err); err != nil {
+		if err := s.spare(u.table, err); err != nil {
 			return err
 		}
 		s.left = s.left || !mine // who is at it need not free it
@@ -56,16 +58,20 @@ func (s *Sweeper) freeHalf(u *unlocker, v *layout.View, h half) (mine bool, err 
 	if err != nil {
 		return true, err
 	}
-	// Any other copy says that the primary is damaged.
-	owner := img.Version().Coordinator()
-	if img.Meta().State() != record.Absent || owner == 0 || owner >= s.o.Space.Layout().NextCoordinator ||
-		s.o.Space.Registered(owner) {
+	owner := img.Version()
+	if owner == 0 { // it was never used, and who was about to has come to the guard alone
+		owner = img.Guard().Owner()
+	}
+	if isFree(img) || !s.known(owner.Coordinator()) {
 		return true, nil
 	}
-	if linked, err := u.linked(h.addr, img); linked || err != nil {
-		return true, err
+	if s.o.Alone || img.Meta().State().Valued() {
+		if ok, err := u.unlinked(v, h.addr, img); !ok || err != nil {
+			return true, err
+		}
 	}
-	if err := u.free(v, h.addr, img, owner); err != nil {
+	img.SetGuard(record.HeldBy(owner))
+	if _, err := u.reclaim(v, h.addr, img); err != nil {
 		return true, err
 	}
 	if freed = true; s.o.Alone { // who wants a block finds it by its header
@@ -77,7 +83,8 @@ func (s *Sweeper) freeHalf(u *unlocker, v *layout.View, h half) (mine bool, err 
 }
 
 // freeCopies makes those of the blocks that were looked at free on all copies which are free
-// on the primary. The caller is the only user of the database; beside others,
+// on the primary: who was freeing one may have had its lock on a blade that was lost, and
+// have died with his process. The caller is the only user of the database; beside others,
 // readAgain does it. With one backup it cannot be: what is promoted is alone.
 func (s *Sweeper) freeCopies(c *rdma.Coro, size, stride uint32, x seen) error {
 	v := s.o.Space.ViewOn(c.Thread())

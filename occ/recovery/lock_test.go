@@ -65,6 +65,7 @@ func damagedLock(t *testing.T, s setting, stop int, key string, bit int) bool {
 	default:
 		block[record.GuardOff+bit/8] ^= 1 << (bit % 8)
 	}
+	w.spoilt = true
 	w.decideUntil(victim.Coordinator(), -1)
 	k := w.values(ours, own, "k")[0]
 	must(t, ours.Close())
@@ -118,8 +119,8 @@ func TestOldOverNew(t *testing.T) {
 				for k := range w.space.View().Copies(at[0]) {
 					for i, a := range at {
 						p := w.space.View().At(a, k)
-						img := record.Image(w.f.Memory(p.Blade)[p.Off:][:record.LineSize])
-						if img.Version().Coordinator() == first.Coordinator() {
+						if img := record.Image(w.f.Memory(p.Blade)[p.Off:][:record.LineSize]); img.Version().Coordinator() ==
+							first.Coordinator() {
 							t.Errorf("%v, %.4q, both %v: copy %d of block %d has its first image", s, value, both, k, i)
 						}
 					}

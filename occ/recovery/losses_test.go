@@ -93,21 +93,18 @@ func TestWholeWhileUndecided(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			for k := 0; ; k++ {
 				w := newWorld(t, s, occ.Options{})
-				var keys []string
-				var home, shared rdma.BladeID // of the first key: its primary's, and its backup's
-				se, tx := w.session()
-				for i := 0; i < 300 && len(keys) < 2; i++ { // two keys with primaries on two blades
+				homes, keys := map[rdma.BladeID]bool{}, []string(nil)
+				shared := rdma.BladeID(2)
+				for i := range 12 { // two keys with their backups on one blade, and primaries on two
+					se, tx := w.session()
 					key := fmt.Sprint("q", i)
 					w.sure(se, tx, put(key, "old"))
-					switch at := w.copiesOf(key); {
-					case len(keys) == 0:
-						keys, home, shared = append(keys, key), at[0].Blade, at[1].Blade
-					case at[0].Blade != home:
-						keys = append(keys, key)
+					if at := w.copiesOf(key); len(keys) < 2 && at[1].Blade == shared && !homes[at[0].Blade] {
+						keys, homes[at[0].Blade] = append(keys, key), true
 					}
 				}
 				if len(keys) < 2 {
-					t.Fatal("no two records have their primaries on two blades")
+					t.Fatal("no two records have their backups together, and their primaries not")
 				}
 				_, victim := w.session()
 				w.arm(k)
@@ -193,6 +190,48 @@ func TestHalfFreedBeforeOpen(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestHalfUndone: policy ford, f = 2. Who takes back an insert has unlinked its block, and
+// freed one copy of it, when he dies, and the primary's blade is lost; and when that is
+// decided, the blade of that copy.
+func TestHalfUndone(t *testing.T) {
+	for freed := range 2 { // copies
+		w := newWorldOn(t, 4, setting{occ.PolicyFORD, 2, strong}, occ.Options{}, 64<<10)
+		_, victim := w.session()
+		must(t, w.do(victim, put("first", "x")))
+		at := w.copiesOf("first")
+		for i := range at { // of the block that comes next
+			at[i].Off += record.LineSize
+		}
+		is := func(wr *rdma.WR, k int) bool {
+			return wr.Op == rdma.OpWrite && wr.Blade == at[k].Blade && wr.Off == at[k].Off
+		}
+		images := 0
+		w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+			if is(wr, 0) {
+				images++
+			}
+			return is(wr, 0) && images > 1 || is(wr, 1) && freed == 0 // after the placeholder
+		}}
+		told := w.do(victim, put("k", "new"))
+		if !w.disarm() || told == nil {
+			t.Fatalf("told %v", told)
+		}
+		w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+			return w.stop.hit && wr.Blade != at[1].Blade || is(wr, 2) || is(wr, 1) && freed == 0
+		}}
+		o := w.eng.Recovery()
+		o.Steal = true
+		_, err := recovery.Recover(w.newThread().Plain(), o, victim.ID().Coordinator())
+		if !w.disarm() {
+			t.Fatalf("who recovers was to be stopped: %v", err)
+		}
+		w.loseBlade(at[0].Blade)
+		w.loseBlade(at[1].Blade)
+		w.sweep()
+		w.check(fmt.Sprintf("%d copies free", freed))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/log"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -28,11 +30,12 @@ type PowerReport struct {
 //   - A record that was written since the checkpoint is in the log of each transaction
 //     that wrote it. Its state is the image that no other one replaces: entries name the
 //     version that they replace. A block can have had several records one after another,
-//     but all but the last have ended in one that frees the block.
-//   - Any other block with a record, or a node, is as the checkpoint has flushed it, but for
+//     but all but the last have ended in a delete or a move.
+//   - Any other block with a live record, or a node, is as the checkpoint has flushed it, but for
 //     its lock, since images are written to primaries only when their log is durable.
 //     Backups may have images of transactions whose log is lost, and are made equal.
 //   - All other blocks are free.
+//   - The hash indexes are built again, from the blocks. Nodes come back as records do.
 //
 // So what was in segments of blocks that have lost every copy would be absent, and not lost:
 // Power fails with layout.ErrLost then, before it changes anything, unless Options.GiveUp.
@@ -44,7 +47,8 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	var rep PowerReport
 	if err := o.Space.LostBlocks(); err != nil {
 		if !o.GiveUp {
-			return rep, fmt.Errorf("recovery: the logs may have images of blocks that are lost: %w; "+
+			return rep, fmt.Errorf("recovery: which keys were lost, the indexes alone knew, and they are not what "+
+				"survives a loss of power: %w; "+
 				"or go on as if they had never been (ReplaceLost)", err)
 		}
 		if err := o.Space.ForgetLost(); err != nil {
@@ -57,6 +61,7 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	}
 	p := &power{
 		o: &o, rep: &rep, latest: map[layout.Addr]log.Entry{}, touched: map[layout.Addr]bool{},
+		indexes: map[uint16]*race.Index{},
 	}
 	if p.tables, err = o.Space.Tables(); err != nil {
 		return rep, err
@@ -72,7 +77,9 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 		if claim, err = o.Space.Claim(memory.ClaimOptions{By: o.By, Now: t.Now(), Steal: true}, ids...); err != nil {
 			return rep, fmt.Errorf("recovery: coordinators %v: %w", ids, err)
 		}
-		p.run = &run{c: c, t: t, o: &o, claim: claim, v: claim.View(), rep: &rep.Report}
+		p.run = &run{
+			c: c, t: t, o: &o, claim: claim, v: claim.View(), rep: &rep.Report, tables: map[uint16]index.Finder{},
+		}
 		if err := p.open(); err != nil {
 			return rep, err
 		}
@@ -91,11 +98,13 @@ func Power(c *rdma.Coro, o Options) (PowerReport, error) {
 	if err := p.rebuild(c); err != nil {
 		return rep, err
 	}
-	if _, err := FreeExtents(c, o); err != nil {
-		return rep, err
-	}
-	if err := o.Space.FlushSegments(c, layout.KindBlocks); err != nil {
+	if err := o.Space.FlushSegments(c, layout.KindBlocks, layout.KindIndex); err != nil {
 		return rep, fmt.Errorf("recovery: %w", err)
+	}
+	for _, id := range p.order {
+		if err := o.Space.SetTableRoot(id, p.indexes[id].Root()); err != nil {
+			return rep, fmt.Errorf("recovery: %w", err)
+		}
 	}
 	// Everything is in place: the logs are no longer needed.
 	if err := o.Space.SetCheckpoint(o.Space.Checkpoint() + 1); err != nil {
@@ -119,9 +128,11 @@ type power struct {
 	o   *Options
 	rep *PowerReport
 
-	latest  map[layout.Addr]log.Entry // the last record, or node, of blocks that have one
+	latest  map[layout.Addr]log.Entry // the last live record, or node, of blocks that have one
 	touched map[layout.Addr]bool      // blocks that the logs tell of
 	tables  []layout.Table
+	indexes map[uint16]*race.Index
+	order   []uint16 // tables with an index
 }
 
 // resolve finds out which images of the logs are the last ones.
@@ -141,10 +152,14 @@ func (p *power) resolve() error {
 			entries = append(entries, e)
 			p.touched[e.Addr] = true
 			replaced[place{e.Addr, e.Prev}] = true
+			if e.Kind == log.Move {
+				p.touched[e.From] = true
+				replaced[place{e.From, e.Prev}] = true
+			}
 		}
 	}
 	for _, e := range entries {
-		if !keeps(e.Image) || replaced[place{e.Addr, e.Image.Version()}] {
+		if !p.keeps(e.Image) || replaced[place{e.Addr, e.Image.Version()}] {
 			continue
 		}
 		if other, ok := p.latest[e.Addr]; ok {
@@ -159,20 +174,53 @@ func (p *power) resolve() error {
 // ErrCorrupt says that what is stored is damaged beyond what a loss of power does.
 var ErrCorrupt error = layout.DamageError("recovery: stored data is damaged")
 
-// rebuild brings every block into its state.
+// rebuild brings every block into its state, and makes new indexes.
 func (p *power) rebuild(c *rdma.Coro) error {
-	b := &builder{power: p, c: c, t: c.Thread()}
+	s := p.o.Space
+	options := map[uint16]race.Options{}
+	for _, t := range p.tables {
+		if t.Root == 0 || t.InBlocks() {
+			continue
+		}
+		options[t.ID] = race.Options{}
+		if ix, err := race.Open(c, s, t.Root, t.ID); err == nil {
+			g := ix.Geometry()
+			options[t.ID] = race.Options{Groups: g.Groups, MaxDepth: g.MaxDepth}
+		}
+	}
+	for _, x := range s.Extents() {
+		if _, err := s.FreeExtent(x); err != nil {
+			return fmt.Errorf("recovery: %w", err)
+		}
+	}
+	b := &builder{power: p, c: c, t: c.Thread(), links: map[uint16][]race.Linked{}}
 	if err := b.open(); err != nil {
 		return err
 	}
 	defer b.close()
-	l := p.o.Space.Layout()
+	l := s.Layout()
+	if err := b.count(l); err != nil {
+		return err
+	}
 	for id := range l.Segments {
 		if g := &l.Segments[id]; g.Kind == layout.KindBlocks && g.Placement.N > 0 {
 			if err := b.segment(layout.SegmentID(id), g.Class, l.Backed(layout.SegmentID(id))); err != nil {
 				return err
 			}
 		}
+	}
+	for _, t := range p.tables {
+		if t.Root == 0 || t.InBlocks() {
+			continue
+		}
+		_, ix, err := race.Build(c, s, t.ID, options[t.ID], b.links[t.ID], b.twice, nil)
+		if err != nil {
+			return fmt.Errorf("recovery: a new index for table %q: %w", t.Name, err)
+		}
+		ix.SetOwner(p.o.owner(s.View()))
+		p.indexes[t.ID] = ix
+		p.order = append(p.order, t.ID)
+		delete(b.links, t.ID)
 	}
 	return nil
 }
@@ -187,6 +235,7 @@ type builder struct {
 	span  uint32
 	out   uint32 // arena: an image to be written
 	zero  []byte
+	links map[uint16][]race.Linked // by table: what its index is built of
 }
 
 // spanBytes is how much of each copy is read at once; blocks that are larger are
@@ -261,7 +310,7 @@ func (b *builder) block(v *layout.View, a layout.Addr, class layout.Class, off u
 		b.rep.Restored++
 	} else if b.dropped(img(0)) {
 		image = nil
-	} else if !b.touched[a] && keeps(img(0)) && !isReserved(img(0)) {
+	} else if !b.touched[a] && b.keeps(img(0)) && !isDeparted(img(0)[:record.LineSize]) && !isReserved(img(0)) {
 		from := -1
 		for k := 0; k < copies && from < 0; k++ {
 			if m := img(k).Meta(); m.State() == img(0).Meta().State() && m.Class() == class {
@@ -298,17 +347,24 @@ func (b *builder) block(v *layout.View, a layout.Addr, class layout.Class, off u
 			return err
 		}
 	}
-	if image.Meta().State() == record.Live {
+	switch {
+	case image.Meta().State() == record.Node:
+		return nil
+	case image.Meta().State() == record.Live:
 		b.rep.Records++
 	}
-	return nil
+	if b.ordered(image) { // what leads to it is in a node
+		return nil
+	}
+	return b.link(a, class, image)
 }
 
-// keeps reports whether an image is what its block has to have when the database is opened: a
-// record, a node, or a deleted record, to which a node still leads.
-func keeps(image record.Image) bool {
+// keeps reports whether an image is what its block has to have when the database is opened:
+// a record, or a node. Of an ordered table it may also be that of a deleted record, to which
+// a node still leads.
+func (p *power) keeps(image record.Image) bool {
 	s := image.Meta().State()
-	return s.Valued() || s == record.Absent
+	return s.Valued() || s == record.Absent && p.ordered(image)
 }
 
 // isReserved reports whether an image is what a commit has written, without a log yet, to a new
@@ -318,6 +374,12 @@ func isReserved(img record.Image) bool {
 	v, lock := img.Version(), img.Lock()
 	return img.Meta().State() == record.Absent && !img.Stable() &&
 		(!img.Guard().Held() || lock.Coordinator() == v.Coordinator() && v.Seq() > lock.Seq())
+}
+
+// ordered reports whether an image is of an ordered table.
+func (p *power) ordered(image record.Image) bool {
+	id := int(image.Meta().Table())
+	return id > 0 && id <= len(p.tables) && p.tables[id-1].InBlocks()
 }
 
 // dropped reports whether an image is of a table of which nothing is left, or of one whose load
@@ -349,4 +411,80 @@ func (b *builder) write(to rdma.RemoteAddr, p []byte) error {
 		return fmt.Errorf("recovery: writing blocks: %w", err)
 	}
 	return nil
+}
+
+// link notes that a record is to be in the index of its table.
+func (b *builder) link(a layout.Addr, class layout.Class, image record.Image) error {
+	table := image.Meta().Table()
+	links, ok := b.links[table]
+	if !ok {
+		return fmt.Errorf("%w: the record in block %v is of table %d, which has no index", ErrCorrupt, a, table)
+	}
+	b.links[table] = append(links, race.Link(record.Hash(table, image.Key()), a, class))
+	return nil
+}
+
+// count makes room for the links: about as many as there are records, since they take a quarter of
+// the memory that those do, and slices that grow take twice as much.
+func (b *builder) count(l *layout.Layout) error {
+	n := map[uint16]int{}
+	for _, t := range b.tables {
+		if t.Root != 0 && !t.InBlocks() {
+			n[t.ID] = 0
+		}
+	}
+	v := b.o.Space.View()
+	for id := range l.Segments {
+		g := &l.Segments[id]
+		if g.Kind != layout.KindBlocks || g.Placement.N == 0 {
+			continue
+		}
+		size := g.Class.Size()
+		stride, per := uint32(record.LineSize), uint32(sweepBlocks)
+		if size <= spanBlock {
+			stride, per = size, b.span/size
+		}
+		for first, all := uint32(0), l.Backed(layout.SegmentID(id))/size; first < all; first += per {
+			k := min(per, all-first)
+			if err := readHeads(b.c, v, b.bufs[0], layout.MakeAddr(layout.SegmentID(id), first*size), 0, size,
+				stride, k); err != nil {
+				return err
+			}
+			p := b.t.Bytes(b.bufs[0], k*stride)
+			for ; len(p) > 0; p = p[stride:] {
+				m := record.Image(p[:record.LineSize]).Meta()
+				if _, ok := n[m.Table()]; ok && m.State() == record.Live {
+					n[m.Table()]++
+				}
+			}
+		}
+	}
+	for table, n := range n {
+		b.links[table] = make([]race.Linked, 0, n)
+	}
+	return nil
+}
+
+// twice returns ErrCorrupt if two blocks, which have their records, have the same key.
+func (b *builder) twice(x, y layout.Addr) (layout.Addr, error) {
+	v, l := b.o.Space.View(), b.o.Space.Layout()
+	var keys [2][]byte
+	b.batch.Reset()
+	for i, a := range [2]layout.Addr{x, y} {
+		b.batch.Read(v.At(a, 0), b.bufs[i], l.Segments[a.Segment()].Class.Size())
+	}
+	if err := b.c.Do(&b.batch); err != nil {
+		return 0, fmt.Errorf("recovery: reading blocks: %w", err)
+	}
+	for i, a := range [2]layout.Addr{x, y} {
+		image := record.Image(b.t.Bytes(b.bufs[i], l.Segments[a.Segment()].Class.Size()))
+		if _, err := image.Check(a); err != nil {
+			return 0, fmt.Errorf("%w: block %v: %w", ErrCorrupt, a, err)
+		}
+		keys[i] = image.Key()
+	}
+	if bytes.Equal(keys[0], keys[1]) {
+		return 0, fmt.Errorf("%w: blocks %v and %v have the same key", ErrCorrupt, x, y)
+	}
+	return 0, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/index"
+	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -51,42 +53,28 @@ func goOn(t *testing.T, what string, all []*world) {
 	}
 }
 
-// reserved has a session of a process reserve a block for a record of key "a", as a commit does while
-// a copy of that is built, and returns its coordinator, which
-// is dead, and the block.
-func (w *world) reserved() (coordinator uint32, block layout.Addr) {
-	w.t.Helper()
-	se, _ := w.session()
-	class, _ := record.ClassFor(1, 1)
-	al, err := w.space.NewAllocator(se.Thread())
-	must(w.t, err)
-	al.Serve(se.Coordinator())
-	a, err := al.Alloc(se.Thread().Plain(), class)
-	must(w.t, err)
-	at := w.space.View().At(a, 0)
-	id := record.MakeTxID(se.Coordinator(), 3)
-	record.Image(w.f.Memory(at.Blade)[at.Off:][:record.LineSize]).Put(a, id+1, record.Absent, w.table.ID, class, id,
-		[]byte("a"), nil)
-	return se.Coordinator(), a
-}
-
 // TestFailingSweep: a process has taken over the lock of a dead one's block, and its verbs fail. It
 // takes that up again, and no transaction waits for ever.
 func TestFailingSweep(t *testing.T) {
 	cases := 0
-	for k := range 2 {
+	for k := 2; k < 30; k++ {
 		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 2, 6<<20, false)
-		p := all[k%2]
-		dead, _ := p.reserved()
+		p := all[1] // the segments are the first one's
+		_, victim := p.session()
+		p.arm(k)
+		_ = p.do(victim, put("a", "x"), put("b", "y"))
+		if !p.disarm() {
+			break
+		}
 		o := p.eng.Recovery()
 		o.Steal = true
-		_, err := recovery.Recover(p.newThread().Plain(), o, dead)
+		_, err := recovery.Recover(p.newThread().Plain(), o, victim.ID().Coordinator())
 		must(t, err)
 		name := uint64(record.HeldBy(record.MakeTxID(p.space.Process(), record.MaxSequence)))
 		if p.failing(func(wr *rdma.WR) bool { return wr.Op == rdma.OpCAS && wr.Swap == name }) {
 			cases++
 		}
-		what := fmt.Sprintf("process %d", k%2)
+		what := fmt.Sprintf("a victim that stopped after %d verbs", k)
 		goOn(t, what, all)
 		for _, w := range all {
 			se, tx := w.session()
@@ -97,6 +85,83 @@ func TestFailingSweep(t *testing.T) {
 	}
 	if cases == 0 {
 		t.Error("no sweep has taken a lock over")
+	}
+}
+
+// TestFailingHolder: a process has taken over a lock of an index that a dead one was splitting, and
+// its verbs fail. The next process that recovers the index breaks that lock.
+func TestFailingHolder(t *testing.T) {
+	cases := 0
+	for n := range 12 {
+		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 2, 24<<20, false)
+		p := all[0]
+		se, victim := p.session()
+		locked, after := false, 0
+		p.stop = stop{left: -1, pick: func(wr *rdma.WR) bool { // some verbs behind the first lock of the index
+			if locked {
+				after++
+				return after > 3*n
+			}
+			locked = wr.Op == rdma.OpCAS && wr.Swap>>16 == se.Thread().Owner() && wr.Cmp == 0
+			return false
+		}}
+		for i := 0; i < 3000 && p.do(victim, put(fmt.Sprint("key", i), "x")) == nil; i++ {
+		}
+		if !p.disarm() {
+			t.Fatal("the index has not been split")
+		}
+		o := p.eng.Recovery()
+		o.Steal = true
+		_, err := recovery.Recover(p.newThread().Plain(), o, victim.ID().Coordinator())
+		must(t, err)
+		if !p.failing(func(wr *rdma.WR) bool {
+			return wr.Op == rdma.OpCAS && wr.Swap>>16 == uint64(p.space.Process())
+		}) {
+			continue
+		}
+		cases++
+		what := fmt.Sprintf("a victim that stopped %d verbs behind its lock", 3*n)
+		goOn(t, what, []*world{all[1], all[0]})
+		if t.Failed() {
+			break
+		}
+		again, tx := p.session()
+		for i := range 300 {
+			p.sure(again, tx, put(fmt.Sprint("more", i), "x"))
+		}
+		must(t, again.Close())
+	}
+	if cases == 0 {
+		t.Error("no lock of an index was taken over")
+	}
+}
+
+// TestRightOfDead: a process dies with the right to recover an index. A recoverer that has waited
+// for it ends its registration and recovers the index, but not while the registration is good.
+func TestRightOfDead(t *testing.T) {
+	w := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{}, 1, 6<<20, false)[0]
+	c, l := w.newThread().Plain(), w.space.Layout()
+	until := w.f.Now() + 1_000_000_000
+	dead, err := memory.Open(w.newThread().Plain(), w.f, w.cat,
+		memory.Options{Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: until})
+	must(t, err)
+	must(t, dead.EndAlone())
+	if !dead.AcquireRight(uint32(w.table.ID)) {
+		t.Fatal("no right")
+	}
+	if err := recovery.SweepIndexes(c, w.eng.Recovery()); !errors.Is(err, index.ErrBusy) {
+		t.Errorf("the process that recovers the index is registered, and another one gets: %v", err)
+	}
+	must(t, dead.Follow())
+	if !dead.HasRight(uint32(w.table.ID)) {
+		t.Error("a process that is registered has lost its right")
+	}
+	c.Sleep(until + 1 - w.f.Now())
+	if err := recovery.SweepIndexes(c, w.eng.Recovery()); err != nil {
+		t.Errorf("the index of a dead recoverer cannot be recovered: %v", err)
+	}
+	if w.space.IsProcess(dead.Process()) {
+		t.Error("the dead process is still registered")
 	}
 }
 
@@ -162,9 +227,9 @@ func TestOldDeleteOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestInsertsLost: one of several processes stops in the middle of inserts, and a blade is
-// lost. All keys are there afterwards, or none.
-func TestInsertsLost(t *testing.T) {
+// TestPlaceholderLost: one of several processes stops in the middle of inserts, and the blade is
+// lost that alone had one of their placeholders. All keys are there afterwards, or none.
+func TestPlaceholderLost(t *testing.T) {
 	keys, step := []string{"a", "b", "c", "d"}, 1
 	if testing.Short() {
 		step = 3

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -12,9 +14,15 @@ import (
 	"txnode/rdma"
 )
 
+// OpenIndex opens the index of a table.
+type OpenIndex func(c *rdma.Coro, s race.Space, table uint16) (index.Finder, error)
+
 // Options say how to recover. Only Space has to be set.
 type Options struct {
 	Space *memory.Space
+	// Open makes a handle on the index of a table, over the view of a claim. nil: the
+	// RACE index whose root the catalog has.
+	Open OpenIndex
 	// By is the tenure under which this runs: the number of the coordinator on whose thread it
 	// does, or of the process, if it has joined (Space.Process); 0: neither. Only one that recovers
 	// may have none, as when a database is opened. When the tenure has ended (Space.Stands),
@@ -50,6 +58,9 @@ type Options struct {
 	// before new coordinators may be registered: it returns when no other process can be reading
 	// from that blade any more, and calls renew meanwhile.
 	Settle func(c *rdma.Coro, claim *memory.Claim, renew func() error) error
+	// Damaged, if not nil, is told of a recovery's Report.Damage as soon as that is met: not all
+	// who recover others look at the report. A sweep only reports it.
+	Damaged func(err error)
 	// Recovered, if not nil, is told what a recovery has done that has come to its end and has
 	// closed a coordinator at least. It must not keep the report.
 	Recovered func(*Report)
@@ -65,6 +76,9 @@ type Report struct {
 	Attempts     int           // that a changing epoch or a broken queue pair made necessary
 	ScanTrips    uint64        // round trips for the reading of logs
 	RoundTrips   uint64        // all others
+	// Damage is why something was left as it is in a table whose index is damaged, or lost, nil:
+	// nothing was.
+	Damage error
 }
 
 // abandonNs is after what time a recovery that has failed may be begun by others, when there are no
@@ -77,7 +91,8 @@ const maxAttempts = 16
 // Recover declares coordinators dead and decides and finishes their transactions:
 // those that are committed take effect everywhere, the others nowhere; then their
 // verdicts are in the catalog, their log areas clear, and they are forgotten. Locks
-// that no log tells of are left: see Unlock and Sweep.
+// that no log tells of are left: see Unlock and Sweep; and so is what they have begun in a table
+// whose index is damaged, or lost (Report.Damage): see strand.go.
 //
 // It is idempotent: when it fails, or whoever runs it dies, it is to be called
 // again, by anybody. Coordinators that are not registered are passed over; with one that was
@@ -94,6 +109,8 @@ func Recover(c *rdma.Coro, o Options, ids ...uint32) (rep Report, err error) {
 		case c.Unwinding(): // nobody begins again
 			claim.Abandon(now)
 		case err == nil:
+		case errors.Is(err, index.ErrBusy) && slices.Contains(ids, o.By): // who is in the way may be waiting for o.By
+			claim.Abandon(now)
 		case o.Term == 0: // it does not expire
 			claim.Abandon(now + abandonNs)
 		}
@@ -261,8 +278,9 @@ func Reconnect(c *rdma.Coro, s *memory.Space) error {
 // Run is Recover for who has the claim already. What it finds is added to rep.
 func Run(c *rdma.Coro, o Options, claim *memory.Claim, rep *Report) error {
 	claim.View().Rekey(c.Thread())
-	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep}
-	r.renewAt = r.t.Now() + o.Term/2
+	r := &run{c: c, t: c.Thread(), o: &o, claim: claim, v: claim.View(), rep: rep, tables: map[uint16]index.Finder{}}
+	renewAt := r.t.Now() + o.Term/2
+	r.renewAt = &renewAt
 	var counters rdma.Counters
 	was := c.Count
 	c.Count = &counters
@@ -306,9 +324,12 @@ type run struct {
 	v     *layout.View
 	rep   *Report
 
-	batch rdma.Batch
-	buf   uint32 // arena: scratch
-	size  uint32
+	batch  rdma.Batch
+	buf    uint32 // arena: scratch
+	size   uint32
+	query  uint32 // arena: buffer of lookups
+	qsize  int
+	tables map[uint16]index.Finder
 
 	txs        []*tx              // in the order of their ids
 	marks      map[uint32]uint64  // the largest number of a coordinator's marks
@@ -317,15 +338,15 @@ type run struct {
 	written    []memory.LogArea   // that records were brought to
 	lines      map[areaOn]lineSet // of log areas that have a record; nil: nobody has asked
 
-	renewAt int64 // when to extend the claim
+	renewAt *int64 // when to extend the claim: one for all lanes
 
 	committed, aborted []record.TxID
 	finished           int
 	blocks             int // that have come free: the sweep finds them
 }
 
-// Scratch memory of more than fewScratch leaves restSize of the arena for others on the thread:
-// all that it buys is fewer round trips.
+// Scratch memory of more than fewScratch leaves restSize of the arena, for indexes, and for
+// others on the thread: all that it buys is fewer round trips.
 const (
 	maxScratch = 1 << 20
 	fewScratch = 64 << 10
@@ -359,6 +380,16 @@ func (r *run) close() {
 	// What has failed on a queue pair may still be outstanding on another.
 	_ = r.c.Drain(&r.batch)
 	r.t.Free(r.buf, int(r.size))
+	r.closeQuery()
+}
+
+// closeQuery gives the buffer of lookups back.
+func (r *run) closeQuery() {
+	_ = r.c.Drain(&r.batch)
+	if r.qsize > 0 {
+		r.t.Free(r.query, r.qsize)
+		r.qsize = 0
+	}
 }
 
 // do posts the batch and waits.
@@ -380,10 +411,10 @@ func (r *run) do() error {
 // renew extends the claim when half of its term is over.
 func (r *run) renew() error {
 	now := r.t.Now()
-	if r.o.Term == 0 || now < r.renewAt {
+	if r.o.Term == 0 || now < *r.renewAt {
 		return nil
 	}
-	r.renewAt = now + r.o.Term/2
+	*r.renewAt = now + r.o.Term/2
 	if err := r.claim.Renew(now + r.o.Term); err != nil {
 		return fmt.Errorf("recovery: extending a claim: %w", err)
 	}
@@ -473,8 +504,49 @@ func (r *run) flush(w *uint32) error {
 	return r.do()
 }
 
+// index returns the handle on a table's index.
+func (r *run) index(table uint16) (index.Finder, error) {
+	if ix := r.tables[table]; ix != nil {
+		return ix, nil
+	}
+	ix, err := r.o.open(r.c, r.claim, table)
+	if err != nil {
+		return nil, fmt.Errorf("recovery: index of table %d: %w", table, err)
+	}
+	if x, ok := ix.(*race.Index); ok && r.claim.Promoted {
+		x.SetVacant(r.vacant)
+	}
+	r.tables[table] = ix
+	return ix, nil
+}
+
+// vacant tells which blocks nobody has after the loss of a blade, while the run, which
+// is alone then, decides: one that a log names may have lost its placeholder, and
+// will have an image before long.
+func (r *run) vacant(c *rdma.Coro, blocks []layout.Addr) ([]bool, error) {
+	gone, err := vacant(c, r.v, r.o.Space.Single() && !r.claim.Promoted, blocks, func(id uint32) bool {
+		return r.o.Space.Registered(id) && !slices.ContainsFunc(r.claim.Coordinators, func(x memory.Coordinator) bool {
+			return x.ID == id
+		})
+	})
+	for _, x := range r.txs {
+		for i := range x.entries {
+			e := &x.entries[i]
+			for k, a := range blocks {
+				if err == nil && x.state != toUndo && (a == e.Addr || a == e.From) {
+					gone[k] = false
+				}
+			}
+		}
+	}
+	return gone, err
+}
+
 // open makes a handle on the index of a table.
-func (o *Options) open(table uint16) (*tree.Tree, error) {
+func (o *Options) open(c *rdma.Coro, s race.Space, table uint16) (index.Finder, error) {
+	if o.Open != nil {
+		return o.Open(c, s, table)
+	}
 	ts, err := o.Space.Tables()
 	if err != nil {
 		return nil, err
@@ -482,7 +554,53 @@ func (o *Options) open(table uint16) (*tree.Tree, error) {
 	if table == 0 || int(table) > len(ts) || ts[table-1].Root == 0 {
 		return nil, fmt.Errorf("%w: %d", memory.ErrNoTable, table)
 	}
-	return tree.Open(o.Space, &ts[table-1], tree.Options{})
+	if ts[table-1].InBlocks() {
+		return tree.Open(s, &ts[table-1], tree.Options{})
+	}
+	ix, err := race.Open(c, s, ts[table-1].Root, table)
+	if err != nil {
+		return nil, err
+	}
+	ix.SetOwner(o.owner(s.View()))
+	ix.SetStall(stallNs)
+	ix.SetVacant(Vacant(o.Space))
+	ix.SetSpoilt(Spoilt(o.Space))
+	return ix, nil
+}
+
+// stallNs is how long recovery waits for another's change of an index before it asks
+// whether he is dead: much longer than one takes, and much shorter than
+// transactions wait.
+const stallNs = 20_000_000
+
+// owner is the number under which the recoverer takes locks in an index.
+func (o *Options) owner(v *layout.View) uint64 {
+	if o.By != 0 {
+		return uint64(o.By)
+	}
+	return anonymous | uint64(v.Epoch)
+}
+
+// anonymous marks owners of locks that are no coordinators: recoverers, of which
+// only one at a time is at work on an index. The rest is the epoch, and 0 if he has
+// given up.
+const anonymous = race.Nobody
+
+// LeftOver reports whether nobody finishes a change of an index whose lock names an
+// owner that is no coordinator: a recoverer in an epoch before the current one, whose
+// verbs fail, or one of this epoch that has stopped in the middle, or somebody who has
+// given up. Nor does anybody if there can be no such owner: the word is damaged.
+func LeftOver(owner uint64, s *memory.Space) bool {
+	return owner&anonymous == 0 || layout.Epoch(owner&^anonymous) < s.View().Epoch || !s.RecoversIndex()
+}
+
+// deadOwner tells which locks in an index may be broken, by the one that has the right to recover
+// it: those that another recoverer has left in the name of a process are among them.
+func (o *Options) deadOwner(owner uint64) bool {
+	if owner >= layout.MaxCoordinators || o.Space.IsProcess(uint32(owner)) {
+		return true
+	}
+	return owner != uint64(o.By) && !o.Space.Registered(uint32(owner))
 }
 
 // stands says why nothing goes on under these options: the tenure has ended under which it began.

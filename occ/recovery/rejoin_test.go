@@ -6,8 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"txnode/index"
 	"txnode/memory"
 	"txnode/memory/layout"
+	"txnode/memory/record"
 	"txnode/occ"
 	"txnode/occ/recovery"
 	"txnode/rdma"
@@ -122,8 +124,8 @@ func TestBackgroundKeepsTheName(t *testing.T) {
 	w.check("")
 }
 
-// TestOneResolves: while somebody without a coordinator resolves the lock of a block that a dead
-// one has reserved, another one meets it, before any of his verbs. The block comes free once.
+// TestOneResolves: while somebody without a coordinator resolves the lock of a placeholder
+// of nobody's, another one meets it, before any of his verbs. The block comes free once.
 func TestOneResolves(t *testing.T) {
 	for _, s := range settings(t) {
 		if s.backups > 1 {
@@ -134,9 +136,20 @@ func TestOneResolves(t *testing.T) {
 		w.sure(ours, own, put("z", "1"))
 		resolved := 0
 		for k, over := 0, false; !over; k++ {
-			dead, orphan := w.reserved()
-			_, err := recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), dead)
+			victim, tx := w.session()
+			must(t, tx.Begin())
+			i, err := tx.Stage(w.table, []byte("a"), true)
 			must(t, err)
+			must(t, tx.Insert(i, []byte("1")))
+			must(t, tx.Execute())
+			_, err = recovery.Recover(w.ctl.Plain(), w.eng.Recovery(), victim.Coordinator())
+			must(t, err)
+			var orphan layout.Addr
+			w.blocks(w.ctl.Plain(), func(a layout.Addr, line record.Image) {
+				if line.Guard().Held() {
+					orphan = a
+				}
+			})
 			if orphan == 0 {
 				t.Fatalf("%v: no lock is left", s)
 			}
@@ -168,6 +181,39 @@ func TestOneResolves(t *testing.T) {
 		if resolved > 0 {
 			t.Errorf("%v: %d times somebody else has resolved the lock in the middle", s, resolved)
 		}
+	}
+}
+
+// TestOneRight: while somebody recovers an index, nobody else does; what he has locked
+// there is not taken over from him.
+func TestOneRight(t *testing.T) {
+	w := newWorld(t, setting{occ.PolicyDefault, 0, strong}, occ.Options{})
+	ours, own := w.session()
+	w.sure(ours, own, put("a", "1"))
+	busy := 0
+	for k := 0; ; k++ {
+		n, met := 0, error(nil)
+		w.stop = stop{left: -1, at: func() {
+			if n++; n == k+1 {
+				w.stop.at = nil
+				met = recovery.SweepIndexes(own.Coro(), ours.Recovery())
+			}
+		}}
+		err := recovery.SweepIndexes(w.ctl.Plain(), w.eng.Recovery())
+		over := w.stop.at != nil
+		w.stop = stop{left: -1}
+		must(t, err)
+		if over {
+			break
+		}
+		if errors.Is(met, index.ErrBusy) {
+			busy++
+		} else if must(t, met); busy > 0 {
+			t.Errorf("before verb %d another one has recovered the index, too", k)
+		}
+	}
+	if busy == 0 {
+		t.Error("nobody has waited for anybody")
 	}
 }
 

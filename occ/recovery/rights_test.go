@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"txnode/index"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/layout"
 	"txnode/memory/record"
@@ -12,7 +14,6 @@ import (
 	"txnode/occ/recovery"
 	"txnode/rdma"
 	"txnode/rdma/rdmatest"
-	"txnode/verify"
 )
 
 // maintain does so many steps of what a process is to sweep, as maintenance does, and reports
@@ -40,15 +41,16 @@ func (w *world) maintain(c *rdma.Coro, sweeper **recovery.Sweeper, steps int) (d
 	return true
 }
 
-// TestTwoHolders: a session dies and leaves locks. One process sweeps
+// TestTwoHolders: a session dies in the middle of a split of an index. One process sweeps
 // alone, or two are there, whose maintenance takes steps in turn. They need as many verbs as
-// one. No lock is left then, and both can insert.
+// one. The index is in order then, and both can insert. While one process recovers the index,
+// another one is refused.
 func TestTwoHolders(t *testing.T) {
 	verbs := map[int]uint64{}
 	for _, n := range []int{1, 2} {
 		all := processes(t, setting{occ.PolicyDefault, 1, strong}, occ.Options{ReclaimAfter: 1}, 3, 24<<20, false)
 		p, q, dead := all[0], all[1], all[2]
-		coordinator := dead.leaveLocks()
+		coordinator := dead.halfSplit()
 		o := p.eng.Recovery()
 		o.Steal = true
 		_, err := recovery.Recover(p.newThread().Plain(), o, coordinator)
@@ -62,6 +64,16 @@ func TestTwoHolders(t *testing.T) {
 			must(t, recovery.Reconnect(coros[i], w.space))
 			coros[i].Count = &counts[i]
 		}
+		if !p.space.AcquireRight(uint32(p.table.ID)) {
+			t.Fatal("no right")
+		}
+		if err := recovery.SweepIndexes(coros[1], q.eng.Recovery()); !errors.Is(err, index.ErrBusy) {
+			t.Errorf("the index is recovered by another process, and one gets: %v", err)
+		}
+		refused := counts[1]
+		p.space.ReleaseRight(uint32(p.table.ID))
+		counts[1] = rdma.Counters{}
+
 		var sweepers [2]*recovery.Sweeper
 		for due := true; due; {
 			due = false
@@ -76,7 +88,12 @@ func TestTwoHolders(t *testing.T) {
 		for _, k := range total.Verbs {
 			verbs[n] += k
 		}
-		t.Logf("%d processes sweep: %d verbs, %d round trips of both", n, verbs[n], total.RoundTrips)
+		sum := uint64(0)
+		for _, k := range refused.Verbs {
+			sum += k
+		}
+		t.Logf("%d processes sweep: %d verbs, %d round trips of both; the one that was refused: %d verbs",
+			n, verbs[n], total.RoundTrips, sum)
 		for _, w := range all[:2] {
 			again, tx := w.session()
 			for i := range 200 {
@@ -105,18 +122,26 @@ func expiring(t *testing.T, until int64) (all []*world) {
 	return all
 }
 
-// leaveLocks has a session of a process stop with locks, and returns its coordinator.
-func (w *world) leaveLocks() uint32 {
+// halfSplit has a session of a process stop in the middle of a split of an index, and
+// returns its coordinator.
+func (w *world) halfSplit() uint32 {
 	w.t.Helper()
-	se, tx := w.session()
-	var ops []op
-	for i := range 40 {
-		ops = append(ops, put(fmt.Sprint("key", i), "x"))
+	se, victim := w.session()
+	locked, after := false, 0
+	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
+		if locked {
+			after++
+			return after > 6
+		}
+		locked = wr.Op == rdma.OpCAS && wr.Swap>>16 == se.Thread().Owner() && wr.Cmp == 0
+		return false
+	}}
+	for i := 0; i < 3000 && w.do(victim, put(fmt.Sprint("key", i), "x")) == nil; i++ {
 	}
-	w.sure(se, tx, ops...)
-	tx.Coro().Sleep(10_000)
-	must(w.t, w.open(tx, ops...))
-	return se.Coordinator()
+	if !w.disarm() {
+		w.t.Fatal("the index has not been split")
+	}
+	return victim.ID().Coordinator()
 }
 
 // Ways by which a holder goes.
@@ -139,7 +164,7 @@ func TestHolderGoes(t *testing.T) {
 			what := fmt.Sprintf("way %d, after %d steps", way, steps)
 			all := expiring(t, term)
 			p, q, owner := all[0], all[1], all[2]
-			dead := owner.leaveLocks()
+			dead := owner.halfSplit()
 			o := p.eng.Recovery()
 			o.Steal = true
 			_, err := recovery.Recover(p.newThread().Plain(), o, dead)
@@ -233,6 +258,9 @@ func TestHolderGoes(t *testing.T) {
 			}
 			for _, w := range alive {
 				must(t, w.space.Follow())
+				if w.space.HalfDone(w.f.Now()) {
+					t.Errorf("%s: process %d takes indexes to be half-changed", what, w.space.Process())
+				}
 				se, tx := w.session()
 				for i := range 20 {
 					w.sure(se, tx, put(fmt.Sprint("more", i), "x"))
@@ -252,11 +280,16 @@ func TestHolderGoes(t *testing.T) {
 // over. The first one sweeps, too, and soon nothing is left.
 func TestFailingBesideHolder(t *testing.T) {
 	cases := 0
-	for k := range 2 {
+	for k := 2; k < 30; k++ {
 		all := expiring(t, 1_000_000_000)
-		p, holder := all[k], all[2]
-		dead, _ := p.reserved()
-		holder.settleDead(dead)
+		p, holder := all[1], all[2] // the segments of indexes are the first one's
+		_, victim := p.session()
+		p.arm(k)
+		_ = p.do(victim, put("a", "x"), put("b", "y"))
+		if !p.disarm() {
+			break
+		}
+		holder.settleDead(victim.ID().Coordinator())
 		name := uint64(record.HeldBy(record.MakeTxID(p.space.Process(), record.MaxSequence)))
 		if p.failing(func(wr *rdma.WR) bool { return wr.Op == rdma.OpCAS && wr.Swap == name }) {
 			cases++
@@ -264,7 +297,7 @@ func TestFailingBesideHolder(t *testing.T) {
 		due := true
 		for round := 0; due && round < 4; round++ {
 			due = false
-			for _, w := range []*world{holder, all[1-k], p} {
+			for _, w := range []*world{holder, all[0], p} {
 				c := w.newThread().Plain()
 				must(t, recovery.Reconnect(c, w.space))
 				var s *recovery.Sweeper
@@ -272,18 +305,21 @@ func TestFailingBesideHolder(t *testing.T) {
 			}
 		}
 		if due {
-			t.Fatalf("process %d: something stays to be swept", k)
+			t.Fatalf("a victim that stopped after %d verbs: something stays to be swept", k)
 		}
-		whole(t, fmt.Sprintf("process %d", k), all)
+		whole(t, fmt.Sprintf("a victim that stopped after %d verbs", k), all)
 	}
 	if cases == 0 {
 		t.Error("no sweep has taken a lock over")
 	}
 }
 
-// verified demands that the database of a world is sound.
+// verified demands that the index of a world's table, a hash index, is sound.
 func verified(t *testing.T, w *world) {
 	t.Helper()
-	must(t, w.space.Follow())
-	w.examine(verify.Options{Report: func(f verify.Finding) error { t.Error(f); return nil }})
+	ix, ok := w.table.Index.(*race.Index)
+	if !ok {
+		t.Fatal("no hash index")
+	}
+	must(t, ix.Verify(w.newThread().Plain()))
 }

@@ -41,17 +41,25 @@ type entry struct {
 	class layout.Class
 	table uint16
 	lost  bool // the segment has no copy left
-	// lines are the first lines of the copies of the block, or, of a redo log's Update, that of the
-	// primary alone, as a rule.
-	lines [layout.MaxReplicas][]byte
+	// lines are the first lines of the copies of Addr, or, of a redo log's Update,
+	// that of the primary alone, as a rule; old are those of From.
+	lines, old [layout.MaxReplicas][]byte
 	// block is all of the block of a New that has no other copy, where the words of a line
 	// arrive in any order.
 	block []byte
-	// held: the transaction has the lock. Of a New: the image is still to be written.
+	// held: the transaction has the lock: of Addr; of a move, of the block that the record leaves.
+	// Of a New: the image is still to be written.
 	held      bool
 	installed bool // of a New: the primary has the image, as far as the first line tells
+	switched  bool // of a move: the slot has the new block
 	// whole: every copy of the new image is in place.
 	whole bool
+	asks  bool // the transaction has the lock if a slot points to Addr
+	// reclaimed: the record was deleted, and whoever was freeing its block has not come to
+	// its primary, or to what is the primary now.
+	reclaimed record.Image // the free block, once more; nil: it is not so
+	stranded  bool         // the index of its table is of no use: see strand.go
+	freed     bool         // the block that the record has left, or did not come to
 	// behindOnCopy: the primary is damaged, and a copy has what the transaction was to replace.
 	behindOnCopy bool
 }

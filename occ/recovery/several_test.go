@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"txnode/index/blink"
+	"txnode/index/race"
 	"txnode/index/tree"
 	"txnode/memory"
 	"txnode/memory/layout"
@@ -44,7 +45,7 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 		if ordered {
 			tr, err := tree.New(x.space, g, meta.ID, root)
 			must(t, err)
-			x.table = &occ.Table{ID: meta.ID, Name: meta.Name, Index: tr}
+			x.table = &occ.Table{ID: meta.ID, Name: meta.Name, Ordered: tr}
 		}
 		all = append(all, x)
 	}
@@ -54,18 +55,20 @@ func processes(t testing.TB, s setting, o occ.Options, n int, size uint64, order
 // join is another process. Its threads are numbered from thread on.
 func (w *world) join(s setting, o occ.Options, thread int) *world {
 	w.t.Helper()
-	x := &world{t: w.t, f: w.f, via: w.via, cat: w.cat, thread: thread, stop: stop{left: -1}, until: w.until}
+	x := &world{t: w.t, f: w.f, cat: w.cat, thread: thread, stop: stop{left: -1}, until: w.until}
 	x.ctl = x.newThread()
 	l := w.space.Layout()
 	var err error
-	x.space, err = memory.Open(x.ctl.Plain(), x.via, x.cat, memory.Options{
+	x.space, err = memory.Open(x.ctl.Plain(), x.f, x.cat, memory.Options{
 		Backups: l.Backups, SegmentSize: l.SegmentSize, LogArea: l.LogArea, Until: x.until,
 	})
 	must(w.t, err)
 	must(w.t, x.space.EndAlone())
-	o.Policy, o.CacheBytes = s.policy, 64<<10
+	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, x.damaged
 	x.eng = occ.NewEngine(x.space, o)
-	x.table = x.openTable(w.table.ID)
+	ix, err := race.Open(x.ctl.Plain(), x.space, l.Tables[0].Root, l.Tables[0].ID)
+	must(w.t, err)
+	x.table = &occ.Table{ID: l.Tables[0].ID, Name: w.table.Name, Index: ix}
 	x.others = w.others
 	*w.others = append(*w.others, x)
 	return x
@@ -91,6 +94,11 @@ func whole(t testing.TB, what string, all []*world) {
 		t.Errorf("%s: %v", what, f)
 		return nil
 	}})
+	if ix, ok := w.table.Index.(*race.Index); ok {
+		if err := ix.Verify(w.ctl.Plain()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // TestFreedByAnotherProcess: a session of one process inserts a record, one of another process

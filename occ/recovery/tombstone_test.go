@@ -118,7 +118,7 @@ func TestUnlinkedRemembered(t *testing.T) {
 					w.sure(victim, its, put(key, "1"))
 					aside := w.eng
 					w.eng = occ.NewEngine(w.space, occ.Options{
-						ReclaimAfter: 100, Policy: s.policy, CacheBytes: 64 << 10,
+						ReclaimAfter: 100, Policy: s.policy, CacheBytes: 64 << 10, Damaged: w.damaged,
 					})
 					ours, tx := w.session()
 					w.values(ours, tx, key)

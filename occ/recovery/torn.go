@@ -8,16 +8,17 @@ import (
 	"txnode/rdma"
 )
 
-// A process that is killed in the middle of a WRITE leaves the first words of a line. If the WRITE
-// was that of a reservation (occ's hold), nothing leads to the block, no lock says which client had
-// it, and no log tells of it: its guard, the last word of the line, is still that of the image
-// before, which was free. While no client is at work, a free guard always carries the version of
-// its image, so this one shows.
+// A process that is killed in the middle of a WRITE leaves the first words of a line. If
+// that was the placeholder of an insert, nothing leads to the block, no lock says whose
+// it is, and no log tells of it: its guard, the last word of the line, is still that of
+// the image before, which was free. Where nobody is at work a guard that is free always
+// carries the version of its image, so this one shows.
 
-// torn reports whether the first line of a block's primary may be half of a reservation.
+// torn reports whether the first line of a block's primary may be such a half of a
+// placeholder.
 func torn(line record.Image) bool { return !line.Guard().Held() && !line.Stable() }
 
-// clearTorn makes those of the blocks free that are halves of reservations: the header
+// clearTorn makes those of the blocks free that are halves of placeholders: the header
 // that arrived says that the block is free, or all backups do. Any other is damage, and
 // not touched. The caller is the only user of the database.
 func (s *Sweeper) clearTorn(c *rdma.Coro, blocks []layout.Addr, class layout.Class) error {

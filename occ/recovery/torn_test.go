@@ -116,7 +116,7 @@ func TestTornPlaceholder(t *testing.T) {
 			must(t, victim.Close())
 			l := w.space.Layout()
 			v := w.space.Current()
-			seg := w.keyAt("a").Segment()
+			seg := slices.IndexFunc(l.Segments, func(g layout.Segment) bool { return g.Kind == layout.KindBlocks })
 			class := l.Segments[seg].Class
 			words := func(a layout.Addr, to ...uint64) (was []uint64) {
 				t.Helper()
@@ -138,7 +138,7 @@ func TestTornPlaceholder(t *testing.T) {
 				must(t, th.Plain().Fence(rdma.FenceThread, 0, &b))
 				return was
 			}
-			last := layout.MakeAddr(seg, l.SegmentSize-2*class.Size()) // never used
+			last := layout.MakeAddr(layout.SegmentID(seg), l.SegmentSize-2*class.Size()) // never used
 			words(last, uint64(record.MakeTxID(id, 7)))
 			if s.backups > 0 { // without a copy nothing proves that it is no record
 				meta := make([]byte, record.LineSize)
@@ -168,7 +168,7 @@ func TestTornPlaceholder(t *testing.T) {
 				must(t, w.ctl.Plain().Do(&b))
 				return slices.Clone(w.ctl.Bytes(buf, record.LineSize))
 			}
-			record0 := layout.MakeAddr(seg, 0)
+			record0 := layout.MakeAddr(layout.SegmentID(seg), 0)
 			for line(record0).Meta().State() != record.Live { // the first record of the segment
 				record0 += layout.Addr(class.Size())
 			}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/index/tree"
+	"txnode/index/race"
 	"txnode/memory"
 	"txnode/memory/catalog"
 	"txnode/memory/layout"
@@ -85,7 +85,6 @@ func replicated(t testing.TB) []setting {
 type world struct {
 	t      testing.TB
 	f      *rdmatest.Fabric
-	via    rdma.Fabric // f as the space and the threads see it
 	stop   stop
 	ctl    *rdma.Thread
 	cat    *catalog.Mem
@@ -93,9 +92,17 @@ type world struct {
 	eng    *occ.Engine
 	table  *occ.Table
 	thread int
+	spoilt bool // an index is, or was, damaged
 	arrive func(wr *rdma.WR, data []byte)
 	others *[]*world // processes on the same fabric
 	until  int64     // when registrations of processes that join end; 0: never
+}
+
+// damaged is told what a recovery could not finish since an index is damaged.
+func (w *world) damaged(err error) {
+	if errors.Is(err, layout.ErrCorrupt) && !w.spoilt {
+		w.t.Errorf("no index is damaged, and a recovery has met: %v", err)
+	}
 }
 
 // stop makes the verbs behind the first left ones fail, like those of a process
@@ -171,13 +178,6 @@ func newWorldIn(t testing.TB, f rdmatest.Options, s setting, o occ.Options, logs
 // newWorldWith is newWorldIn with options of the memory.
 func newWorldWith(t testing.TB, f rdmatest.Options, s setting, o occ.Options, mo memory.Options) *world {
 	t.Helper()
-	return newWorldVia(t, f, func(f *rdmatest.Fabric) rdma.Fabric { return f }, s, o, mo)
-}
-
-// newWorldVia is newWorldWith, and the space and the threads see the fabric as via returns it.
-func newWorldVia(t testing.TB, f rdmatest.Options, via func(*rdmatest.Fabric) rdma.Fabric, s setting,
-	o occ.Options, mo memory.Options) *world {
-	t.Helper()
 	w := &world{t: t, stop: stop{left: -1}, cat: &catalog.Mem{}}
 	w.others = &[]*world{w}
 	f.Caps, f.Seed, f.Fail = s.caps, 7, func(wr *rdma.WR) rdma.Status {
@@ -194,43 +194,21 @@ func newWorldVia(t testing.TB, f rdmatest.Options, via func(*rdmatest.Fabric) rd
 		}
 	}
 	w.f = rdmatest.New(f)
-	w.via = via(w.f)
 	w.ctl = w.newThread()
 	var err error
 	mo.Backups = s.backups
-	w.space, err = memory.Open(w.ctl.Plain(), w.via, w.cat, mo)
+	w.space, err = memory.Open(w.ctl.Plain(), w.f, w.cat, mo)
 	must(t, err)
 	must(t, w.space.EndAlone())
-	o.Policy, o.CacheBytes = s.policy, 64<<10
+	o.Policy, o.CacheBytes, o.Damaged = s.policy, 64<<10, w.damaged
 	w.eng = occ.NewEngine(w.space, o)
-	w.table = w.another("t")
-	return w
-}
-
-// another makes another table.
-func (w *world) another(name string) *occ.Table {
-	w.t.Helper()
-	meta, err := w.space.CreateNodesTable(name, []byte(`{"key":"bytes","value":"bytes","index":"hash"}`),
-		tree.LeafClass, 0, nil)
-	must(w.t, err)
-	se, tx := w.session()
-	root, err := tx.NewNodes(&occ.Table{ID: meta.ID, Name: name, Hashed: true}, tree.LeafClass, tree.EmptyHashed)
-	must(w.t, err)
+	meta, err := w.space.CreateTable("t", []byte(`{"key":"bytes","value":"bytes","index":"race"}`))
+	must(t, err)
+	root, ix, err := race.Create(w.ctl.Plain(), w.space, meta.ID, race.Options{Groups: 16})
+	must(t, err)
 	w.setRoot(meta.ID, root)
-	must(w.t, se.Close())
-	must(w.t, se.Thread().Close())
-	return w.openTable(meta.ID)
-}
-
-// openTable makes a handle on a table.
-func (w *world) openTable(id uint16) *occ.Table {
-	w.t.Helper()
-	all, err := w.space.Tables()
-	must(w.t, err)
-	meta := &all[id-1]
-	ix, err := tree.Open(w.space, meta, tree.Options{})
-	must(w.t, err)
-	return &occ.Table{ID: id, Name: meta.Name, Hashed: !meta.Ordered(), Index: ix}
+	w.table = &occ.Table{ID: meta.ID, Name: "t", Index: ix}
+	return w
 }
 
 // setRoot records where the index of a table starts, as the process that makes it.
@@ -253,7 +231,7 @@ func must(t testing.TB, err error) {
 func (w *world) newThread() *rdma.Thread { return w.newThreadOf(1 << 20) }
 
 func (w *world) newThreadOf(arena int) *rdma.Thread {
-	th, err := rdma.NewThread(w.via, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
+	th, err := rdma.NewThread(w.f, rdma.ThreadOptions{Index: w.thread, Techniques: rdma.AllTechniques, Arena: arena})
 	must(w.t, err)
 	w.thread++
 	return th
@@ -336,9 +314,6 @@ func (w *world) loaded(ops ...op) (*occ.Session, *occ.Tx) {
 func (w *world) sure(s *occ.Session, tx *occ.Tx, ops ...op) {
 	w.t.Helper()
 	w.try(s, tx, func() error { return w.do(tx, ops...) })
-	if t := tx.Owing(); t != nil {
-		must(w.t, tx.Posts(t))
-	}
 }
 
 // try repeats what has met conflicts, or has been fenced.
@@ -450,6 +425,9 @@ func (w *world) check(what string) {
 		w.sweep()
 	}
 	w.owned(what, report)
+	if err := w.table.Index.(*race.Index).Verify(w.ctl.Plain()); err != nil {
+		w.t.Errorf("%s: %v", what, err)
+	}
 }
 
 // owned demands that every free block is in a pool, or a session's that is registered, once. The
@@ -510,11 +488,11 @@ func (w *world) decideUntil(id uint32, stop int) (stopped bool) {
 	return stopped
 }
 
-// blocks calls fn for the first line of every block that a node leads to.
+// blocks calls fn for the first line of every block that a slot leads to.
 func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) {
 	w.t.Helper()
 	v := w.space.View()
-	must(w.t, w.table.Index.(*tree.Tree).Walk(c, func(_ layout.Addr, x index.Candidate) error {
+	must(w.t, w.table.Index.(*race.Index).Walk(c, func(_ layout.Addr, x index.Candidate) error {
 		buf, err := c.Thread().Alloc(record.LineSize)
 		must(w.t, err)
 		defer c.Thread().Free(buf, record.LineSize)
@@ -526,21 +504,24 @@ func (w *world) blocks(c *rdma.Coro, fn func(a layout.Addr, line record.Image)) 
 	}))
 }
 
-// sweepAlone sweeps as a process that opens the database.
-func (w *world) sweepAlone() (damage error) {
+// zero frees the block of a key on the first copies of it, as when its placeholder was on
+// a blade that was lost.
+func (w *world) zero(c *rdma.Coro, key string, copies int) {
 	w.t.Helper()
-	o := recovery.Options{Space: w.space, Steal: true, Alone: true}
-	rep, err := recovery.Sweep(w.ctl.Plain(), o)
-	must(w.t, err)
-	return rep.Damage
-}
-
-// armChanges is arm of so many verbs that change something.
-func (w *world) armChanges(n int) {
-	w.stop = stop{left: -1, pick: func(wr *rdma.WR) bool {
-		if wr.Op != rdma.OpRead {
-			n--
+	v := w.space.View()
+	w.blocks(c, func(a layout.Addr, line record.Image) {
+		if string(line.Key()) != key {
+			return
 		}
-		return n < 0
-	}}
+		buf, err := c.Thread().Alloc(record.LineSize)
+		must(w.t, err)
+		defer c.Thread().Free(buf, record.LineSize)
+		clear(c.Thread().Bytes(buf, record.LineSize))
+		var b rdma.Batch
+		for k := range copies {
+			b.Write(v.At(a, k), buf, record.LineSize)
+		}
+		must(w.t, c.Do(&b))
+		must(w.t, c.Fence(rdma.FenceThread, 0, &b))
+	})
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"txnode/index"
-	"txnode/index/tree"
+	"txnode/index/race"
 	"txnode/memory/layout"
 	"txnode/memory/record"
 	"txnode/occ"
@@ -17,7 +17,7 @@ import (
 	"txnode/verify"
 )
 
-// TestZeroedWords zeroes words of leaves, each on one copy, while clients insert and delete, and
+// TestZeroedWords zeroes words of an index, each on one copy, while clients insert and delete, and
 // die. When the database has been repaired, and opened, nothing is left to be repaired, and every
 // key is there whose insert was acknowledged, and was not deleted.
 func TestZeroedWords(t *testing.T) {
@@ -44,7 +44,7 @@ func TestZeroedWords(t *testing.T) {
 	}
 }
 
-// zeroed is a database some words of whose leaves are zero.
+// zeroed is a database some words of whose index are zero.
 type zeroed struct {
 	*world
 	r       *rand.Rand
@@ -59,15 +59,19 @@ type zeroed struct {
 
 func newZeroed(t *testing.T, seed uint64) *zeroed {
 	z := &zeroed{r: rand.New(rand.NewPCG(31, seed)), there: map[string]bool{}, unsure: map[string]bool{}}
-	z.backups = 1 + z.r.IntN(2)
+	z.backups = z.r.IntN(3)
 	policy := []occ.Policy{occ.PolicyDefault, occ.PolicyFORD}[z.r.IntN(2)]
 	z.world = newWorld(t, setting{policy, z.backups, strong}, occ.Options{})
 	fmt.Fprintf(&z.log, "seed %d, %v, f=%d\n", seed, policy, z.backups)
+	ix := z.table.Index.(*race.Index)
+	ix.SetVacant(recovery.Vacant(z.space)) // as package txn does
+	ix.SetSpoilt(recovery.Spoilt(z.space))
 	z.ours, z.own = z.session()
 	for range 20 + z.r.IntN(250) {
 		z.insert()
 	}
 	z.own.Coro().Sleep(10_000) // until its locks are released
+	z.spoilt = true
 	return z
 }
 
@@ -108,31 +112,31 @@ func (z *zeroed) do(o op) {
 	}
 }
 
-// leaves are the blocks of the leaves.
-func (z *zeroed) leaves() (all []layout.Addr) {
-	must(z.t, z.table.Index.(*tree.Tree).Walk(z.ctl.Plain(), func(at layout.Addr, _ index.Candidate) error {
-		if n := len(all); n == 0 || all[n-1] != at {
-			all = append(all, at)
-		}
-		return nil
-	}))
-	return all
-}
-
-// zero zeroes n words that are used, each on one copy.
+// zero zeroes n words that are used, each on one copy; without backups, slots alone.
 func (z *zeroed) zero(n int) {
-	all, touched := z.leaves(), map[layout.Addr]bool{}
+	all, err := z.table.Index.(*race.Index).Extents(z.ctl.Plain())
+	must(z.t, err)
+	sizes, touched := map[layout.Addr]uint32{}, map[layout.Addr]bool{}
+	for _, x := range z.space.Extents() {
+		sizes[x.Addr] = x.Size
+	}
 	for tries := 0; n > 0 && tries < 400; tries++ {
 		a, k := all[z.r.IntN(len(all))], z.r.IntN(z.backups+1)*z.r.IntN(2)
-		off := uint64(8 * z.r.IntN(int(tree.LeafClass.Size())/8))
-		p := z.space.View().At(a, k)
-		word := z.f.Memory(p.Blade)[p.Off+off:][:8]
-		if touched[a] || binary.LittleEndian.Uint64(word) == 0 {
+		at := a + layout.Addr(8*z.r.IntN(int(sizes[a])/8))
+		unit := at
+		if at-a < 64 { // whose checksum needs all of it
+			unit = a
+		}
+		p := z.space.View().At(at, k)
+		word := z.f.Memory(p.Blade)[p.Off:][:8]
+		w := binary.LittleEndian.Uint64(word)
+		// empty, or a trace
+		if z.backups == 0 && (a == all[0] || at-a < 64 || at&63 == 56) || touched[unit] || w == 0 || w>>54 == 1 {
 			continue
 		}
 		clear(word)
-		touched[a] = true
-		fmt.Fprintf(&z.log, "zeroed word at %d of leaf %v, copy %d\n", off, a, k)
+		touched[unit] = true
+		fmt.Fprintf(&z.log, "zeroed %v in the extent at %v, copy %d\n", at, a, k)
 		n--
 	}
 }
@@ -188,7 +192,7 @@ func (z *zeroed) end() {
 	}
 	left := z.repair()
 	linked := map[string]bool{}
-	must(z.t, z.table.Index.(*tree.Tree).Walk(z.ctl.Plain(), func(_ layout.Addr, b index.Candidate) error {
+	must(z.t, z.table.Index.(*race.Index).Walk(z.ctl.Plain(), func(_ layout.Addr, b index.Candidate) error {
 		p := z.space.View().At(b.Addr, 0)
 		if line := record.Image(z.f.Memory(p.Blade)[p.Off:][:record.LineSize]); line.Meta().State() == record.Live {
 			linked[string(line.Key())] = true

@@ -43,7 +43,7 @@ func open(t *testing.T, f rdma.Fabric) *engine.Store {
 	t.Helper()
 	store, err := engine.Open(t.Context(), txn.Options{
 		Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1), SegmentSize: 1 << 20, LogArea: 256 << 10,
-		LeaseTerm: time.Minute,
+		IndexGroups: 64, LeaseTerm: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,8 @@ func openBank(tb testing.TB, catalog string) (b bank) {
 		o.TCP = tcp.Options{Credentials: f.Client}
 	}
 	for i := 0; ; i++ { // the guest of the catalog may begin later
-		b.db, err = cluster.Open(tb.Context(), catalog, txn.Options{LeaseTerm: moneyLease, Workers: 4}, o)
+		to := txn.Options{LeaseTerm: moneyLease, Workers: 4, IndexGroups: 16}
+		b.db, err = cluster.Open(tb.Context(), catalog, to, o)
 		if err == nil {
 			break
 		}

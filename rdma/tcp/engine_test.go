@@ -27,7 +27,7 @@ func TestSmallBank(t *testing.T) {
 			}
 			store, err := engine.Open(ctx, txn.Options{
 				Fabric: f, Catalog: &catalog.Mem{}, Backups: txn.F(1),
-				SegmentSize: 1 << 20, LogArea: 256 << 10,
+				SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64,
 			})
 			if err != nil {
 				t.Fatal(err)

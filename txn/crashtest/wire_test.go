@@ -29,8 +29,9 @@ func (l *life) options() txn.Options {
 	return txn.Options{
 		Dir: l.Dir, Blades: l.Blades, Backups: txn.F(l.Backups), Policy: l.Policy,
 		BladeSize: 256 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, // a ring that comes round soon
-		CacheBytes: 1 << 20,
-		Durability: l.Durability,
+		IndexGroups: 8, // an index that splits soon
+		CacheBytes:  1 << 20,
+		Durability:  l.Durability,
 	}
 }
 

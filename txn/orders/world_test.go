@@ -148,7 +148,7 @@ func (p *process) open() (err error) {
 	p.db, err = txn.Open(context.Background(), txn.Options{
 		Fabric: p.fab, Catalog: &handle{w.cat, w.f, w}, Shared: true, Backups: &backups,
 		SegmentSize: segmentSize, LogArea: logArea,
-		Arena: arena, CacheBytes: 16 << 10, Workers: 1, Retries: 20, LeaseTerm: time.Hour,
+		Arena: arena, CacheBytes: 16 << 10, IndexGroups: 4, Workers: 1, Retries: 20, LeaseTerm: time.Hour,
 		WorkerWait: -1, Seed: uint64(p.n) + 1,
 		ReclaimAfter: 1, Techniques: &rdma.Techniques{},
 	})

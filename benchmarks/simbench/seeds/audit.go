@@ -82,7 +82,7 @@ func owned(space *memory.Space, free []memory.FreeBlock) error {
 func aboutExtent(l *layout.Layout, x *verify.Finding) bool {
 	switch x.Kind {
 	case verify.KindOrphan:
-		return strings.Contains(x.What, "nothing uses the extent")
+		return strings.Contains(x.What, "no index uses the extent")
 	case verify.KindReplica:
 		seg := int(x.Addr.Segment())
 		return seg < len(l.Segments) && l.Segments[seg].Kind == layout.KindIndex &&

@@ -25,6 +25,7 @@ type Coverage struct {
 
 	Durable      uint64 // runs with every commit flushed
 	Grown        uint64 // runs in which an index was split
+	SubTables    uint64 // of the indexes at the end
 	Coordinators uint64 // that were recovered
 	Finished     uint64 // transactions that recovery has found committed
 	Undone       uint64 // and that it has undone, or was asked for
@@ -78,6 +79,7 @@ func (c *Coverage) Add(d *Coverage) {
 	}
 	c.Durable += d.Durable
 	c.Grown += d.Grown
+	c.SubTables += d.SubTables
 	c.Coordinators += d.Coordinators
 	c.Finished += d.Finished
 	c.Undone += d.Undone
@@ -220,8 +222,12 @@ func (b *bench) cover(l *layout.Layout, sum *verify.Summary) {
 		c.Undone += uint64(len(l.Verdicts[i].Aborted))
 	}
 	for i := range sum.Tables {
-		if sum.Tables[i].Leaves > 1 {
+		c.SubTables += sum.Tables[i].SubTables
+		if sum.Tables[i].SubTables > startTables || sum.Tables[i].Leaves > 1 {
 			c.Grown = 1
 		}
 	}
 }
+
+// startTables is how many sub-tables a new index has.
+const startTables = 1

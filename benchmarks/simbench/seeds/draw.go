@@ -41,9 +41,11 @@ type plan struct {
 	compute             int  // compute blades: with several processes, one for each
 	threads, coroutines int  // threads of all compute blades, or of each process, if there are several
 	readBackups         bool
-	ordered             bool // the workload's table is
-	entries             int  // of a node of its index: few, so that the tree is high; 0: as many as have room
-	grow                bool // rows are added beside the workload, so that its table resizes
+	ordered             bool   // the workload's table is
+	entries             int    // of a node of its index: few, so that the tree is high; 0: as many as have room
+	groups              uint32 // of a sub-table: few, so that tables resize
+	leaves              bool   // hash tables have leaves, not slots
+	grow                bool   // rows are added beside the workload, so that its table resizes
 	profile             sim.Profile
 	freedom             sim.Freedom
 	placed, unordered   bool
@@ -85,10 +87,10 @@ func (p *plan) String() string {
 	if p.processes > 1 {
 		several = fmt.Sprintf(" processes=%d", p.processes)
 	}
-	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d log=%d "+
+	return fmt.Sprintf("%s policy=%v f=%d blades=%d compute=%d threads=%d coroutines=%d txns=%d groups=%d log=%d "+
 		"reclaim=%d grow=%v read-backups=%v "+
 		"techniques=%s qp=%s machine=%s freedom=%v caps=%s",
-		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.logArea,
+		p.work.name, p.policy, p.backups, p.blades, p.compute, p.threads, p.coroutines, p.txns, p.groups, p.logArea,
 		p.reclaimAfter, p.grow, p.readBackups,
 		list(yes(t.Doorbells, "doorbells"), yes(t.Throttle, "throttle"), yes(t.Backoff, "backoff"),
 			yes(t.DynLimit, "limit"), yes(t.CoroLimit, "coroutines")),
@@ -97,7 +99,7 @@ func (p *plan) String() string {
 		yes(p.durable, " durability=power") +
 		yes(p.remote, " network") + yes(p.witnessed, " witness") + yes(p.tended, " tended") +
 		yes(p.changes, " changes") + yes(p.ordered, " ordered") +
-		fmt.Sprintf(" entries=%d", p.entries) + p.faultText()
+		yes(p.leaves, " leaves") + yes(p.hasNodes(), fmt.Sprintf(" entries=%d", p.entries)) + p.faultText()
 }
 
 // faultText is the faults as expressions.
@@ -136,7 +138,7 @@ func draw(seed uint64, o *Options) (*plan, error) {
 		seed: seed, work: pick(&r), gone: -1,
 		policy: occ.Policy(r.n(2)), backups: int(r.n(3)),
 		compute: 1 + int(r.n(3)), coroutines: 1 + int(r.n(4)),
-		readBackups: r.chance(25), grow: r.chance(40),
+		readBackups: r.chance(25), groups: 4 << r.n(3), grow: r.chance(40),
 		profile: connectX6(), freedom: sim.FreedomHostile,
 		placed: r.chance(30), unordered: r.chance(30), noMaskedCAS: r.chance(20),
 	}
@@ -241,14 +243,20 @@ func draw(seed uint64, o *Options) (*plan, error) {
 	return p, nil
 }
 
-// drawLeaves decides, by a stream of its own, how many entries a leaf of a hash table has.
+// hasNodes reports whether the workload's table is ordered or has indexes: then a thread that has
+// committed may have a change of nodes to make.
+func (p *plan) hasNodes() bool { return p.ordered || p.leaves || p.work.order == indexes }
+
+// drawLeaves decides, by a stream of its own, whether hash tables have leaves.
 func (p *plan) drawLeaves() {
 	r := rng(p.seed ^ 0x1eaf)
-	p.logArea = max(p.logArea, middleLog)
-	if p.work.order == ownTables { // loaded by transactions of 64 records, each perhaps in a leaf of its own
-		p.logArea = largeLog
+	if p.leaves = r.chance(50); p.leaves {
+		p.logArea = max(p.logArea, middleLog)
+		if p.work.order == ownTables { // loaded by transactions of 64 records, each perhaps in a leaf of its own
+			p.logArea = largeLog
+		}
+		p.entries = []int{2, 3, 4, 4, 8, 0}[r.n(6)]
 	}
-	p.entries = []int{2, 3, 4, 4, 8, 0}[r.n(6)]
 }
 
 // drawOrder decides whether the workload's table is ordered, by a stream of its own: seeds without

@@ -302,7 +302,7 @@ func (b *bench) openOn(q *process) error {
 		Techniques: &b.techniques, QPPolicy: b.qp,
 		GiveBack: giveBack, ReadBackups: b.readBackups, Workers: 1, Retries: math.MaxInt32, Arena: arena,
 		CacheBytes: cacheBytes, LogArea: b.logArea, ReclaimAfter: b.reclaimAfter,
-		SegmentSize: segmentSize, NodeEntries: b.entries, Seed: b.seed,
+		SegmentSize: segmentSize, IndexGroups: b.groups, LeafIndex: b.leaves, NodeEntries: b.entries, Seed: b.seed,
 		History: b.world.recorder[q.slot], Logger: zap.New(damageCore{b}),
 		WorkerWait: workerWait,
 	})

@@ -42,7 +42,7 @@ func TestClusterBackup(t *testing.T) {
 	const accounts, each = 800, 100
 	open := func(address string) (*txn.DB, *txn.Table[uint64, int64], *txn.Table[uint64, uint64]) {
 		t.Helper()
-		db, err := cluster.Open(ctx, address, txn.Options{Retries: 1 << 20}, cluster.Options{Post: -1})
+		db, err := cluster.Open(ctx, address, txn.Options{IndexGroups: 64, Retries: 1 << 20}, cluster.Options{Post: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"text/tabwriter"
@@ -74,7 +75,7 @@ func newCheck(w *World) *cobra.Command {
 		Short: "Walk a database and report everything that is wrong with it",
 		Long: `Reads the database in a directory, which no other process may have open for
 writing, and holds all of it against what must be true: headers of the blades,
-extents, log areas, the structure of every index, the block behind every entry,
+extents, log areas, the structure of every index, the block behind every slot,
 every record's checksum and lock, that all replicas are equal, and that entries of
 secondary indexes lead to records. What entries a record should have only a program
 knows that has the functions of the indexes: Table.CheckIndexes compares them.
@@ -87,12 +88,13 @@ killed leaves locks and unfinished transactions behind: these are findings too,
 marked and counted apart, but no damage, since the next opening settles them.
 
 --repair writes a replica again if another one proves what it should hold: a
-damaged record or node of an index from a backup, a backup from its primary. The block of a
-deleted record that no index leads to is made free. A record that no index leads to is
-reported. What a recovery may need (locks, logs) and what no copy proves is left as it is:
-all of a database that was open with --durability power and not closed, which is brought
-into order when it is opened. Nothing is repaired while a table has an index of an earlier
-version, which opening the database converts. If the file of a blade is
+damaged record from a backup, a backup from its primary, words of an index.
+A record that the index has lost is put back, as its block says which key it has,
+unless the key has another one. If the key was deleted since, also after somebody had
+inserted it once more, that is undone by it: a repair is best made before anybody goes on.
+What a recovery may need (locks, unfinished splits, logs) and what no copy
+proves is left as it is: all of a database that was open with --durability power and
+not closed, which is brought into order when it is opened. If the file of a blade is
 missing, cut off, too long, blank, an old copy, another database's, or of another format,
 that is a finding, the rest is checked without it, and nothing is repaired. So is what
 a disk that fails cannot read of it. If the catalog is
@@ -191,7 +193,7 @@ func rebuildLost(ctx context.Context, w *World, dir string, patience time.Durati
 const stuckAfter = 10 * time.Second
 
 // silenceFactor is how many times the patience nothing may come of the copies, and no failure
-// either: what was under way when a blade was lost is decided first.
+// either: what was under way when a blade was lost is decided first, and indexes are swept.
 const silenceFactor = 6
 
 // errNoCopies: copies are not made, and nobody says why.
@@ -403,16 +405,27 @@ func (p *findingWriter) blades(blades []rdma.BladeID) string {
 	return s
 }
 
-// tables prints what was counted of tables: levels and leaves of their indexes, entries of the
+// tables prints what was counted of tables: of hash tables sub-tables, of ordered ones levels,
 // leaves, and nodes without a separator in the level above.
 func (p *findingWriter) tables(t io.Writer, all []verify.TableSummary) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tentries\tlevels\tleaves\tunposted\t\n")
+	ordered := slices.ContainsFunc(all, func(x verify.TableSummary) bool { return x.Levels > 0 })
+	more := ""
+	if ordered {
+		more = "levels\tleaves\tunposted\t"
+	}
+	fmt.Fprintf(t, "  table\trecords\ttombstones\tbytes\tsub-tables\t%s\n", more)
 	for _, x := range all {
-		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", x.Name, x.Records, x.Tombstones, x.Bytes, x.Entries,
-			x.Levels, x.Leaves, x.Unposted)
+		if ordered {
+			more = "\t\t\t"
+		}
+		parts := fmt.Sprint(x.SubTables)
+		if x.Levels > 0 {
+			parts, more = "", fmt.Sprintf("%d\t%d\t%d\t", x.Levels, x.Leaves, x.Unposted)
+		}
+		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\t%s\t%s\n", x.Name, x.Records, x.Tombstones, x.Bytes, parts, more)
 	}
 }
 
@@ -447,7 +460,7 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 			where, aside = fmt.Sprintf("%s without %s (%s)", where, p.blades(x.blades), x.why), true
 		}
 	}
-	aside = aside || s.Unrecovered || s.CatalogOld || s.Earlier > 0 || len(s.Unreadable) > 0 && s.Repaired == 0
+	aside = aside || s.Unrecovered || s.CatalogOld || len(s.Unreadable) > 0 && s.Repaired == 0
 	if aside && p.o.Repair {
 		where += ", and repaired nothing"
 	}
@@ -482,11 +495,8 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		fmt.Fprintf(t, "every copy of %s is lost, with what was in it\n", count(s.SegmentsLost, "segment"))
 	}
 	if s.Unrecovered {
-		fmt.Fprintf(t, "it was open with --durability power and not closed: the next opening brings it into order\n")
-	}
-	if s.Earlier > 0 {
-		fmt.Fprintf(t, "%s with an index of an earlier version: open the database for writing, which converts it, "+
-			"then repair\n", count(s.Earlier, "table"))
+		fmt.Fprintf(t, "it was open with --durability power and not closed: whoever opens it brings blocks and "+
+			"indexes into order\n")
 	}
 	if s.CatalogOld {
 		fmt.Fprintf(t, "catalog.db is older than the regions: bring the newest back, before anything else is done\n")
@@ -510,12 +520,12 @@ func (p *findingWriter) summary(dir string, s *verify.Summary, interrupted bool)
 		fmt.Fprintf(t, "; repaired: %d", s.Repaired)
 	}
 	fmt.Fprintln(t)
-	if left := s.Unfinished - s.ByKind[verify.KindEarlier]; left > 0 {
-		which := fmt.Sprintf("%d of them are", left)
+	if s.Unfinished > 0 {
+		which := fmt.Sprintf("%d of them are", s.Unfinished)
 		switch {
-		case left == s.Findings && s.Findings == 1:
+		case s.Unfinished == s.Findings && s.Findings == 1:
 			which = "it is"
-		case left == s.Findings:
+		case s.Unfinished == s.Findings:
 			which = "they are"
 		}
 		fmt.Fprintf(t, "the database was not closed, or not swept since a process died or a blade was lost: %s work "+

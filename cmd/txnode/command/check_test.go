@@ -25,7 +25,7 @@ func makeDatabase(t *testing.T, b *bed) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20,
-		LogArea: 64 << 10, Seed: 1,
+		LogArea: 64 << 10, IndexGroups: 8, Seed: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,10 +171,13 @@ func TestCheckTellsWhatStandsInTheWay(t *testing.T) {
 		"limit":        {[]string{"check", "$DIR/data", "-n", "-1"}, 2, "must not be negative"},
 		"no blade":     {[]string{"inspect", "region", "$DIR/data", "7"}, 2, "blade 7: there are 2"},
 		"blade":        {[]string{"inspect", "region", "$DIR/data", "x"}, 2, `"x" is no number of a blade`},
-		"address":      {[]string{"inspect", "node", "$DIR/data", "x"}, 2, `"x" is no address`},
+		"address":      {[]string{"inspect", "bucket", "$DIR/data", "x"}, 2, `"x" is no address`},
 		"transaction":  {[]string{"inspect", "tx", "$DIR/data", "x"}, 2, `"x" is no transaction`},
 		"half a key":   {[]string{"inspect", "record", "$DIR/data", "--key", "1"}, 2, "belong together"},
-		"nothing":      {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
+		"no nodes": {
+			[]string{"inspect", "node", "$DIR/data", "--table", "accounts", "--key", "1"}, 1, "has no nodes",
+		},
+		"nothing": {[]string{"inspect", "record", "$DIR/data"}, 2, "give the address"},
 		"no table": {
 			[]string{"inspect", "record", "$DIR/data", "--table", "x", "--key", "1"}, 1, `there are "accounts"`,
 		},

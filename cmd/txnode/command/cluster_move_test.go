@@ -35,7 +35,7 @@ func TestClusterGrows(t *testing.T) {
 	run(0, "has 2 blades of 2 servers, 128MiB together, and 1 vacant place", "init", "--catalog", catalog, "--blade",
 		address["a"], "--blade", address["b"],
 		"--places", "3", "--segment-size", "1MiB")
-	db, err := cluster.Open(ctx, catalog, txn.Options{}, cluster.Options{})
+	db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestClusterRecover(t *testing.T) {
 	}
 	write := func(v uint64) {
 		t.Helper()
-		db, err := cluster.Open(ctx, catalog, txn.Options{Workers: 1}, cluster.Options{})
+		db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 16, Workers: 1}, cluster.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

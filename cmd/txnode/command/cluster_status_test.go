@@ -91,7 +91,7 @@ func (c *smallCluster) serve(name string, args ...string) {
 // open opens the database, and puts a record there.
 func (c *smallCluster) open() *txn.DB {
 	c.t.Helper()
-	db, err := cluster.Open(c.t.Context(), c.catalog, txn.Options{},
+	db, err := cluster.Open(c.t.Context(), c.catalog, txn.Options{IndexGroups: 64},
 		cluster.Options{Post: time.Millisecond})
 	if err != nil {
 		c.t.Fatal(err)

@@ -66,7 +66,7 @@ func TestClusterCommands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog})
+			db, err := txn.Open(ctx, txn.Options{Fabric: h.Fabric, Catalog: h.Catalog, IndexGroups: 64})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestClusterCheck(t *testing.T) {
 	if code, out, stderr := b.run(init...); code != 0 {
 		t.Fatalf("exit code %d, %s%s", code, out, stderr)
 	}
-	db, err := cluster.Open(ctx, catalog, txn.Options{}, cluster.Options{})
+	db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,7 @@ func TestDoctor(t *testing.T) {
 			if code, _, stderr := inSystem(t, init...); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			db, err := cluster.Open(ctx, catalog, txn.Options{}, cluster.Options{})
+			db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64}, cluster.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,6 +23,7 @@ func openEngine(ctx context.Context, o StoreOptions) (workload.Store, error) {
 		Arena:       o.Arena,
 		LeaseTerm:   o.Access.Lease,
 		Policy:      occ.PolicyDefault,
+		LeafIndex:   o.Index == "leaves",
 		Techniques:  &o.Techniques,
 		Seed:        o.Seed,
 		// A benchmark's worker tries until it commits: when a lock's holder is not

@@ -63,6 +63,16 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 				}
 				return d.Segment(layout.SegmentID(n))
 			}),
+		inspectCommand(w, "bucket", "directory address",
+			"Show a bucket, the first line of a sub-table, or the root of an index",
+			"  txnode inspect bucket data seg 2 +0x8040", true, nil,
+			func(d *verify.Dump, _ *offline, _ *inspectOptions, arg string) error {
+				a, err := verify.ParseAddr(arg)
+				if err != nil {
+					return err
+				}
+				return d.Bucket(a)
+			}),
 		inspectCommand(w, "record", "directory [address]", "Show a record, by its address or its key",
 			"  txnode inspect record data seg 5 +0x3600\n  txnode inspect record data --table accounts --key 42", true,
 			func(o *inspectOptions, cmd *cobra.Command) {
@@ -76,11 +86,11 @@ Addresses are written as txnode check prints them, seg 3 +0x40, or 3+0x40.`,
 				return byKey(d.Record, d.Key, db, o, arg)
 			}),
 		inspectCommand(w, "node", "directory [address]",
-			"Show a node of the index of a table, by its address or by a key",
+			"Show a node of the index of an ordered table, by its address or by a key",
 			"  txnode inspect node data seg 4 +0x600\n  txnode inspect node data --table orders --key 42", true,
 			func(o *inspectOptions, cmd *cobra.Command) {
 				cmd.Flags().StringVar(&o.Table, "table", "",
-					"`name` of the table whose leaf for --key is shown; by default an address is expected")
+					"`name` of the ordered table whose leaf for --key is shown; by default an address is expected")
 				cmd.Flags().StringVar(&o.Key, "key", "",
 					"`key` whose leaf to show: a number or text, as the table's keys are, or 0x and its bytes;\n"+
 						"by default an address is expected")

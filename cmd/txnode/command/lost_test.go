@@ -135,7 +135,7 @@ func TestFileFailsInBenchmark(t *testing.T) {
 func TestReportOfLostData(t *testing.T) {
 	ctx := t.Context()
 	s, err := engine.Open(ctx, txn.Options{
-		Blades: 2, Backups: txn.F(0), BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10,
+		Blades: 2, Backups: txn.F(0), BladeSize: 64 << 20, SegmentSize: 1 << 20, LogArea: 64 << 10, IndexGroups: 64,
 	})
 	if err != nil {
 		t.Fatal(err)

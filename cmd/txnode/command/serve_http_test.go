@@ -80,7 +80,7 @@ func TestServeHTTP(t *testing.T) {
 	}
 	has(t, "the page of a database nobody has open", get(t, http.DefaultClient, url, 200),
 		"No process has it open", "There are none.")
-	db, err := cluster.Open(ctx, address, txn.Options{}, cluster.Options{})
+	db, err := cluster.Open(ctx, address, txn.Options{IndexGroups: 64}, cluster.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

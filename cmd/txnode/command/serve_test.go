@@ -92,7 +92,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	db, err := txn.Open(ctx, txn.Options{
-		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10,
+		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestServeShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	db, err := txn.Open(ctx, txn.Options{
-		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10,
+		Fabric: f, Catalog: &catalog.Mem{}, SegmentSize: 1 << 20, LogArea: 256 << 10, IndexGroups: 64,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func TestSimSeedsHistory(t *testing.T) {
 	for workload, want := range map[string]string{"list-append": "[:append 0 ", "bank": "[:w "} {
 		for _, faults := range []string{"none", "stop"} {
 			path := filepath.Join(b.dir, "h.edn")
-			code, stdout, stderr := b.run("sim", "seeds", "--from", "6", "--seeds", "1", "--faults", faults,
+			code, stdout, stderr := b.run("sim", "seeds", "--from", "7", "--seeds", "1", "--faults", faults,
 				"--workload", workload, "--history", path)
 			p, err := os.ReadFile(path)
 			if code != 0 || err != nil {

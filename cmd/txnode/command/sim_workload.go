@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type simOptions struct {
 	threads    threadCounts
 	coroutines int
 	policy     string
+	index      string
 	techniques techniqueList
 	tuner      tunerList
 	sweep      string
@@ -65,6 +67,7 @@ func (o *simOptions) AddFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.policy, "policy", "",
 		"commit `policy`: default or ford; without this flag and --techniques:\n"+
 			"ford without techniques, ford with all, default with all, one after the other")
+	indexFlag(cmd, &o.index)
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas, or all or none")
 	tunerFlag(cmd, &o.tuner)
@@ -133,6 +136,9 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	if o.policy != "" && !slices.Contains(policies, o.policy) {
 		return nil, usagef("--policy is %q; it must be default or ford", o.policy)
 	}
+	if !slices.Contains(indexes, o.index) {
+		return nil, usagef("--index is %q; it must be one of %s", o.index, strings.Join(indexes, ", "))
+	}
 	profile, err := machine(o.machine)
 	if err != nil {
 		return nil, err
@@ -140,7 +146,7 @@ func (o *simOptions) configs(cmd *cobra.Command) ([]simbench.Config, error) {
 	base := simbench.Config{
 		Workload: o.workload, Profile: profile, Seed: o.seed, Threads: o.threads.most, Coroutines: o.coroutines,
 		Blades: o.blades, Backups: o.replicas, Rows: o.rows, YCSB: o.ycsb.Options, Warmup: o.warmup,
-		Txns: o.txns, Verify: o.verify,
+		Txns: o.txns, Verify: o.verify, LeafIndex: o.index == "leaves",
 	}
 	if !o.sweepsIdle() && o.idle != nil {
 		base.Idle = o.idle[0]

@@ -20,7 +20,8 @@ import (
 type StoreOptions struct {
 	Policy      string // ford or default
 	Techniques  rdma.Techniques
-	Replicas    int // backups of each record
+	Index       string // of hash tables: of indexes
+	Replicas    int    // backups of each record
 	Blades      int
 	BladeSize   int64 // bytes; 0: the engine's default, or what Dir has
 	SegmentSize int64 // likewise
@@ -44,8 +45,16 @@ type StoreOptions struct {
 
 var (
 	policies     = []string{"default", "ford"}
+	indexes      = []string{"slots", "leaves"}
 	durabilities = []string{txn.DurabilityProcess.String(), txn.DurabilityPower.String()}
 )
+
+// indexFlag registers the choice of the index of new hash tables.
+func indexFlag(cmd *cobra.Command, index *string) {
+	cmd.Flags().StringVar(index, "index", indexes[0],
+		"`index` of hash tables that are made: slots, as RACE's, or leaves, which commits change")
+	completeWith(cmd, "index", indexes...)
+}
 
 // AddFlags registers the flags.
 func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
@@ -55,6 +64,7 @@ func (o *StoreOptions) AddFlags(cmd *cobra.Command) {
 	o.techniques = slices.Clone(techniqueNames)
 	fs.Var(&o.techniques, "techniques", "SMART's techniques to use, by commas: "+strings.Join(techniqueNames, ", ")+
 		";\nor all or none")
+	indexFlag(cmd, &o.Index)
 	fs.IntVar(&o.Replicas, "replicas", 1, "number of backups of each record: 0, 1 or 2")
 	fs.IntVar(&o.Blades, "blades", 2, "number of memory blades, more than --replicas")
 	fs.Var(&o.size, "blade-size",
@@ -91,6 +101,10 @@ func (o *StoreOptions) Validate(cmd *cobra.Command) error {
 	if !slices.Contains(policies, o.Policy) {
 		faults = append(faults, fmt.Sprintf("--policy is %q; it must be one of %s",
 			o.Policy, strings.Join(policies, ", ")))
+	}
+	if !slices.Contains(indexes, o.Index) {
+		faults = append(faults, fmt.Sprintf("--index is %q; it must be one of %s",
+			o.Index, strings.Join(indexes, ", ")))
 	}
 	if o.Replicas < 0 || o.Replicas > 2 {
 		faults = append(faults, fmt.Sprintf("--replicas is %d; it must be 0, 1 or 2", o.Replicas))

@@ -238,8 +238,10 @@ func newStats(w *World) *cobra.Command {
 		Short: "Count the records of tables, their bytes, and the load of the index",
 		Long: `Counts, for the tables that are named or for all of them: records, the bytes of their
 keys and values, of the largest record, of the blocks that the index leads to, and of
-the index; the leaves of the index, its height in levels, and as its load the part of the
-leaves' bytes that is in use. Secondary indexes follow their table, as table.index: each is an ordered table, with
+the index. Of a hash table also the buckets of the index, of seven slots each, and as
+its load the part of the slots that is in use; of an ordered table the leaves of the
+index, its height in levels, and as its load the part of the leaves' bytes that is in
+use. Secondary indexes follow their table, as table.index: each is an ordered table, with
 a record for each of its entries. Bytes are those of one copy. The directory stays as it is.
 
 With the address of a catalog, as unix:PATH, the tables are those of that cluster. While
@@ -266,10 +268,12 @@ type statsLine struct {
 	LargestRow uint64  `json:"largest_row_bytes"`
 	Blocks     uint64  `json:"blocks"`
 	BlockBytes uint64  `json:"block_bytes"`
+	Buckets    uint64  `json:"buckets"`
 	Load       float64 `json:"load"`
-	Height     uint64  `json:"height"`
-	Leaves     uint64  `json:"leaves"`
-	InnerNodes uint64  `json:"inner_nodes"`
+	SubTables  uint64  `json:"sub_tables"`
+	Height     uint64  `json:"height,omitempty"`
+	Leaves     uint64  `json:"leaves,omitempty"`
+	InnerNodes uint64  `json:"inner_nodes,omitempty"`
 	IndexBytes uint64  `json:"index_bytes"`
 }
 
@@ -281,7 +285,7 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if !asJSON {
 		_, _ = fmt.Fprintln(t,
-			"rows\tbytes\tlargest row\tblocks\tblock bytes\tleaves\theight\tload\tindex bytes\t  table")
+			"rows\tbytes\tlargest row\tblocks\tblock bytes\tbuckets\tleaves\theight\tload\tindex bytes\t  table")
 	}
 	if tables, err = withIndexes(db, tables); err != nil {
 		return err
@@ -295,17 +299,22 @@ func printStats(ctx context.Context, db *txn.DB, out io.Writer, names []string, 
 		if err != nil {
 			return err
 		}
+		load := st.Load
+		if i.Ordered {
+			load = st.Fill
+		}
 		if asJSON {
 			if err := line(out, statsLine{
-				i.Name, i.Of, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Fill, st.Height,
-				st.Leaves, st.Inner, st.IndexBytes,
+				i.Name, i.Of, st.Rows, st.Bytes, st.Largest, st.Blocks, st.Stored, st.Buckets, load, st.SubTables,
+				st.Height, st.Leaves, st.Inner, st.IndexBytes,
 			}); err != nil {
 				return err
 			}
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest,
-			st.Blocks, st.Stored, st.Leaves, st.Height, st.Fill, st.IndexBytes, shown(i.Name))
+		_, _ = fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%.2f\t%d\t  %s\n", st.Rows, st.Bytes, st.Largest,
+			st.Blocks, st.Stored,
+			orDash(st.Buckets), orDash(st.Leaves), orDash(st.Height), load, st.IndexBytes, shown(i.Name))
 	}
 	return t.Flush()
 }
@@ -327,6 +336,14 @@ func withIndexes(db *txn.DB, tables []txn.TableInfo) (out []txn.TableInfo, err e
 		}
 	}
 	return out, nil
+}
+
+// orDash is a number, or a dash for one that a table does not have.
+func orDash(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
 }
 
 // atLeast demands n arguments or more.

@@ -23,7 +23,7 @@ func makeTables(t *testing.T, b *bed) {
 	ctx := context.Background()
 	db, err := txn.Open(ctx, txn.Options{
 		Dir: filepath.Join(b.dir, "data"), BladeSize: 16 << 20, SegmentSize: 1 << 20,
-		LogArea: 64 << 10, Seed: 1,
+		LogArea: 64 << 10, IndexGroups: 8, Seed: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestOrderedTables(t *testing.T) {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, stderr, out)
 	}
 	code, out, stderr = b.run("stats", "$DIR/data", "numbers", "users")
-	if code != 0 || strings.Contains(out, " - ") { // tables of both kinds have all of this
+	if code != 0 || strings.Count(out, " - ") < 3 {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 }

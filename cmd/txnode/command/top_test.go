@@ -82,7 +82,7 @@ func TestTop(t *testing.T) {
 			if code, _, stderr := inSystem(t, init...); code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			db, err := cluster.Open(ctx, catalog, txn.Options{LatencySample: 1},
+			db, err := cluster.Open(ctx, catalog, txn.Options{IndexGroups: 64, LatencySample: 1},
 				cluster.Options{Post: 20 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)

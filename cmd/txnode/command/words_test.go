@@ -105,7 +105,7 @@ func TestWords(t *testing.T) {
 	one(small+"--threads 1 --coroutines 3000 --arena 1MiB",
 		2, []string{"raise --arena", "fewer --coroutines"}, " Arena")
 	one(small+"--threads 1 --coroutines 30000",
-		2, []string{"--coroutines is 30000; a thread has room for 16378 at most"}, "raise")
+		2, []string{"--coroutines is 30000; a thread has room for 16379 at most"}, "raise")
 	if code, out, _ := b.run(strings.Fields(small + "--threads 1 --coroutines 3000")...); code != 2 || out != "" {
 		t.Errorf("exit code %d, and a report of nothing: %s", code, out)
 	}

@@ -39,7 +39,15 @@ var suites = []suite{
 	{"nodes", "index/blink", []string{"-test.run", "Test", "-test.short"}, 60, false, ""},
 	{"channels", "channel", []string{"-test.run", "."}, 60, false, ""},
 	{"isolation", "txn", []string{"-test.run", isolation, "-disorderly"}, 60, false, ""},
-	{"index", "index/tree", []string{"-test.run", ".", "-test.short"}, 60, false, ""},
+	{
+		"index", "index/race",
+		[]string{"-test.run", "TestChaos|TestAbsenceAcrossSplit|TestInsertBeforeHeaders|TestSuite/Absence"}, 60, false,
+		"",
+	},
+	{
+		"index, seed 715", "index/race", []string{"-test.run", "TestChaos", "-from", "700", "-seeds", "730"}, 60, false,
+		"",
+	},
 	{"stops, few", "occ/exhaustive", []string{
 		"-test.run", "TestStops(WithFullLog|OnWeak)?/(default|ford)/f=1", "-test.short",
 	}, 60, false, ""},
@@ -75,6 +83,7 @@ var suites = []suite{
 	{"isolation, more", "txn", []string{"-test.run", isolation, "-disorderly", "-seed", "3000"}, 60, true, ""},
 	{"stops", "occ/exhaustive", []string{"-test.run", "TestStops"}, 240, true, ""},
 	{"pairs", "occ/exhaustive", []string{"-test.run", "TestPairs"}, 240, true, ""},
+	{"index, more", "index/race", []string{"-test.run", "TestChaos", "-from", "300", "-seeds", "2000"}, 120, true, ""},
 	{
 		"simulator, more", "benchmarks/simbench/seeds", []string{"-test.run", "TestSeeds$", "-seeds", "2000"}, 240,
 		true,

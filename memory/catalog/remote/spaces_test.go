@@ -75,7 +75,7 @@ func spacesOnCutConnections(t *testing.T, seed uint64) {
 			for k := range each {
 				name := fmt.Sprintf("%d/%d", i, k)
 				for {
-					_, err := s.CreateNodesTable(name, nil, 4, 0, nil)
+					_, err := s.CreateTable(name, nil)
 					if err == nil || errors.Is(err, memory.ErrTableExists) {
 						break
 					}
